@@ -1,0 +1,77 @@
+"""Us: `weighbridge load`, from the start of the process to the upload's last state, everything checked."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from weighbridge.testing.exports import ExportSpec, bench_meta_export, write_export
+
+from .measure import Failed, Run, measure
+from .setting import AGAIN, FIRST, LARGE, SMALL, Result, Setting
+
+_COMMAND = Path(sys.executable).parent / "weighbridge"
+
+
+def run(setting: Setting, export: Path) -> Iterator[Result]:
+    """The import, then the same import again."""
+    _migrate(setting)
+    workspace = str(uuid4())
+    for what, options in ((FIRST, []), (AGAIN, ["--force"])):
+        timed = _load(setting, [export], workspace, options)
+        yield Result("ours", what, setting.rows, timed.seconds, timed.peak_mb)
+
+
+def run_large(setting: Setting) -> Iterator[Result]:
+    """Many times the rows: time should grow with them, memory should not."""
+    _migrate(setting)
+    export, rows = setting.folder / "large.csv", setting.rows * setting.scale
+    bench_meta_export(export, rows)
+    timed = _load(setting, [export], str(uuid4()))
+    export.unlink()
+    yield Result("ours", LARGE, rows, timed.seconds, timed.peak_mb)
+
+
+def run_small(setting: Setting) -> Iterator[Result]:
+    """Many files of ten rows in one call."""
+    _migrate(setting)
+    folder, count = setting.folder / "small", setting.small_files
+    folder.mkdir()
+    files = [folder / f"{number}.csv" for number in range(count)]
+    for number, file in enumerate(files):
+        write_export(file, ExportSpec("meta", campaigns=1, ad_sets=1, ads=1, days=10, seed=number))
+    timed = _load(setting, files, str(uuid4()))
+    note = f"{count / timed.seconds:.1f} files/s"
+    yield Result("ours", SMALL, 10 * count, timed.seconds, timed.peak_mb, note)
+
+
+def _migrate(setting: Setting) -> None:
+    """Before the clock starts."""
+    measure([_COMMAND, "db", "migrate"], env=_environment(setting))
+
+
+def _load(setting: Setting, files: Sequence[Path], workspace: str, options: Sequence[str] = ()) -> Run:
+    setting.quiet()
+    where = ["--pipeline", "ads", "--platform", "meta", "--workspace", workspace, "--json"]
+    timed = measure([_COMMAND, "load", *files, *where, *options], env=_environment(setting))
+    for upload in _uploads(timed.output):
+        if upload["status"] != "completed":
+            raise Failed(f"expected a completed upload, got {upload['status']}: {upload.get('error_text')}")
+    return timed
+
+
+def _uploads(output: str) -> list[dict[str, Any]]:
+    """One object for one file; a list, or an object a line, for several."""
+    try:
+        parsed = json.loads(output)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in output.splitlines() if line.strip()]
+    return parsed if isinstance(parsed, list) else [parsed]
+
+
+def _environment(setting: Setting) -> dict[str, str]:
+    return setting.environment(WEIGHBRIDGE_HOME=str(setting.home), WEIGHBRIDGE_MAX_UPLOAD_MB="10000")

