@@ -1,0 +1,14 @@
+"""Inside the parse step: the bytes of a stored file → text columns with line numbers.
+
+sniff       is it CSV or JSON at all?           detect.py
+open_sheet  encoding → UTF-8                    encoding.py
+            delimiter, quote, preamble, header  dialect.py
+            records, lines, cells               scan.py → delimited.py, json_records.py
+"""
+
+from __future__ import annotations
+
+from weighbridge.formats.detect import sniff
+from weighbridge.formats.sheet import open_sheet
+
+__all__ = ["open_sheet", "sniff"]

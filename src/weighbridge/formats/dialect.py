@@ -1,0 +1,188 @@
+"""Second in reading CSV: the beginning of the text → delimiter, quote, preamble and header row.
+
+The pipeline decides: of all ways to cut the first records into cells, the one in which it knows the most
+headers is right. Only among equals does it count how well the rows below fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from weighbridge.formats.scan import LONGEST_RECORD, Scanner
+from weighbridge.model.errors import FileRefused
+
+Wanted = Callable[[Sequence[str]], int]
+
+DELIMITERS = (",", "\t", ";", "|")
+SAMPLE = 50  # records in which a header is looked for
+HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
+_NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    delimiter: str
+    quote: str = '"'
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the header is, and where the first record after it begins."""
+
+    dialect: Dialect
+    preamble: tuple[str, ...]
+    header: tuple[str, ...]
+    header_line: int
+    data_offset: int
+    data_line: int
+
+
+class UnknownHeader(FileRefused):
+    """No row is a header that the pipeline knows. `columns` are those of the likeliest one."""
+
+    def __init__(self, columns: Sequence[str], line: int) -> None:
+        where = f"line {line}" if line else "the records"
+        super().__init__(
+            "no_header",
+            f"No column of the file is known. Columns found in {where}: {', '.join(map(_shown, columns))}.",
+        )
+        self.columns = tuple(columns)
+
+
+def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
+    """`head` is the first HEAD bytes of the text, or the `whole` of it.
+
+    Raises FileRefused: `empty_file`, `no_data`, `no_header` (UnknownHeader), `malformed_file`.
+    """
+    if whole and not head.strip():
+        raise FileRefused("empty_file", "The file is empty.")
+    dialects = [Dialect(delimiter) for delimiter in DELIMITERS]
+    if b"'" in head:
+        dialects += [Dialect(delimiter, "'") for delimiter in DELIMITERS]
+    trials = [_Trial.of(head, whole, dialect, wanted) for dialect in dialects]
+    _refuse_no_data(trials[0], whole)
+    best = max(trials, key=_Trial.rank)  # the first of equals: comma before tab before semicolon before pipe
+    if not best.known:
+        likely = max(trials, key=_Trial.likelihood)
+        raise UnknownHeader(likely.cells[likely.widest], likely.records[likely.widest].line)
+    row, record = best.row, best.records[best.row]
+    return Layout(
+        dialect=best.dialect,
+        preamble=tuple(before.text for before in best.records[:row]),
+        header=tuple(best.cells[row]),
+        header_line=record.line,
+        data_offset=record.end,
+        data_line=record.next_line,
+    )
+
+
+def split(record: str, dialect: Dialect) -> list[str]:
+    """The cells of one record, of any length (Python's csv stops at 128 KB a cell)."""
+    if dialect.quote not in record:
+        return record.split(dialect.delimiter)
+    cells = []
+    for cell in _cell(dialect).finditer(record):
+        quoted, plain, end = cell.groups(default="")
+        cells.append(quoted.replace(dialect.quote * 2, dialect.quote) + plain)
+        if not end:
+            break
+    return cells
+
+
+@cache
+def _cell(dialect: Dialect) -> re.Pattern[str]:
+    quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    return re.compile(
+        rf"(?:{quote}((?:[^{quote}]++|{quote}{quote})*+)(?:{quote}|\Z))?+([^{delimiter}]*+)({delimiter}|\Z)"
+    )
+
+
+@dataclass(frozen=True)
+class _Record:
+    text: str
+    line: int
+    end: int
+    next_line: int
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """The first records as one dialect cuts them, and the row that the pipeline knows best."""
+
+    dialect: Dialect
+    records: list[_Record]
+    cells: list[list[str]]
+    known: int
+    row: int
+
+    @classmethod
+    def of(cls, head: bytes, whole: bool, dialect: Dialect, wanted: Wanted) -> _Trial:
+        records = _first_records(head, whole, dialect)
+        cells = [split(record.text, dialect) for record in records]
+        scores = [wanted(row) for row in cells]
+        known = max(scores)
+        return cls(dialect, records, cells, known, scores.index(known))
+
+    def rank(self) -> tuple[int, bool, float, int]:
+        single = self.dialect.quote == "'"
+        if single and not self._all_quoted():
+            return -1, False, 0.0, 0
+        return self.known, single, self._fit(self.row), len(self.cells[self.row])
+
+    @property
+    def widest(self) -> int:
+        return max(range(len(self.cells)), key=lambda row: len(self.cells[row]))
+
+    def likelihood(self) -> tuple[int, float, int]:
+        width = len(self.cells[self.widest])
+        single = self.dialect.quote == "'"
+        return width > 1 and not single, self._fit(self.widest), width
+
+    def _fit(self, header: int) -> float:
+        """The share of the rows below the header that have as many cells as it."""
+        rows = [row for row in self.cells[header + 1 :] if row != [""]]
+        return sum(len(row) == len(self.cells[header]) for row in rows) / len(rows) if rows else 1.0
+
+    def _all_quoted(self) -> bool:
+        """Every header cell stands in this dialect's quotes. Else a `'` is an apostrophe."""
+        quote, header = self.dialect.quote, self.cells[self.row]
+        written = (quote + cell.replace(quote, quote * 2) + quote for cell in header)
+        return self.dialect.delimiter.join(written) == self.records[self.row].text
+
+
+def _first_records(head: bytes, whole: bool, dialect: Dialect) -> list[_Record]:
+    scanner = Scanner(dialect.delimiter, dialect.quote)
+    sample = head[:-1] if head.endswith(b"\r") and not whole else head  # its LF may be missing
+    ends, next_lines = (found[:SAMPLE].tolist() for found in scanner.feed(sample))
+    if whole and len(ends) < SAMPLE and (not ends or ends[-1] < len(head)):
+        ends.append(len(head))
+        next_lines.append(next_lines[-1] + 1 if next_lines else 2)
+    if not ends:
+        raise FileRefused(
+            "malformed_file",
+            f"The record in line 1 is longer than {LONGEST_RECORD:,} bytes. Is a quote never closed?",
+        )
+    records, start, line = [], 0, 1
+    for end, next_line in zip(ends, next_lines, strict=True):
+        text = head[start:end].decode()
+        records.append(_Record(_without_line_end(text), line, end, next_line))
+        start, line = end, next_line
+    return records
+
+
+def _without_line_end(text: str) -> str:
+    return text[:-2] if text.endswith("\r\n") else text[:-1] if text.endswith(("\n", "\r")) else text
+
+
+def _refuse_no_data(trial: _Trial, whole: bool) -> None:
+    """Meta writes one row, `No data available.`, where there is nothing to export."""
+    rows = [record.text for record in trial.records if record.text.strip()]
+    if whole and rows and _NO_DATA.fullmatch(rows[-1]) and len(trial.records) < SAMPLE and len(rows) <= 2:
+        raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
+
+
+def _shown(column: str) -> str:
+    return repr(column if len(column) <= 60 else column[:59] + "…")

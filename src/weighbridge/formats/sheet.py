@@ -1,0 +1,26 @@
+"""The door of `formats`: a stored file of a known kind → its Sheet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from weighbridge.formats.delimited import open_delimited
+from weighbridge.formats.encoding import as_utf8
+from weighbridge.model.sheet import Sheet
+
+
+def open_sheet(path: Path, kind: str, *, wanted: Callable[[Sequence[str]], int], scratch: Path) -> Sheet:
+    """Read the file's layout; its rows come with `batches()`, which may refuse the file as well.
+
+    `kind` is what `sniff` said. `wanted` tells how many of a row's cells the pipeline knows as headers.
+    A file that is not UTF-8 is rewritten as UTF-8 in the directory `scratch`, which the caller empties.
+
+    Raises FileRefused: `empty_file`, `no_data`, `no_header`, `bad_encoding`, `malformed_file`.
+    """
+    text = as_utf8(path, scratch)
+    match kind:
+        case "csv":
+            return open_delimited(text, wanted)
+        case _:
+            raise ValueError(f"kind: expected 'csv' or 'json', got {kind!r}")
