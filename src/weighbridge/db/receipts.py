@@ -1,0 +1,40 @@
+"""Receipts: which groups of staged rows are in production already, exactly as they are."""
+
+from __future__ import annotations
+
+from weighbridge.db.declared import fingerprint
+from weighbridge.db.pool import Tx, fetch_all
+from weighbridge.db.production import Batch
+from weighbridge.db.queries import load
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.upload import Scope
+
+_SQL = load("receipts")
+
+
+async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
+    """Ranges of seq, (after, upto], whose groups all match their receipts; the receipts stay as they are until commit."""
+    runs: list[tuple[int, int]] = []
+    for first, last in await fetch_all(tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after}):
+        if runs and runs[-1][1] == first - 1:
+            runs[-1] = (runs[-1][0], last)
+        else:
+            runs.append((first - 1, last))
+    return runs
+
+
+async def touch(tx: Tx, pipeline: Pipeline, batch: Batch, *, spoiled: bool = False) -> None:
+    """Note that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
+    await tx.execute(
+        _SQL["touch_receipts"],
+        {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "spoiled": spoiled},
+    )
+
+
+def _names(pipeline: Pipeline, scope: Scope) -> dict[str, object]:
+    return {
+        "upload": scope.upload_id,
+        "workspace": scope.workspace_id,
+        "target": f"{pipeline.grain.table}:{fingerprint(pipeline)}",
+        "scope": "|".join(scope.value(s) or "" for s in pipeline.scope),
+    }

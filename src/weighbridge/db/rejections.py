@@ -1,0 +1,53 @@
+"""Refused rows and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.db.pool import Lease, Tx, fetch_all
+from weighbridge.db.queries import load
+
+_SQL = load("rejections")
+
+
+@dataclass(frozen=True)
+class Rejection:
+    row_index: int
+    line: int
+    stage: str
+    column_name: str | None
+    code: str
+    message: str
+    raw: list[str] | None
+    more: list[str] | None = None
+
+
+async def add(tx: Tx, lease: Lease, rejection: Rejection) -> None:
+    await tx.execute(
+        _SQL["add_rejection"], {**vars(rejection), "upload": lease.subject, "workspace": lease.workspace_id}
+    )
+
+
+async def warn(tx: Tx, lease: Lease, row_index: int, line: int, code: str, message: str) -> None:
+    await tx.execute(
+        _SQL["add_warning"], (lease.subject, lease.workspace_id, row_index, line, code, message)
+    )
+
+
+async def count(tx: Tx, upload_id: UUID, stage: str) -> int:
+    """How many records of the file were refused in a stage."""
+    rows = await fetch_all(tx, _SQL["count_rejections"], (upload_id, stage))
+    return int(rows[0][0])
+
+
+async def pages(tx: Tx, upload_id: UUID, size: int = 5000) -> AsyncIterator[list[Rejection]]:
+    """All refused rows of an upload in file order, a page at a time."""
+    after = (-1, "")
+    while True:
+        rows = await fetch_all(tx, _SQL["page_of_rejections"], (upload_id, *after, size))
+        if not rows:
+            return
+        yield [Rejection(*row) for row in rows]
+        after = (rows[-1][0], rows[-1][2])

@@ -1,0 +1,17 @@
+-- name: claim_deliveries
+SELECT lease_token, delivery_id, event_id, consumer, failures, type, payload, workspace_id
+FROM weighbridge.claim_deliveries(%s, %s, %s)
+
+-- name: finish_delivery
+SELECT weighbridge.finish_delivery(%s)
+
+-- name: fail_delivery
+SELECT weighbridge.fail_delivery(%s, %s, %s)
+
+-- name: record_audit
+INSERT INTO weighbridge.audit_log (workspace_id, actor, action, subject, detail)
+VALUES (%s, 'weighbridge', %s, %s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: notify_live
+SELECT pg_notify('weighbridge_live', %s)

@@ -1,0 +1,34 @@
+-- name: matching_groups
+-- Groups of staged rows whose content is what was last applied. FOR SHARE: it must still be so at commit.
+SELECT g.first_seq, g.last_seq
+FROM weighbridge.staging_groups g
+JOIN weighbridge.receipts r
+  ON r.workspace_id = g.workspace_id AND r.target = %(target)s AND r.scope = %(scope)s AND r.group_key = g.group_key
+WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s AND g.first_seq > %(after)s
+  AND r.complete AND r.digest = g.digest
+ORDER BY g.first_seq
+FOR SHARE OF r
+
+-- name: touch_receipts
+-- The batch writes to these groups. A pass over a group begins with its first row and is complete with its last,
+-- unless another upload wrote to the group in between: then the receipt is mixed and says nothing.
+INSERT INTO weighbridge.receipts AS r (workspace_id, target, scope, group_key, upload_id, digest, complete, mixed)
+SELECT g.workspace_id, %(target)s, %(scope)s, g.group_key, g.upload_id, g.digest,
+       g.first_seq > %(after)s AND g.last_seq <= %(upto)s AND NOT %(spoiled)s,
+       g.first_seq <= %(after)s OR %(spoiled)s
+FROM weighbridge.staging_groups g
+WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s
+  AND g.last_seq > %(after)s AND g.first_seq <= %(upto)s
+ORDER BY g.group_key -- one lock order for all uploads
+ON CONFLICT (workspace_id, target, scope, group_key) DO UPDATE
+SET upload_id = excluded.upload_id,
+    digest = excluded.digest,
+    mixed = CASE WHEN %(spoiled)s THEN true
+                 WHEN NOT excluded.mixed THEN false -- begins anew
+                 ELSE r.upload_id <> excluded.upload_id OR r.mixed OR r.complete END,
+    complete = CASE WHEN %(spoiled)s THEN false
+                    WHEN NOT excluded.mixed THEN excluded.complete
+                    WHEN r.upload_id <> excluded.upload_id OR r.mixed OR r.complete THEN false
+                    ELSE (SELECT g.last_seq <= %(upto)s FROM weighbridge.staging_groups g
+                          WHERE g.upload_id = excluded.upload_id AND g.workspace_id = excluded.workspace_id
+                            AND g.group_key = excluded.group_key) END

@@ -1,0 +1,20 @@
+-- name: add_rejection
+INSERT INTO public.upload_rejections (upload_id, workspace_id, row_index, line, stage, column_name, code, message, raw, more)
+VALUES (%(upload)s, %(workspace)s, %(row_index)s, %(line)s, %(stage)s, %(column_name)s, %(code)s, %(message)s, %(raw)s,
+        %(more)s)
+ON CONFLICT DO NOTHING
+
+-- name: add_warning
+INSERT INTO public.upload_warnings (upload_id, workspace_id, row_index, line, code, message)
+VALUES (%s, %s, %s, %s, %s, %s)
+ON CONFLICT DO NOTHING
+
+-- name: count_rejections
+SELECT count(*) FROM public.upload_rejections WHERE upload_id = %s AND stage = %s
+
+-- name: page_of_rejections
+SELECT row_index, line, stage, column_name, code, message, raw, more
+FROM public.upload_rejections
+WHERE upload_id = %s AND (row_index, stage) > (%s, %s)
+ORDER BY row_index, stage
+LIMIT %s

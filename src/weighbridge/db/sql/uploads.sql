@@ -1,0 +1,69 @@
+-- name: receive_upload
+SELECT r.upload_id, r.duplicate
+FROM weighbridge.receive_upload(
+    %(workspace_id)s, %(client_id)s, %(platform)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
+    %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s) AS r
+
+-- name: claim_upload
+SELECT upload_id, lease_token FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(lease)s, %(limit)s)
+
+-- name: get_upload
+SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
+       row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
+       failures, crashes, rows_read, file_kind,
+       staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
+       affected_dates, columns, warnings
+FROM public.data_uploads
+WHERE id = %s
+
+-- name: recent_uploads
+SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
+       row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
+       failures, crashes, rows_read, file_kind,
+       staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
+       affected_dates, columns, warnings
+FROM public.data_uploads
+WHERE workspace_id = %(workspace)s
+  AND (%(status)s::text IS NULL OR status = %(status)s)
+  AND (%(before)s::timestamptz IS NULL OR created_at < %(before)s)
+ORDER BY created_at DESC, id
+LIMIT %(limit)s
+
+-- name: release_upload
+SELECT weighbridge.release_upload(%s, %s, %s, %s)
+
+-- name: fail_upload
+SELECT weighbridge.fail_upload(%s, %s, %s)
+
+-- name: recover
+SELECT queue, subject, worker, opened_at, gave_up FROM weighbridge.recover(%s)
+
+-- name: reset_staging
+SELECT weighbridge.reset_staging(%s)
+
+-- name: note_rows_read
+SELECT weighbridge.note_rows_read(%s, %s)
+
+-- name: note_staged
+SELECT weighbridge.note_staged(%s, %s, %s)
+
+-- name: finish_staging
+SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s)
+
+-- name: hand_over
+SELECT weighbridge.hand_over(%s)
+
+-- name: begin_promotion
+SELECT weighbridge.begin_promotion(%s)
+
+-- name: restage_upload
+SELECT weighbridge.restage_upload(%s)
+
+-- name: advance_promotion
+SELECT weighbridge.advance_promotion(%s, %s, %s, %s, %s)
+
+-- name: finish_upload
+SELECT weighbridge.finish_upload(%s, %s, %s, %s, %s, %s)
+
+-- name: retry_upload
+SELECT weighbridge.retry_upload(%s, %s, %s)

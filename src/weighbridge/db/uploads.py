@@ -1,0 +1,203 @@
+"""Uploads: one function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_one
+from weighbridge.db.queries import load
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Bins, Upload, Watermark
+
+_SQL = load("uploads")
+
+
+@dataclass(frozen=True)
+class NewUpload:
+    """A stored file, about to be recorded."""
+
+    workspace_id: UUID
+    client_id: UUID | None
+    platform: str | None
+    source: str
+    pipeline: str
+    filename: str | None
+    file_url: str
+    file_kind: str
+    content_sha256: bytes
+    byte_size: int
+    created_by: UUID | None = None
+    force_partial: bool = False
+    forced: bool = False
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What parsing found out about a file."""
+
+    bins: Bins
+    columns: tuple[str, ...]
+    mapping: dict[str, str]
+    affected_dates: tuple[date, ...]
+    warnings: int
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """An attempt whose lease ran out."""
+
+    queue: str
+    subject: UUID
+    worker: str
+    opened_at: datetime
+    gave_up: bool
+
+
+async def receive(tx: Tx, new: NewUpload) -> tuple[UUID, bool]:
+    """Record a stored file; the first upload of the content and True where it is already there."""
+    row = await fetch_one(tx, _SQL["receive_upload"], vars(new))
+    assert row is not None
+    return row[0], row[1]
+
+
+async def claim(
+    tx: Tx, worker: str, sources: Sequence[Status], lease: timedelta, per_workspace: int
+) -> tuple[Lease, Upload] | None:
+    """The next upload whose turn it is, with a lease on it; None where there is none."""
+    row = await fetch_one(
+        tx, _SQL["claim_upload"], {"worker": worker, "from": list(sources), "lease": lease, "limit": per_workspace}
+    )
+    if row is None:
+        return None
+    upload = await get(tx, row[0])
+    assert upload is not None
+    return Lease(row[1], upload.id, upload.workspace_id), upload
+
+
+async def get(tx: Tx, upload_id: UUID) -> Upload | None:
+    row = await fetch_one(tx, _SQL["get_upload"], (upload_id,))
+    return _upload(row) if row else None
+
+
+async def recent(tx: Tx, workspace_id: UUID, *, status: str | None, before: datetime | None, limit: int) -> list[Upload]:
+    """The newest uploads of a workspace, a page at a time."""
+    rows = await fetch_all(
+        tx, _SQL["recent_uploads"], {"workspace": workspace_id, "status": status, "before": before, "limit": limit}
+    )
+    return [_upload(row) for row in rows]
+
+
+async def release(tx: Tx, lease: Lease, *, delay: timedelta, failed: bool, error: str | None) -> None:
+    """Hand the upload back, to be claimed again after the delay."""
+    await tx.execute(_SQL["release_upload"], (lease.token, delay, failed, error))
+
+
+async def fail(tx: Tx, lease: Lease, code: str, text: str) -> None:
+    await tx.execute(_SQL["fail_upload"], (lease.token, code, text))
+
+
+async def recover(tx: Tx, max_crashes: int) -> list[Recovered]:
+    """Take back everything whose lease ran out."""
+    return [Recovered(*row) for row in await fetch_all(tx, _SQL["recover"], (max_crashes,))]
+
+
+async def reset_staging(tx: Tx, lease: Lease) -> None:
+    await tx.execute(_SQL["reset_staging"], (lease.token,))
+
+
+async def note_rows_read(tx: Tx, lease: Lease, rows: int) -> None:
+    await tx.execute(_SQL["note_rows_read"], (lease.token, rows))
+
+
+async def note_staged(tx: Tx, lease: Lease, entity: str, seq: int) -> None:
+    await tx.execute(_SQL["note_staged"], (lease.token, entity, seq))
+
+
+async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
+    await tx.execute(
+        _SQL["finish_staging"],
+        (
+            lease.token,
+            Jsonb(staged.bins.as_dict()),
+            list(staged.columns),
+            Jsonb(staged.mapping),
+            list(staged.affected_dates),
+            staged.warnings,
+        ),
+    )
+
+
+async def hand_over(tx: Tx, lease: Lease) -> None:
+    """End a parse attempt; another worker promotes."""
+    await tx.execute(_SQL["hand_over"], (lease.token,))
+
+
+async def begin_promotion(tx: Tx, lease: Lease) -> None:
+    await tx.execute(_SQL["begin_promotion"], (lease.token,))
+
+
+async def restage(tx: Tx, lease: Lease) -> None:
+    await tx.execute(_SQL["restage_upload"], (lease.token,))
+
+
+async def advance(tx: Tx, lease: Lease, mark: Watermark, promoted: dict[str, Any], promoted_rows: int) -> None:
+    """Counts and watermark of a batch, in the transaction that wrote its rows."""
+    await tx.execute(
+        _SQL["advance_promotion"], (lease.token, mark.entity, mark.seq, Jsonb(promoted), promoted_rows)
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a promotion ended."""
+
+    status: Status
+    failed_rows: int
+    error_code: str | None = None
+    error_text: str | None = None
+
+
+async def finish(tx: Tx, lease: Lease, verdict: Verdict, consumers: Sequence[str]) -> None:
+    """The end of an upload and the event that announces it."""
+    await tx.execute(
+        _SQL["finish_upload"],
+        (
+            lease.token,
+            verdict.status,
+            verdict.failed_rows,
+            verdict.error_code,
+            verdict.error_text,
+            list(consumers),
+        ),
+    )
+
+
+async def retry(tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str) -> str | None:
+    """Open a failed or partial upload again. The new status, the old one where it may not, None where there is none."""
+    row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor))
+    return row[0] if row else None
+
+
+def _upload(row: tuple[Any, ...]) -> Upload:
+    values = list(row)
+    *head, staged, promoted, entity, seq, bins, total, done, failed, dates, columns, warnings = values
+    head[10] = Status(head[10])
+    return Upload(
+        *head,
+        staged,
+        promoted,
+        Watermark(entity, seq),
+        Bins(**bins) if bins else Bins(),
+        total,
+        done,
+        failed,
+        tuple(dates),
+        tuple(columns),
+        warnings,
+    )

@@ -1,0 +1,29 @@
+"""How long to wait and how often to try, by kind of trouble (S1 §6.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """`first · factor^(n-1)` before try n+1, at most `tries` repeats."""
+
+    tries: int
+    first: timedelta
+    factor: int = 2
+
+    def wait(self, failures: int) -> timedelta | None:
+        """The pause after the given number of failures; None when it was the last one."""
+        if failures > self.tries:
+            return None
+        return self.first * self.factor ** (failures - 1)
+
+
+POLICIES: dict[str, Backoff] = {
+    "connection": Backoff(tries=3, first=timedelta(seconds=1)),  # 1 s, 2 s, 4 s, then the upload fails
+    "timeout": Backoff(tries=3, first=timedelta(seconds=1)),
+    "deadlock": Backoff(tries=3, first=timedelta(milliseconds=100)),  # then the batch fails
+    "rate_limit": Backoff(tries=5, first=timedelta(seconds=60), factor=1),  # fixed
+}

@@ -1,0 +1,66 @@
+"""Every way in which Weighbridge says no.
+
+    WeighbridgeError
+    ├── Refused          the input or request is wrong; trying again changes nothing
+    │   ├── FileRefused  the whole file is wrong: the upload fails
+    │   └── RequestRefused   the request is wrong: nothing is stored
+    ├── RetryLater       something passing; the upload goes back to the queue
+    ├── LeaseLost        another attempt owns this work now; change nothing, go away
+    └── ConfigError      a setting or a declaration is wrong
+
+A step fails as Refused, as RetryLater, or because of a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class WeighbridgeError(Exception):
+    """The root of the tree."""
+
+
+class Refused(WeighbridgeError):
+    """Wrong input. `code` is for programs, the sentence for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class FileRefused(Refused):
+    """The file as a whole cannot be read as what it claims to be."""
+
+
+class RequestRefused(Refused):
+    """The request cannot be accepted; `status` is the HTTP status that says so."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.status = status
+
+
+class RetryLater(WeighbridgeError):
+    """A passing trouble. `kind` names the backoff policy in `model.backoff`."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class LeaseLost(WeighbridgeError):
+    """The lease token of this attempt is no longer the live one."""
+
+
+class ConfigError(WeighbridgeError):
+    """A setting or declaration that cannot work, found before any work starts."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'case_number'?`, or nothing where nothing is near."""
+    near = get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
+    spelled = {k.lower(): k for k in known}
+    return f"; did you mean '{spelled[near[0]]}'?" if near else ""

@@ -1,0 +1,225 @@
+"""What an author declares: fields, entities, pipelines. Frozen, and checked when built.
+
+    judgment = Entity(table="judgments", key=["case_number"], fields=[Field("case_number", str, …), …])
+    pipeline = Pipeline(name="judgments", accepts=["csv", "json"], entities=[judgment])
+
+A record of a file becomes one row of the pipeline's last entity (its grain) and takes part in at most one
+row of each entity before it (its dimensions). Staging tables and upsert SQL come from the declaration.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+
+from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.profile import Profile
+from weighbridge.model.rule import Normaliser, Validator
+from weighbridge.model.upsert import Upsert, keep_known_values
+
+SQL_TYPES: Mapping[type, str] = {
+    str: "text",
+    int: "bigint",
+    Decimal: "numeric(18,6)",
+    date: "date",
+    datetime: "timestamptz",
+    bool: "boolean",
+}
+SCOPES = ("client_id", "platform")  # what an upload can say of all its rows, besides the workspace
+RESERVED = frozenset({"id", "workspace_id", *SCOPES, "upload_id", "line", "created_at", "updated_at"})
+_NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
+
+
+@dataclass(frozen=True)
+class NamePath:
+    """An external id made of names: `name:` and the hash of the folded names, for files without ids."""
+
+    names: Sequence[str]  # "campaign.name", "ad_set.name": entity and field, outermost first
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(self.names)
+
+
+@dataclass(frozen=True)
+class InHeader:
+    """The currency that the header of another field has in brackets: `Amount spent (EUR)`."""
+
+    of: str  # "daily_metric.spend"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return (self.of,)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of a production table and how to find and read it in a file."""
+
+    name: str
+    type: type = str
+    header: Sequence[str] = ()  # synonyms; case, spaces and punctuation at the ends do not matter
+    normalise: Sequence[Normaliser] = ()
+    validate: Sequence[Validator] = ()
+    required: bool = False  # a file without the column fails; a row without a value is rejected
+    otherwise: NamePath | InHeader | None = None  # where the value comes from when the file has none
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "header", tuple(self.header))
+        object.__setattr__(self, "normalise", tuple(self.normalise))
+        object.__setattr__(self, "validate", tuple(self.validate))
+        _check_name(self.name, "Field")
+        if self.name in RESERVED:
+            raise ConfigError(f"Field {self.name}: the name is Weighbridge's own; choose another")
+        if self.type not in SQL_TYPES:
+            known = ", ".join(t.__name__ for t in SQL_TYPES)
+            raise ConfigError(f"Field {self.name}: expected a type of {known}, got {self.type!r}")
+
+    @property
+    def sql_type(self) -> str:
+        return SQL_TYPES[self.type]
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A column that holds the id of an earlier entity, NULL where the record names none."""
+
+    name: str
+    entity: str
+
+
+@dataclass(frozen=True)
+class Entity:
+    """One production table. `key` names its fields and refs that, after workspace and scope, identify a row."""
+
+    table: str
+    key: Sequence[str]
+    fields: Sequence[Field]
+    refs: Sequence[Ref] = ()
+    upsert: Upsert = keep_known_values
+    name: str = ""  # singular; S1's entity_type
+    scope: Sequence[str] = ()  # which of SCOPES belong to the key
+
+    def __post_init__(self) -> None:
+        for name in ("key", "fields", "refs", "scope"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.name:
+            object.__setattr__(self, "name", self.table.removesuffix("s"))
+        _check_name(self.table, "Entity")
+        _check_name(self.name, "Entity")
+        columns = [f.name for f in self.fields] + [r.name for r in self.refs]
+        for column in columns:
+            if columns.count(column) > 1:
+                raise ConfigError(f"Entity {self.table}: '{column}' is declared twice")
+        if not self.key:
+            raise ConfigError(f"Entity {self.table}: expected a key of at least one field, got none")
+        for column in self.key:
+            if column not in columns:
+                raise ConfigError(
+                    f"Entity {self.table}: key '{column}' is not a field{did_you_mean(column, columns)}"
+                )
+        for scope in self.scope:
+            if scope not in SCOPES:
+                raise ConfigError(
+                    f"Entity {self.table}: scope '{scope}' is not one of {', '.join(SCOPES)}"
+                    f"{did_you_mean(scope, SCOPES)}"
+                )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The declared columns in order: refs first, as they lead most keys, then fields."""
+        return (*(r.name for r in self.refs), *(f.name for f in self.fields))
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns an upsert may change."""
+        return tuple(c for c in self.columns if c not in self.key)
+
+    def sql_type(self, column: str) -> str:
+        return next((f.sql_type for f in self.fields if f.name == column), "uuid")
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A kind of file and the tables its rows go to."""
+
+    name: str
+    entities: Sequence[Entity]
+    accepts: Sequence[str] = ("csv", "json")
+    profiles: Sequence[Profile] = ()
+    min_valid: float = 0.9
+    affected: str | None = None  # the grain's date field that IngestionCompleteEvent reports
+    _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("entities", "accepts", "profiles"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        _check_name(self.name, "Pipeline")
+        if not self.entities:
+            raise ConfigError(f"Pipeline {self.name}: expected at least one entity, got none")
+        if not 0 <= self.min_valid <= 1:
+            raise ConfigError(f"Pipeline {self.name}: min_valid expected a share from 0 to 1, got {self.min_valid}")
+        for kind in self.accepts:
+            if kind not in ("csv", "json"):
+                raise ConfigError(f"Pipeline {self.name}: accepts 'csv' and 'json', got '{kind}'")
+        seen: dict[str, Entity] = {}
+        for entity in self.entities:
+            if entity.name in seen:
+                raise ConfigError(f"Pipeline {self.name}: entity '{entity.name}' is declared twice")
+            for ref in entity.refs:
+                if ref.entity not in seen:
+                    raise ConfigError(
+                        f"Entity {entity.table}: '{ref.name}' refers to '{ref.entity}', which is not an entity "
+                        f"before it{did_you_mean(ref.entity, seen)}"
+                    )
+            seen[entity.name] = entity
+        object.__setattr__(self, "_by_name", seen)
+        fields = {f"{e.name}.{f.name}" for e in self.entities for f in e.fields}
+        for entity in self.entities:
+            for declared in entity.fields:
+                for name in declared.otherwise.fields if declared.otherwise else ():
+                    if name not in fields:
+                        raise ConfigError(
+                            f"Field {entity.name}.{declared.name}: '{name}' in its otherwise is not a field"
+                            f"{did_you_mean(name, fields)}"
+                        )
+        for profile in self.profiles:
+            for name in (*profile.headers, *([profile.daily.field] if profile.daily else [])):
+                if name not in fields:
+                    raise ConfigError(
+                        f"Profile {profile.name}: '{name}' is not a field of pipeline {self.name}"
+                        f"{did_you_mean(name, fields)}"
+                    )
+        if self.affected is not None and self.affected not in self.grain.columns:
+            raise ConfigError(
+                f"Pipeline {self.name}: affected '{self.affected}' is not a field of {self.grain.table}"
+                f"{did_you_mean(self.affected, self.grain.columns)}"
+            )
+
+    @property
+    def grain(self) -> Entity:
+        """The entity of which each record of the file is one row."""
+        return self.entities[-1]
+
+    @property
+    def dimensions(self) -> tuple[Entity, ...]:
+        return tuple(self.entities[:-1])
+
+    @property
+    def scope(self) -> tuple[str, ...]:
+        """What the pipeline needs to know of an upload besides its workspace."""
+        return tuple(s for s in SCOPES if any(s in e.scope for e in self.entities))
+
+    def entity(self, name: str) -> Entity:
+        return self._by_name[name]
+
+    def profile(self, platform: str) -> Profile | None:
+        return next((p for p in self.profiles if p.name == platform), None)
+
+
+def _check_name(name: str, what: str) -> None:
+    if not _NAME.match(name):
+        raise ConfigError(f"{what} {name!r}: expected lower-case letters, digits and _, at most 48, a letter first")

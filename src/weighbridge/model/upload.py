@@ -1,0 +1,118 @@
+"""An upload as the rest of the system sees it, and what is counted along its way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from datetime import date, datetime
+from uuid import UUID
+
+from weighbridge.model.states import Status
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Where every physical record of a file ended. They add up to the file, or the upload fails."""
+
+    preamble: int = 0
+    header: int = 0
+    blank: int = 0
+    totals: int = 0
+    accepted: int = 0
+    duplicate: int = 0
+    rejected: int = 0
+
+    @property
+    def records(self) -> int:
+        return sum(getattr(self, f.name) for f in fields(self))
+
+    @property
+    def data_rows(self) -> int:
+        return self.accepted + self.duplicate + self.rejected
+
+    @property
+    def valid_share(self) -> float:
+        return (self.accepted + self.duplicate) / self.data_rows if self.data_rows else 0.0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is true of every row of an upload; the ids of its rows are made with it."""
+
+    upload_id: UUID
+    workspace_id: UUID
+    client_id: UUID | None = None
+    platform: str | None = None
+
+    def value(self, name: str) -> str | None:
+        """`client_id` or `platform`, as text."""
+        found = self.client_id if name == "client_id" else self.platform
+        return None if found is None else str(found)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one or more batches did to a production table."""
+
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes(
+            self.inserted + other.inserted, self.updated + other.updated, self.unchanged + other.unchanged
+        )
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far a promotion came: the entity under way and the last staged row of it that is in production."""
+
+    entity: str = ""
+    seq: int = 0
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One row of `data_uploads`."""
+
+    id: UUID
+    workspace_id: UUID
+    client_id: UUID | None
+    platform: str | None
+    pipeline: str
+    source: str
+    filename: str | None
+    file_url: str | None
+    content_sha256: bytes
+    byte_size: int
+    status: Status
+    row_count: int | None
+    error_code: str | None
+    error_text: str | None
+    created_by: UUID | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    force_partial: bool
+    forced: bool
+    failures: int
+    crashes: int
+    rows_read: int
+    file_kind: str
+    staged: dict[str, int]
+    promoted: dict[str, dict[str, int]]
+    watermark: Watermark
+    bins: Bins
+    total_rows: int
+    promoted_rows: int
+    failed_rows: int
+    affected_dates: tuple[date, ...]
+    columns: tuple[str, ...]
+    warnings: int
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(self.id, self.workspace_id, self.client_id, self.platform)

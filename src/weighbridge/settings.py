@@ -1,0 +1,107 @@
+"""Settings, from the environment and from weighbridge.toml; the environment wins.
+
+WEIGHBRIDGE_MAX_UPLOAD_MB=200 in the environment is max_upload_mb = 200 in the file. DATABASE_URL has no prefix, so
+that the name everyone knows works. WEIGHBRIDGE_CONFIG names another file.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from weighbridge.model.errors import ConfigError, did_you_mean
+
+
+class Settings(BaseSettings):
+    """Every setting there is, with its default."""
+
+    model_config = SettingsConfigDict(env_prefix="WEIGHBRIDGE_", extra="forbid", frozen=True)
+
+    home: Path = Field(Path("~/.weighbridge"), description="Holds the embedded database, blobs and scratch files.")
+    database_url: str | None = Field(
+        None,
+        validation_alias="DATABASE_URL",
+        description="A Postgres of your own, 15 or newer. Empty: the embedded one.",
+    )
+    blob_url: str | None = Field(None, description="Where files lie: a folder, or s3://bucket/prefix. Empty: home/blobs.")
+    pipelines: tuple[str, ...] = Field((), description="Modules with pipelines of your own, comma separated: shop.pipes.")
+    max_upload_mb: int = Field(50, ge=1, description="The largest file that is accepted, in MB (S1 §3.2).")
+    batch_rows: int = Field(1000, ge=1, description="Rows written to production in one transaction (S1 §5.3).")
+    uploads_per_workspace: int = Field(3, ge=1, description="How many uploads of a workspace run at once (S1 §5.3).")
+    worker_slots: int = Field(2, ge=1, description="How many uploads one worker process works on at once.")
+    lease_seconds: float = Field(60, gt=0, description="How long a worker may be silent before its work is taken over.")
+    processing_timeout_hours: float = Field(1, gt=0, description="How long a run may beat without progress (S3 §2).")
+    max_crashes: int = Field(5, ge=1, description="How often an upload may lose its worker before it fails.")
+    poll_seconds: float = Field(2, gt=0, description="How often a worker looks for work when nobody calls it.")
+    staging_days: int = Field(7, ge=0, description="How long staged rows are kept (S1 §8).")
+    parse_memory_mb: int = Field(200, ge=64, description="What checking one file may take before it spills to disk.")
+    statement_timeout_seconds: float = Field(120, ge=0, description="The longest statement; 0: no limit.")
+    alert_hook: str | None = Field(None, description="module:function that gets each IngestionCompleteEvent.")
+    host: str = Field("127.0.0.1", description="The address the API listens on.")
+    port: int = Field(8080, ge=0, le=65535, description="The port the API listens on.")
+
+    @field_validator("pipelines", mode="before")
+    @classmethod
+    def _comma_separated(cls, value: object) -> object:
+        return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
+
+    @field_validator("home")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @property
+    def lease(self) -> timedelta:
+        return timedelta(seconds=self.lease_seconds)
+
+    @property
+    def processing_timeout(self) -> timedelta:
+        return timedelta(hours=self.processing_timeout_hours)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = Path(os.environ.get("WEIGHBRIDGE_CONFIG", "weighbridge.toml"))
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+
+
+def read(**overrides: object) -> Settings:
+    """The settings, or a ConfigError that says which one is wrong, what was expected and what came."""
+    _refuse_unknown_names()
+    named = os.environ.get("WEIGHBRIDGE_CONFIG")
+    if named and not Path(named).is_file():
+        raise ConfigError(f"WEIGHBRIDGE_CONFIG: expected a file, got {named!r}, which is not there.")
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]
+    except ValidationError as error:
+        lines = [
+            f"{_spelled(str(e['loc'][0]))}: {e['msg'][0].lower()}{e['msg'][1:]}, got {e['input']!r}"
+            for e in error.errors()
+        ]
+        raise ConfigError("Settings: " + "; ".join(lines) + ". See docs/settings.md.") from error
+
+
+def _refuse_unknown_names() -> None:
+    known = {f"WEIGHBRIDGE_{name.upper()}" for name in Settings.model_fields} | {"WEIGHBRIDGE_CONFIG"}
+    for name in os.environ:
+        if name.startswith("WEIGHBRIDGE_") and name not in known and not name.startswith("WEIGHBRIDGE_BENCH_"):
+            raise ConfigError(f"{name} is not a setting{did_you_mean(name, known) or '.'} See docs/settings.md.")
+
+
+def _spelled(name: str) -> str:
+    return name if name == "DATABASE_URL" else f"WEIGHBRIDGE_{name.upper()}"

@@ -1,0 +1,38 @@
+"""What every step is given: the parts it works with and the limits it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weighbridge.blobs.base import Blobs
+from weighbridge.db.events import Delivery
+from weighbridge.db.pool import Database, Tx
+from weighbridge.model.pipeline import Pipeline
+
+# A consumer of events: does its work in the transaction it is given, or outside of it; raises to be tried again.
+Consumer = Callable[[Tx, Delivery], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Numbers from the settings that steps keep."""
+
+    max_upload_bytes: int = 50 * 1024 * 1024
+    batch_rows: int = 1000
+    stage_rows: int = 100_000  # staged in one transaction
+    parse_memory_mb: int = 200
+    staging_days: int = 7
+
+
+@dataclass(frozen=True)
+class Context:
+    db: Database
+    blobs: Blobs
+    pipelines: Mapping[str, Pipeline]
+    scratch: Path
+    limits: Limits = Limits()
+    consumers: Mapping[str, Consumer] = field(default_factory=dict)
+    alert_hook: Callable[[dict[str, Any]], Any] | None = None
