@@ -1,0 +1,233 @@
+"""What all tests share: one real Postgres for the whole run, and a fresh migrated database for each test.
+
+    async def test_…(db, clock, workspace): …     async tests need no marker; they run on asyncio
+    def test_…(database_url, home): …             for tests that start processes of their own
+
+The server starts when the first test asks for it and lives in a temporary folder. The schema is migrated once into
+a template; a test gets a copy (55 ms) that is dropped after it. Tests that stop or restart Postgres start their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import fcntl
+import inspect
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from weighbridge.db import declared, embedded, migrate
+from weighbridge.db.pool import Database
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.steps.context import Context
+
+_SERVER = pytest.StashKey[Path]()
+TEMPLATE = "weighbridge_template"
+
+
+# One server for the run ------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.anyio_mode = "auto"
+    for name in [n for n in os.environ if n.startswith("WEIGHBRIDGE_")] + ["DATABASE_URL"]:
+        os.environ.pop(name, None)  # the developer's own settings are not the tests'
+    if hasattr(config, "workerinput"):
+        config.stash[_SERVER] = Path(config.workerinput["postgres_home"])
+    else:
+        # Not in pytest's own folder: it takes away the rights that Postgres needs when tests run as root.
+        config.stash[_SERVER] = folder = Path(tempfile.mkdtemp(prefix="weighbridge-tests-"))
+        atexit.register(_remove, folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["postgres_home"] = str(node.config.stash[_SERVER])
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> str:
+    """The URL of the run's server, whose database `weighbridge_template` has the newest schema."""
+    home = pytestconfig.stash[_SERVER]
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(
+            lock, fcntl.LOCK_EX
+        )  # the workers of a run share the server; the first one makes the template
+        url = embedded.start(home, "postgres")
+        with psycopg.connect(url, autocommit=True) as connection:
+            found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (TEMPLATE,)).fetchone()
+            if found is None:
+                _make_template(connection, url)
+    return url
+
+
+def _make_template(connection: psycopg.Connection, url: str) -> None:
+    for setting in ("fsync", "full_page_writes"):  # nothing here outlives the machine
+        connection.execute(f"ALTER SYSTEM SET {setting} = off")
+    connection.execute("SELECT pg_reload_conf()")
+    connection.execute("CREATE DATABASE being_made")
+    asyncio.run(_migrate(_named(url, "being_made")))
+    connection.execute(f"ALTER DATABASE being_made RENAME TO {TEMPLATE}")
+
+
+async def _migrate(url: str) -> None:
+    db = Database(url, size=1)
+    await db.open()
+    try:
+        async with db.tx() as tx:
+            await migrate.migrate(tx)
+            await declared.install(tx, _built_in())
+    finally:
+        await db.close()
+
+
+def _built_in() -> list[Any]:
+    try:
+        from weighbridge.pipelines import BUILT_IN
+    except ImportError:
+        return []
+
+    return list(BUILT_IN)
+
+
+def _named(url: str, database: str) -> str:
+    """The same server, another database."""
+    before, _, after = url.partition("/postgres?")
+    return f"{before}/{database}?{after}"
+
+
+def _remove(home: Path) -> None:
+    """Stop the server where its last user could not, and remove its folder."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, IndexError):
+        pid = int((home / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(pid, signal.SIGINT)  # Postgres's fast shutdown
+        give_up = time.monotonic() + 10
+        while (home / "postgres" / "postmaster.pid").exists() and time.monotonic() < give_up:
+            time.sleep(0.02)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+# A database for the test -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def database_url(postgres: str) -> Iterator[str]:
+    """A fresh database with the newest schema and the built-in pipelines."""
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        # wal_log: 56 ms here; file_copy takes 81, and makes the whole server write a checkpoint.
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY wal_log")
+        yield _named(postgres, name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+async def db(database_url: str) -> AsyncIterator[Database]:
+    """The test's database, opened."""
+    database = Database(database_url)
+    await database.open()
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The database's clock, which tests move instead of sleeping."""
+
+    url: str
+
+    def forward(self, by: timedelta | None = None, **units: float) -> None:
+        """`clock.forward(seconds=61)`, `clock.forward(days=8)`."""
+        shift = (by or timedelta()) + timedelta(**units)
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute("UPDATE weighbridge.clock SET shift = shift + %s", (shift,))
+
+
+@pytest.fixture
+def clock(database_url: str) -> Clock:
+    return Clock(database_url)
+
+
+@pytest.fixture
+def query(database_url: str) -> Callable[..., list[tuple[Any, ...]]]:
+    """`query("SELECT …", (param,))`: what stands in the test's database, seen as its owner."""
+
+    def query(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
+        with psycopg.connect(database_url, autocommit=True) as connection:
+            cursor = connection.execute(statement, params)  # type: ignore[call-overload]
+            return cursor.fetchall() if cursor.description else []
+
+    return query
+
+
+# The rest of the parts -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """An empty WEIGHBRIDGE_HOME."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def workspace() -> UUID:
+    return uuid4()
+
+
+@pytest.fixture
+async def app(database_url: str, home: Path) -> AsyncIterator[App]:
+    """The whole application as it runs, with blobs in `home` and the built-in pipelines."""
+    from weighbridge.app import open_app
+    from weighbridge.settings import read
+
+    async with open_app(read(home=home, DATABASE_URL=database_url)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def ctx(app: App) -> Context:
+    """What every step is given."""
+    return app.ctx
+
+
+@pytest.fixture
+def eventually() -> Callable[..., Awaitable[Any]]:
+    """`await eventually(lambda: query("SELECT …"))`: the first true answer, or a failure after `within` seconds."""
+
+    async def eventually(question: Callable[[], Any], *, within: float = 20) -> Any:
+        give_up = time.monotonic() + within
+        while True:
+            answer = question()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return answer
+            assert time.monotonic() < give_up, f"still {answer!r} after {within} s"
+            await asyncio.sleep(0.01)
+
+    return eventually
