@@ -45,7 +45,7 @@ def blocks(file: BinaryIO, delimiter: str, quote: str, line: int) -> Iterator[Bl
     """
     scanner = Scanner(delimiter, quote, line)
     rest = b""
-    for chunk in _chunks(file):
+    for chunk in chunks(file):
         ends, next_lines = scanner.feed(chunk)
         if not len(ends):
             rest += chunk
@@ -85,7 +85,7 @@ class Scanner:
     def feed(self, chunk: bytes) -> tuple[Ints, Ints]:
         """The ends of records in the chunk (first byte after the line end), and the line after each."""
         data = np.frombuffer(chunk, np.uint8)
-        line_ends = _line_ends(chunk, data)
+        line_ends = line_ends_of(chunk, data)
         if self._quote in chunk:
             quotes = self._structural(np.flatnonzero(data == ord(self._quote)), data)
             toggled = np.searchsorted(quotes, line_ends) + self.quoted
@@ -139,7 +139,7 @@ class Scanner:
         return kept
 
 
-def _line_ends(chunk: bytes, data: Bytes) -> Ints:
+def line_ends_of(chunk: bytes, data: Bytes) -> Ints:
     """The last byte of every physical line's end."""
     feeds = data == LF
     if b"\r" in chunk:
@@ -149,7 +149,7 @@ def _line_ends(chunk: bytes, data: Bytes) -> Ints:
     return np.flatnonzero(feeds)
 
 
-def _chunks(file: BinaryIO) -> Iterator[bytes]:
+def chunks(file: BinaryIO) -> Iterator[bytes]:
     """The file in pieces, none of which parts CR from LF."""
     held = b""
     while chunk := file.read(CHUNK):

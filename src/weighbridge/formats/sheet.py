@@ -7,6 +7,7 @@ from pathlib import Path
 
 from weighbridge.formats.delimited import open_delimited
 from weighbridge.formats.encoding import as_utf8
+from weighbridge.formats.json_records import open_json
 from weighbridge.model.sheet import Sheet
 
 
@@ -22,5 +23,7 @@ def open_sheet(path: Path, kind: str, *, wanted: Callable[[Sequence[str]], int],
     match kind:
         case "csv":
             return open_delimited(text, wanted)
+        case "json":
+            return open_json(text, wanted)
         case _:
             raise ValueError(f"kind: expected 'csv' or 'json', got {kind!r}")

@@ -1,0 +1,87 @@
+"""Beside the JSON reader: the records of a file, counted from its bytes without decoding them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.json_layout import Place, Shape
+from weighbridge.formats.scan import Ints, chunks, line_ends_of
+
+CHUNK = 1 << 20
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_STEP = np.zeros(256, np.int8)  # how deep each character leads
+_STEP[list(b"[{")] = 1
+_STEP[list(b"]}")] = -1
+_MARK = _STEP != 0
+_MARK[ord(",")] = True
+
+
+def count_records(text: Utf8File, place: Place) -> int:
+    """Lines, or the values at the place: one more than the commas between them."""
+    if place.shape is Shape.LINES:
+        return _count_lines(text)
+    counter = _Counter(place)
+    with text.path.open("rb") as file:
+        file.seek(text.start)
+        held = b""
+        while chunk := file.read(CHUNK):
+            chunk = held + chunk
+            bare = _ESCAPE.sub(b"", chunk)  # a \\" is no quote
+            held = b"\\" if bare.endswith(b"\\") else b""
+            counter.feed(bare[: len(bare) - len(held)])
+    return counter.records
+
+
+class _Counter:
+    """Follows the depth of brackets outside strings."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._level = {Shape.ARRAY: 1, Shape.MEMBER: 2}.get(place.shape, 0)
+        self._quoted = False
+        self._depth = 0
+        self._member = 0
+        self._opened = False  # the list began, and it is not yet known whether anything is in it
+        self.records = 0
+
+    def feed(self, bare: bytes) -> None:
+        """The next bytes, without escaped characters."""
+        data = np.frombuffer(bare, np.uint8)
+        quotes = np.flatnonzero(data == ord('"'))
+        marks = np.flatnonzero(_MARK[data])
+        marks = marks[(np.searchsorted(quotes, marks) + self._quoted) % 2 == 0]
+        steps = _STEP[data[marks]]
+        depths = self._depth + np.cumsum(steps, dtype=np.int64)
+        commas = steps == 0
+        members = self._member + np.cumsum(commas & (depths == 1))
+        if self._level == 0:
+            self.records += int(np.count_nonzero((steps < 0) & (depths == 0)))
+        else:
+            here = (depths == self._level) & ((members == self._place.member) | (self._level == 1))
+            self.records += int(np.count_nonzero(commas & here))
+            self._count_first(bare, marks[here & (steps > 0) & (data[marks] == ord("["))])
+        self._quoted = (len(quotes) + self._quoted) % 2 == 1
+        if len(marks):
+            self._depth, self._member = int(depths[-1]), int(members[-1])
+
+    def _count_first(self, bare: bytes, openings: Ints) -> None:
+        """A list with n commas has n + 1 records, unless nothing is in it."""
+        if len(openings):
+            self._opened = True
+            bare = bare[openings[0] + 1 :]
+        if self._opened and (first := bare.lstrip()[:1]):
+            self.records += first != b"]"
+            self._opened = False
+
+
+def _count_lines(text: Utf8File) -> int:
+    lines, last = 0, b"\n"
+    with text.path.open("rb") as file:
+        file.seek(text.start)
+        for chunk in chunks(file):
+            lines += len(line_ends_of(chunk, np.frombuffer(chunk, np.uint8)))
+            last = chunk[-1:]
+    return lines if last in b"\r\n" else lines + 1

@@ -1,0 +1,170 @@
+"""Second in reading JSON: the text → where in it the records are, and the stream of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TextIO, assert_never
+
+from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.json_text import DECODER, Element, Window, not_json
+from weighbridge.formats.scan import LONGEST_RECORD
+from weighbridge.model.errors import FileRefused
+
+WRAPPERS = frozenset({"data", "rows", "results", "items", "records"})
+
+
+class Shape(StrEnum):
+    LINES = "lines"  # one value a line; a blank line is a blank record
+    ARRAY = "array"  # [ {…}, {…} ]
+    MEMBER = "member"  # { "paging": …, "data": [ {…}, {…} ] }
+    VALUES = "values"  # an object over several lines, and perhaps more of them after it
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the records are; `member` counts the members of the outer object from 0."""
+
+    shape: Shape
+    member: int = 0
+
+
+def find_records(text: Utf8File) -> Place:
+    """A list, lines, an object with a list in it, or else plain objects."""
+    with open_text(text) as file:
+        first = Window(file).peek()
+    if not first:
+        raise FileRefused("empty_file", "The file is empty.")
+    if first == "[":
+        return Place(Shape.ARRAY)
+    object_on_a_line, more_lines = _first_line(text)
+    if object_on_a_line and more_lines:
+        return Place(Shape.LINES)
+    member = _list_of_records(text)
+    if member is not None:
+        return Place(Shape.MEMBER, member)
+    return Place(Shape.LINES if object_on_a_line else Shape.VALUES)
+
+
+def stream(text: Utf8File, place: Place) -> Iterator[Element]:
+    """Every record in turn. The text of a blank one is ''. Refuses what is not JSON, by its line."""
+    with open_text(text) as file:
+        match place.shape:
+            case Shape.LINES:
+                yield from _lines(file)
+            case Shape.ARRAY:
+                window = Window(file)
+                yield from _elements(window)
+                window.end()
+            case Shape.MEMBER:
+                window = Window(file)
+                for index, _ in enumerate(_members(window)):
+                    if index == place.member:
+                        yield from _elements(window)
+                    else:
+                        _pass_over(window)
+                window.end()
+            case Shape.VALUES:
+                window = Window(file)
+                while window.peek():
+                    yield window.take()
+            case _:
+                assert_never(place.shape)
+
+
+def open_text(text: Utf8File) -> TextIO:
+    """With LF for every line end. JSON strings hold no raw line ends, so no value changes."""
+    return text.path.open(encoding="utf-8-sig" if text.start else "utf-8", newline=None)
+
+
+def _first_line(text: Utf8File) -> tuple[bool, bool]:
+    """Whether the first line with anything on it is an object by itself, and whether another one follows."""
+    with open_text(text) as file:
+        lines = (line for line in _raw_lines(file) if line.strip())
+        try:
+            value, end = DECODER.raw_decode(first := next(lines).strip())
+        except (json.JSONDecodeError, RecursionError):
+            return False, False
+        return isinstance(value, dict) and end == len(first), next(lines, None) is not None
+
+
+def _list_of_records(text: Utf8File) -> int | None:
+    """Which member of the outer object it is: one with a usual name, or the only list with objects in it."""
+    lists = []
+    with open_text(text) as file:
+        window = Window(file)
+        for index, name in enumerate(_members(window)):
+            if window.peek() != "[":
+                window.take()
+            elif name in WRAPPERS:
+                return index
+            elif sum(isinstance(element.value, dict) for element in _elements(window)):
+                lists.append((index, name))
+    if len(lists) > 1:
+        names = " and ".join(f"'{name}'" for _, name in lists)
+        raise FileRefused("malformed_file", f"Which list holds the records, {names}? Call it 'data'.")
+    return lists[0][0] if lists else None
+
+
+def _members(window: Window) -> Iterator[str]:
+    """The keys of an object. At each, the window stands before the value, which the caller must take."""
+    window.skip("{")
+    if window.peek() == "}":
+        window.skip("}")
+        return
+    end = ","
+    while end == ",":
+        name = window.key()
+        window.skip(":")
+        yield name
+        end = window.skip(",}")
+
+
+def _pass_over(window: Window) -> None:
+    """A value of any length, a list element by element."""
+    if window.peek() == "[":
+        for _ in _elements(window):
+            pass
+    else:
+        window.take()
+
+
+def _elements(window: Window) -> Iterator[Element]:
+    window.skip("[")
+    if window.peek() == "]":
+        window.skip("]")
+        return
+    end = ","
+    while end == ",":
+        yield window.take()
+        end = window.skip(",]")
+
+
+def _lines(file: TextIO) -> Iterator[Element]:
+    for number, line in enumerate(_raw_lines(file), start=1):
+        if len(line) > LONGEST_RECORD:
+            raise FileRefused(
+                "malformed_file", f"Line {number} is longer than {LONGEST_RECORD:,} characters."
+            )
+        text = line.strip(" \t\n")
+        yield Element(number, _value(text, number, cut=not line.endswith("\n")) if text else None, text)
+
+
+def _raw_lines(file: TextIO) -> Iterator[str]:
+    """Lines; of one that is too long only a part, to keep memory flat."""
+    while line := file.readline(LONGEST_RECORD + 1):
+        yield line
+
+
+def _value(text: str, line: int, *, cut: bool) -> object:
+    try:
+        value, end = DECODER.raw_decode(text)
+    except json.JSONDecodeError as error:
+        raise not_json(error.msg, line, line, ends=cut and error.pos >= len(text)) from None
+    except RecursionError:
+        raise not_json("nested too deeply", line, line) from None
+    if end < len(text):
+        raise not_json("more than one value", line, line)
+    return value

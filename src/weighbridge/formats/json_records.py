@@ -1,0 +1,150 @@
+"""Third in reading JSON: a stream of records → batches of text columns."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from weighbridge.formats import batch
+from weighbridge.formats.dialect import UnknownHeader, Wanted
+from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.json_count import count_records
+from weighbridge.formats.json_layout import Place, find_records, stream
+from weighbridge.formats.json_text import Element, Number
+from weighbridge.model.errors import FileRefused
+
+SAMPLE = 1000  # records whose keys make the header
+_SURROGATE = re.compile("[\ud800-\udfff]")
+BATCH_ROWS = 4096
+BATCH_TEXT = 1 << 22
+
+
+def open_json(text: Utf8File, wanted: Wanted) -> JsonSheet:
+    """Find the records and the keys of the first of them; the rows are read with `batches()`."""
+    place = find_records(text)
+    sample = list(islice(stream(text, place), SAMPLE))
+    if not any(element.text for element in sample):
+        raise FileRefused("no_data", "The export is empty: it has no records.")
+    header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))
+    if not wanted(header):
+        raise UnknownHeader(header, 0)
+    return JsonSheet(text, place, header)
+
+
+@dataclass
+class JsonSheet:
+    """A JSON file. Its header is no record of it, so `header_line` is 0 and `records` counts only rows.
+
+    An object is one row: a key that it lacks is NULL, as is `null`; numbers stand as written, nested values
+    as JSON. A key that the header lacks, because it first appears after the first thousand records, goes with
+    its value into `surplus`, as a JSON object. A blank line among JSON lines is a row of empty cells.
+    What cannot be a row has no cells and its own text as `surplus`: a value that is no object, an object with
+    a key twice, and one with text that no database takes (NUL, half a surrogate pair).
+    """
+
+    text: Utf8File
+    place: Place
+    header: tuple[str, ...]
+    kind: str = "json"
+    delimiter: None = None
+    header_line: int = 0
+    preamble: tuple[str, ...] = ()
+    records: int = field(default=0, init=False)
+
+    @property
+    def encoding(self) -> str:
+        return self.text.encoding
+
+    def batches(self) -> Iterator[Any]:
+        """Rows in the order of the file, each with the line on which it begins."""
+        first = 0
+        for elements in _portions(stream(self.text, self.place)):
+            yield self._batch(elements, first)
+            first += len(elements)
+        self.records = count_records(self.text, self.place)
+
+    def _batch(self, elements: list[Element], first: int) -> Any:
+        width, known = len(self.header), frozenset(self.header)
+        blank = dict.fromkeys(self.header, "")
+        rows: list[dict[str, Any]] = []
+        cells = np.full(len(elements), width, np.int64)
+        surplus: list[str | None] = [None] * len(elements)
+        for position, element in enumerate(elements):
+            if not element.text:
+                rows.append(blank)
+            elif not _is_row(element):
+                rows.append({})
+                cells[position], surplus[position] = 0, element.text
+            else:
+                rows.append(element.value)
+                if not known.issuperset(element.value):
+                    late = {key: value for key, value in element.value.items() if key not in known}
+                    cells[position], surplus[position] = width + len(late), _written(late)
+        columns = [_column([row.get(key) for row in rows]) for key in self.header]
+        lines = np.array([element.line for element in elements], np.int64)
+        return batch.build(
+            first + np.arange(len(elements)), lines, cells, columns, pa.array(surplus, pa.string())
+        )
+
+
+def _portions(elements: Iterator[Element]) -> Iterator[list[Element]]:
+    portion: list[Element] = []
+    size = 0
+    for element in elements:
+        portion.append(element)
+        size += len(element.text)
+        if len(portion) == BATCH_ROWS or size >= BATCH_TEXT:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _is_row(element: Element) -> bool:
+    if type(element.value) is not dict:  # no object at all, or one with a key Repeated
+        return False
+    return "\\u" not in element.text or _storable(element.value)
+
+
+def _storable(value: Any) -> bool:
+    """Escapes can spell what is no text: NUL, which Postgres refuses, and lone surrogates."""
+    match value:
+        case str():
+            return "\0" not in value and not _SURROGATE.search(value)
+        case dict():
+            return all(_storable(part) for pair in value.items() for part in pair)
+        case list():
+            return all(map(_storable, value))
+        case _:
+            return True
+
+
+def _column(values: list[Any]) -> Any:
+    try:
+        return pa.array(values, pa.string())
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # a list, an object, true or false among them
+        return pa.array([_cell(value) for value in values], pa.string())
+
+
+def _cell(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _written(value)
+
+
+def _written(value: Any) -> str:
+    """JSON text, with numbers as the file wrote them."""
+    match value:
+        case Number():
+            return str(value)
+        case dict():
+            return "{" + ", ".join(f"{_written(str(k))}: {_written(v)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ", ".join(map(_written, value)) + "]"
+        case _:
+            return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,164 @@
+"""Under the JSON reader: UTF-8 text → one JSON value after another, with its line and its text as written.
+
+Python's own decoder over a moving window, because it tells where a value ends: ijson is as fast, but knows
+neither lines nor how a number was written (`1e5` comes back as `1E+5`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, NoReturn, TextIO
+
+from weighbridge.formats.scan import LONGEST_RECORD
+from weighbridge.model.errors import FileRefused
+
+CHUNK = 1 << 20
+_OPEN_STRING = "Unterminated string"  # how Python's decoder begins that sentence
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class Number(str):
+    """A number as the file writes it: every digit of an id, every zero of an amount."""
+
+    __slots__ = ()
+
+
+class Repeated(dict[str, Any]):
+    """An object that has a key twice, so that one of the two values is lost here."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    return made if len(made) == len(pairs) else Repeated(made)
+
+
+DECODER = json.JSONDecoder(
+    parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=_object
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A value, the physical line on which it begins, and its own text."""
+
+    line: int
+    value: Any
+    text: str
+
+
+class Window:
+    """A part of the text that moves on as values are taken from it."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._text = ""
+        self._at = 0
+        self._line, self._counted = 1, 0  # the line of the character `_counted`
+        self._ended = False
+
+    def peek(self) -> str:
+        """The next character that is not white space; '' at the end of the file."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            assert space is not None
+            self._at = space.end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if self._ended:
+                return ""
+            self._read_on()
+
+    def skip(self, expected: str) -> str:
+        """Take one of the expected characters."""
+        found = self.peek()
+        if not found or found not in expected:
+            self._refuse(f"expected {' or '.join(expected)}", self._at)
+        self._at += 1
+        return found
+
+    def key(self) -> str:
+        """Take the name of a member."""
+        if self.peek() != '"':
+            self._refuse('expected a name in "', self._at)
+        return str(self.take().value)
+
+    def end(self) -> None:
+        """Nothing more may follow."""
+        if self.peek():
+            self._refuse("expected the end of the file", self._at)
+
+    def take(self) -> Element:
+        """Take one whole value."""
+        self.peek()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if self._ended:
+                    self._refuse(error.msg, error.pos)
+                if self._left > LONGEST_RECORD:
+                    self._refuse_long(error)
+            except RecursionError:
+                self._refuse("nested too deeply", self._at)
+            else:
+                if end < len(self._text) or self._ended:  # else a number may go on
+                    return self._taken(value, end)
+                self._check_length(end)
+            self._read_on()
+
+    @property
+    def line(self) -> int:
+        """The physical line of the next character."""
+        return self._line_of(self._at)
+
+    @property
+    def _left(self) -> int:
+        return len(self._text) - self._at
+
+    def _taken(self, value: Any, end: int) -> Element:
+        self._check_length(end)
+        element = Element(self.line, value, self._text[self._at : end])
+        self._at = end
+        return element
+
+    def _check_length(self, end: int) -> None:
+        if end - self._at > LONGEST_RECORD:
+            raise self._too_long()
+
+    def _too_long(self) -> FileRefused:
+        sentence = f"The record in line {self.line} is longer than {LONGEST_RECORD:,} characters."
+        return FileRefused("malformed_file", sentence)
+
+    def _line_of(self, position: int) -> int:
+        self._line += self._text.count("\n", self._counted, position)
+        self._counted = position
+        return self._line
+
+    def _read_on(self) -> None:
+        self._line_of(self._at)
+        more = self._file.read(CHUNK)
+        self._ended = not more
+        self._text = self._text[self._at :] + more
+        self._at = self._counted = 0
+
+    def _refuse_long(self, error: json.JSONDecodeError) -> NoReturn:
+        """Much text, and still no whole value: wrong somewhere in it, or without an end."""
+        if not error.msg.startswith(_OPEN_STRING) and self._text[error.pos :].strip():
+            self._refuse(error.msg, error.pos)
+        raise self._too_long()
+
+    def _refuse(self, why: str, position: int) -> NoReturn:
+        begun = self.line
+        ends = self._ended and not self._text[position:].strip()
+        raise not_json(why, self._line_of(position), begun, ends=ends)
+
+
+def not_json(why: str, line: int, begun: int, *, ends: bool = False) -> FileRefused:
+    """`ends`: the text ends there. An open string reaches to the end as well."""
+    if ends or why.startswith(_OPEN_STRING):
+        sentence = f"The file ends in the middle of the JSON value that begins in line {begun}."
+    else:
+        sentence = f"Line {line} is not valid JSON: {why[0].lower()}{why[1:]}."
+    return FileRefused("malformed_file", sentence)

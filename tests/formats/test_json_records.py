@@ -1,0 +1,220 @@
+"""JSON files in every shape that exports have: values as written, lines as they stand, nothing lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weighbridge.formats import json_count, json_records, json_text
+from weighbridge.formats.dialect import UnknownHeader
+from weighbridge.model.errors import FileRefused
+
+from .conftest import Read, Row, read_file
+
+Reader = Callable[..., Read]
+
+
+@pytest.fixture
+def read_json(read: Reader) -> Reader:
+    return lambda data, *headers: read(data, *headers, kind="json")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('[{"a":1,"b":"x"},{"a":2,"b":"y"}]', [1, 1]),
+        ('[\n  {\n    "a": 1,\n    "b": "x"\n  },\r\n  {"a": 2, "b": "y"}\n]\n', [2, 6]),
+        ('{"data": [{"a":1,"b":"x"},\n{"a":2,"b":"y"}]}', [1, 2]),
+        ('{"rows": [\r{"a":1,"b":"x"},\r{"a":2,"b":"y"}]}', [2, 3]),
+        ('{"paging": {"next": "[{"}, "results": [{"a":1,"b":"x"},{"a":2,"b":"y"}], "n": [1, 2]}', [1, 1]),
+        ('{"n": [1, [2]], "keywords": [{"a":1,"b":"x"},\n{"a":2,"b":"y"}], "m": []}', [1, 2]),
+        ('{"columns": [{"name": "a"}], "items": [{"a":1,"b":"x"},{"a":2,"b":"y"}]}', [1, 1]),
+        ('{"a":1,"b":"x"}\n{"a":2,"b":"y"}', [1, 2]),
+        ('{"a":1,"b":"x"}\r\n{"a":2,"b":"y"}\r\n', [1, 2]),
+        ('{\n"a":1,"b":"x"\n}\n{\n"a":2,"b":"y"\n}\n', [1, 4]),
+    ],
+)
+def test_lists_wrapped_lists_lines_and_bare_objects_are_records(
+    read_json: Reader, text: str, lines: list[int]
+) -> None:
+    found = read_json(text)
+    assert found.sheet.header == ("a", "b")
+    assert found.values == [["1", "x"], ["2", "y"]]
+    assert found.lines == lines
+    assert (found.sheet.header_line, found.sheet.preamble, found.sheet.delimiter) == (0, (), None)
+
+
+def test_one_object_is_one_record(read_json: Reader) -> None:
+    for text in ('{"a":1}', '{"a":1}\n', '{\n "a": 1\n}', '{"a": 1, "tags": ["x", "y"]}'):
+        assert read_json(text).values[0][0] == "1"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])
+def test_json_may_be_in_any_of_our_encodings(read_json: Reader, encoding: str) -> None:
+    found = read_json('[{"a": "Café – 5 €"}]'.encode(encoding))
+    assert found.values == [["Café – 5 €"]]
+
+
+def test_numbers_stand_exactly_as_written(read_json: Reader) -> None:
+    written = [
+        "120220000000000000123456789",
+        "0.10",
+        "-0",
+        "1e5",
+        "1.20253E+17",
+        "3.141592653589793238462643",
+    ]
+    found = read_json(json.dumps([{"a": "@"}] * len(written)).replace('"@"', "%s") % tuple(written))
+    assert found.values == [[number] for number in written]
+
+
+def test_other_values_become_text(read_json: Reader) -> None:
+    found = read_json(
+        '[{"a": true, "b": false}, {"a": null}, {"a": {"x": [1.0, "é\\"", null]}, "b": [true]}]'
+    )
+    assert found.values == [["true", "false"], [None, None], ['{"x": [1.0, "é\\"", null]}', "[true]"]]
+    assert {row.cells for row in found.rows} == {2}
+
+
+def test_the_header_is_every_key_in_order_of_appearance(read_json: Reader) -> None:
+    found = read_json('[{"b": 1}, {"a": 2, "b": 3}, {"c": 4}]')
+    assert found.sheet.header == ("b", "a", "c")
+    assert found.values == [["1", None, None], ["3", "2", None], [None, None, "4"]]
+
+
+def test_a_key_that_first_appears_late_is_surplus_not_lost(read_json: Reader) -> None:
+    records = [{"a": number} for number in range(1000)] + [{"a": 1, "late": [1, "é"], "d": 1.50}]
+    found = read_json(json.dumps(records))
+    assert found.rows[-1] == Row(1000, 1, 3, ["1"], '{"late": [1, "é"], "d": 1.5}')
+    assert {row.surplus for row in found.rows[:-1]} == {None}
+
+
+def test_what_is_no_object_is_a_misfit_with_its_text(read_json: Reader) -> None:
+    found = read_json('[{"a": 1}, 12.50, "x", null, [1, {"a": 2}], {"a": 3}]')
+    assert [row.cells for row in found.rows] == [1, 0, 0, 0, 0, 1]
+    assert [row.surplus for row in found.rows] == [None, "12.50", '"x"', "null", '[1, {"a": 2}]', None]
+    assert found.values == [["1"], [None], [None], [None], [None], ["3"]]
+
+
+@pytest.mark.parametrize(
+    "record", ['{"a": 1, "a": 2}', '{"a": "x\\u0000"}', '{"a": ["\\ud800"]}', '{"\\u0000": 1}']
+)
+def test_what_cannot_be_a_row_is_a_misfit_with_its_text(read_json: Reader, record: str) -> None:
+    found = read_json('[{"a": "\\u00e9\\ud83d\\ude00"}, ' + record + "]")
+    assert found.rows == [Row(0, 1, 1, ["é😀"], None), Row(1, 1, 0, [None], record)]
+
+
+def test_blank_lines_are_records_of_empty_cells(read_json: Reader) -> None:
+    found = read_json('\n{"a": 1, "b": 2}\n\n  \n{"a": 3}\n\n')
+    assert found.values == [["", ""], ["1", "2"], ["", ""], ["", ""], ["3", None], ["", ""]]
+    assert found.lines == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"data": []}', " [\n] ", '{"data": [ ], "n": 0}'])
+def test_no_records_are_no_data(read_json: Reader, text: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        read_json(text)
+    assert refused.value.code == "no_data"
+
+
+def test_unknown_keys_are_listed(read_json: Reader) -> None:
+    with pytest.raises(UnknownHeader, match="Columns found in the records: 'x', 'y'") as refused:
+        read_json('[{"x": 1, "y": 2}]', "a")
+    assert (refused.value.code, refused.value.columns) == ("no_header", ("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('[{"a": 1},\n{"a": 2}', "The file ends in the middle of the JSON value that begins in line 2."),
+        ('[{"a": 1},\n{"a": "x', "The file ends in the middle of the JSON value that begins in line 2."),
+        ('[{"a": 1},\n{"a": ', "The file ends in the middle of the JSON value that begins in line 2."),
+        ('[{"a": 1},\n\n{"a" 2}]', "Line 3 is not valid JSON: expecting ':' delimiter."),
+        ('[{"a": 1}\n{"a": 2}]', "Line 2 is not valid JSON: expected , or ]."),
+        ('[{"a": 1},\n]', "Line 2 is not valid JSON: expecting value."),
+        ('[{"a": 1}]\n[]', "Line 2 is not valid JSON: expected the end of the file."),
+        ('{"data": [{"a": 1}]\n x}', "Line 2 is not valid JSON: expected , or }."),
+        ('{"data": [{"a": 1}],\n x: 1}', 'Line 2 is not valid JSON: expected a name in ".'),
+        ('{"a": 1}\n{"a": 2', "The file ends in the middle of the JSON value that begins in line 2."),
+        ('{"a": 1}\n{"a": 2\n{"a": 3}', "Line 2 is not valid JSON: expecting ',' delimiter."),
+        ('{"a": 1}\n{"a": 2} {"a": 3}\n', "Line 2 is not valid JSON: more than one value."),
+        ('{"a": 1}\nhello\n', "Line 2 is not valid JSON: expecting value."),
+        ('[{"a": "x\ny"}]', "Line 1 is not valid JSON: invalid control character at."),
+        ('{"x": [{"a": 1}], "y": [{"a": 1}]}', "Which list holds the records, 'x' and 'y'? Call it 'data'."),
+        ("[" * 100_000, "Line 1 is not valid JSON: nested too deeply."),
+        ('{"a": 1}\n' + "[" * 100_000, "Line 2 is not valid JSON: nested too deeply."),
+        ('{"a": ' + "[" * 100_000, "Line 1 is not valid JSON: nested too deeply."),
+        (
+            '[{"a": 1},\n{"a": "' + "x" * 3_000_000 + '"}]',
+            "The record in line 2 is longer than 1,048,576 characters.",
+        ),
+        ('{"a": 1}\n{"a": "' + "x" * 3_000_000 + '"}\n', "Line 2 is longer than 1,048,576 characters."),
+    ],
+)
+def test_what_is_not_json_refuses_the_file_by_its_line(read_json: Reader, text: str, sentence: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        read_json(text)
+    assert (refused.value.code, refused.value.message) == ("malformed_file", sentence)
+
+
+def test_white_space_alone_is_an_empty_file(read_json: Reader) -> None:
+    with pytest.raises(FileRefused) as refused:
+        read_json(" \n\n")
+    assert refused.value.code == "empty_file"
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('aé"\\\n[]{},:'), max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from('k"\\{'), inner, max_size=2),
+    max_leaves=4,
+)
+records = st.lists(
+    st.dictionaries(st.sampled_from(["a", "b", 'c"{,']), values, max_size=3), min_size=1, max_size=6
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    records=records,
+    shape=st.sampled_from(["list", "data", "lines"]),
+    indent=st.sampled_from([None, 0, 1]),
+    chunk=st.sampled_from([1, 2, 7, 1 << 20]),
+    ascii_only=st.booleans(),
+)
+def test_what_the_json_module_writes_is_what_we_read(
+    records: list[dict[str, Any]], shape: str, indent: int | None, chunk: int, ascii_only: bool
+) -> None:
+    records = [{"a": "first"}, *records]
+    if shape == "lines":
+        text = "".join(json.dumps(record, ensure_ascii=ascii_only) + "\n" for record in records)
+    else:
+        text = json.dumps(
+            records if shape == "list" else {"x": [1], "data": records, "y": {"z": [{}]}},
+            indent=indent,
+            ensure_ascii=ascii_only,
+        )
+    found = _read(text, chunk)
+    assert found.adds_up
+    for record, row in zip(records, found.rows, strict=True):
+        for key, cell in zip(found.sheet.header, row.values, strict=True):
+            expected = record.get(key)
+            assert (cell if isinstance(expected, str) or cell is None else json.loads(cell)) == expected
+    if shape == "lines":
+        assert found.lines == list(range(1, len(records) + 1))
+
+
+def _read(text: str, chunk: int) -> Read:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_text, "CHUNK", chunk)
+        patch.setattr(json_count, "CHUNK", chunk)
+        patch.setattr(json_records, "BATCH_ROWS", 3)
+        path = Path(folder) / "export.json"
+        path.write_text(text)
+        return read_file(path, "json", "a", scratch=Path(folder))
