@@ -22,7 +22,11 @@ class RowFault(Exception):
 
 
 class Contention(Exception):
-    """Two transactions stood in each other's way; the same batch may well pass now."""
+    """Two transactions stood in each other's way, or a parent is still in flight; the same batch may well pass now."""
+
+    def __init__(self, message: str, *, parent: bool) -> None:
+        super().__init__(message)
+        self.parent = parent
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def _meaning(error: psycopg.Error) -> Exception:
     if state == LEASE_LOST:
         return LeaseLost(_primary(error))
     if state in ("40P01", "40001", "55P03", "23503"):  # deadlock, serialisation, lock timeout, parent in flight
-        return Contention(_primary(error))
+        return Contention(_primary(error), parent=state == "23503")
     if state == "42501":
         return Refused("permission_denied", f"The database refused the write: {_primary(error)}.")
     if state in ("57014", "25P03", "25P04"):  # statement or transaction timeout

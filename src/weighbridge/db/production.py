@@ -22,10 +22,15 @@ class Batch:
     after: int
     upto: int
     lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
+    collided: tuple[int, ...] = ()  # seqs of rows that cannot be told apart without them
 
     @property
     def size(self) -> int:
         return self.upto - self.after
+
+    @property
+    def skipped(self) -> list[int]:
+        return [seq for seq in self.collided if self.after < seq <= self.upto]
 
 
 class StagingGone(Exception):
@@ -45,24 +50,25 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> Ch
             "after": batch.after,
             "upto": batch.upto,
             "lost": list(batch.lost),
+            "skipped": batch.skipped,
         },
     )
     assert row is not None
     rows, inserted, updated = row
     if rows != batch.size:
         raise StagingGone(f"{rows} of {batch.size} staged rows of {entity.name} are there")
-    return Changes(inserted, updated, rows - inserted - updated)
+    return Changes(inserted, updated, rows - len(batch.skipped) - inserted - updated)
 
 
-async def staged_upto(tx: Tx, pipeline: Pipeline, entity: Entity, upload: UUID, workspace: UUID) -> int:
+async def staged_upto(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> int:
     """The last seq that is really in staging; 0 where nothing is."""
     query = sql.SQL("SELECT coalesce(max(seq), 0) FROM {} WHERE upload_id = %s AND workspace_id = %s")
-    row = await (await tx.execute(query.format(staging_table(pipeline, entity)), (upload, workspace))).fetchone()
+    row = await (await tx.execute(query.format(staging_table(pipeline, entity)), (scope.upload_id, scope.workspace_id))).fetchone()
     assert row is not None
     return int(row[0])
 
 
-async def missing(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> set[UUID]:
+async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
     """Ids that staging_id_resolution gives for an entity's rows but production does not have."""
     query = sql.SQL(
         "SELECT r.production_id FROM public.staging_id_resolution r"
@@ -73,14 +79,27 @@ async def missing(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> s
     return {row[0] for row in rows}
 
 
-async def rows_naming(
-    tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch
-) -> list[tuple[int, int, int, str]]:
-    """Rows of the batch that name a lost dimension row: seq, row_index, line and the ref."""
-    found: list[tuple[int, int, int, str]] = []
+async def collisions(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
+    """Seqs of rows whose key, with lost parents left empty, is that of another row of the upload."""
+    refs = {ref.name for ref in entity.refs}
+    key = sql.SQL(", ").join(
+        sql.SQL("CASE WHEN {0} = ANY (%(lost)s) THEN NULL ELSE {0} END" if c in refs else "{0}").format(sql.Identifier(c))
+        for c in entity.key
+    )
+    query = sql.SQL(
+        "SELECT seq FROM (SELECT seq, row_number() OVER (PARTITION BY {} ORDER BY seq) AS copy FROM {}"
+        " WHERE upload_id = %(upload)s AND workspace_id = %(workspace)s) AS numbered WHERE copy > 1 ORDER BY seq"
+    ).format(key, staging_table(pipeline, entity))
+    params = {"upload": scope.upload_id, "workspace": scope.workspace_id, "lost": list(lost)}
+    return [row[0] for row in await (await tx.execute(query, params)).fetchall()]
+
+
+async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, str]]:
+    """Rows of the batch that name a lost dimension row: row index, line and the ref."""
+    found: list[tuple[int, int, str]] = []
     for ref in entity.refs:
         query = sql.SQL(
-            "SELECT seq, row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s"
+            "SELECT row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s"
             " AND seq > %s AND seq <= %s AND {} = ANY (%s)"
         ).format(staging_table(pipeline, entity), sql.Identifier(ref.name))
         scope = batch.scope
@@ -89,17 +108,15 @@ async def rows_naming(
     return found
 
 
-async def staged_rows(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, dict[str, str]]]:
-    """Row index, line and values of staged rows, as text by column: for the record of a row that failed."""
+async def staged_lines(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, int]]:
+    """Seq, row index and line of the batch's rows, in order."""
     query = sql.SQL(
-        "SELECT row_index, line, to_jsonb(s) - ARRAY['upload_id', 'workspace_id', 'seq', 'row_index', 'line', 'id',"
-        " 'natural_key_hash'] FROM {} s WHERE upload_id = %s AND workspace_id = %s AND seq > %s AND seq <= %s ORDER BY seq"
+        "SELECT seq, row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s AND seq > %s AND seq <= %s"
+        " ORDER BY seq"
     ).format(staging_table(pipeline, entity))
     scope = batch.scope
-    rows = await (
-        await tx.execute(query, (scope.upload_id, scope.workspace_id, batch.after, batch.upto))
-    ).fetchall()
-    return [(index, line, {k: "" if v is None else str(v) for k, v in values.items()}) for index, line, values in rows]
+    rows = await (await tx.execute(query, (scope.upload_id, scope.workspace_id, batch.after, batch.upto))).fetchall()
+    return [(seq, index, line) for seq, index, line in rows]
 
 
 @cache
@@ -155,6 +172,7 @@ def _upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
         " INSERT INTO {target} AS t ({columns})"
         " SELECT {sources} FROM {staged} s"
         " WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s AND s.seq > %(after)s AND s.seq <= %(upto)s"
+        " AND s.seq <> ALL (%(skipped)s::int[])"
         " ORDER BY s.seq {conflict}"
         " RETURNING (xmax = 0) AS inserted)"
         " SELECT (SELECT count(*) FROM {staged} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"

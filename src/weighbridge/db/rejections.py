@@ -30,16 +30,24 @@ async def add(tx: Tx, lease: Lease, rejection: Rejection) -> None:
     )
 
 
-async def warn(tx: Tx, lease: Lease, row_index: int, line: int, code: str, message: str) -> None:
-    await tx.execute(
-        _SQL["add_warning"], (lease.subject, lease.workspace_id, row_index, line, code, message)
-    )
+async def warn(tx: Tx, lease: Lease, place: tuple[int, int], code: str, message: str) -> None:
+    """Note something about a row that went in, by its row index and line."""
+    await tx.execute(_SQL["add_warning"], (lease.subject, lease.workspace_id, *place, code, message))
 
 
 async def count(tx: Tx, upload_id: UUID, stage: str) -> int:
     """How many records of the file were refused in a stage."""
     rows = await fetch_all(tx, _SQL["count_rejections"], (upload_id, stage))
     return int(rows[0][0])
+
+
+async def without_raw(tx: Tx, upload_id: UUID) -> list[int]:
+    """Row indexes of refused rows whose cells are not recorded yet."""
+    return [row[0] for row in await fetch_all(tx, _SQL["rejections_without_raw"], (upload_id,))]
+
+
+async def set_raw(tx: Tx, upload_id: UUID, row_index: int, raw: list[str]) -> None:
+    await tx.execute(_SQL["set_raw"], (raw, upload_id, row_index))
 
 
 async def pages(tx: Tx, upload_id: UUID, size: int = 5000) -> AsyncIterator[list[Rejection]]:

@@ -66,12 +66,29 @@ async def receive(tx: Tx, new: NewUpload) -> tuple[UUID, bool]:
     return row[0], row[1]
 
 
-async def claim(
-    tx: Tx, worker: str, sources: Sequence[Status], lease: timedelta, per_workspace: int
-) -> tuple[Lease, Upload] | None:
+@dataclass(frozen=True)
+class Claim:
+    """What a worker is ready to take on."""
+
+    worker: str
+    sources: tuple[Status, ...]
+    pipelines: tuple[str, ...]
+    lease: timedelta
+    per_workspace: int
+
+
+async def claim(tx: Tx, claim: Claim) -> tuple[Lease, Upload] | None:
     """The next upload whose turn it is, with a lease on it; None where there is none."""
     row = await fetch_one(
-        tx, _SQL["claim_upload"], {"worker": worker, "from": list(sources), "lease": lease, "limit": per_workspace}
+        tx,
+        _SQL["claim_upload"],
+        {
+            "worker": claim.worker,
+            "from": list(claim.sources),
+            "pipelines": list(claim.pipelines),
+            "lease": claim.lease,
+            "limit": claim.per_workspace,
+        },
     )
     if row is None:
         return None
@@ -93,9 +110,18 @@ async def recent(tx: Tx, workspace_id: UUID, *, status: str | None, before: date
     return [_upload(row) for row in rows]
 
 
-async def release(tx: Tx, lease: Lease, *, delay: timedelta, failed: bool, error: str | None) -> None:
+@dataclass(frozen=True)
+class Release:
+    """How an upload goes back to the queue."""
+
+    delay: timedelta = timedelta(0)
+    failed: bool = False
+    error: str | None = None
+
+
+async def release(tx: Tx, lease: Lease, how: Release) -> None:
     """Hand the upload back, to be claimed again after the delay."""
-    await tx.execute(_SQL["release_upload"], (lease.token, delay, failed, error))
+    await tx.execute(_SQL["release_upload"], (lease.token, how.delay, how.failed, how.error))
 
 
 async def fail(tx: Tx, lease: Lease, code: str, text: str) -> None:

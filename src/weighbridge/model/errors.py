@@ -5,6 +5,7 @@
     │   ├── FileRefused  the whole file is wrong: the upload fails
     │   └── RequestRefused   the request is wrong: nothing is stored
     ├── RetryLater       something passing; the upload goes back to the queue
+    ├── HandBack         the worker is stopping; the upload goes back as it is
     ├── LeaseLost        another attempt owns this work now; change nothing, go away
     └── ConfigError      a setting or a declaration is wrong
 
@@ -51,6 +52,10 @@ class RetryLater(WeighbridgeError):
         self.message = message
 
 
+class HandBack(WeighbridgeError):
+    """The worker was asked to stop between two batches."""
+
+
 class LeaseLost(WeighbridgeError):
     """The lease token of this attempt is no longer the live one."""
 
@@ -61,6 +66,6 @@ class ConfigError(WeighbridgeError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """`; did you mean 'case_number'?`, or nothing where nothing is near."""
-    near = get_close_matches(word.lower(), {k.lower(): k for k in known}, n=1, cutoff=0.6)
     spelled = {k.lower(): k for k in known}
+    near = get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
     return f"; did you mean '{spelled[near[0]]}'?" if near else ""

@@ -262,7 +262,7 @@ END $$;
 -- Claims the oldest upload of the workspace whose turn it is: workspaces with a free slot, by the age of
 -- their oldest waiting upload. Returns no row where nothing may be claimed.
 CREATE FUNCTION weighbridge.claim_upload(
-    p_worker text, p_from text[], p_lease interval, p_per_workspace int
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int
 ) RETURNS TABLE (upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -293,7 +293,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT d.created_at FROM data_uploads d
             WHERE d.workspace_id = w.workspace_id AND d.status IN ('pending', 'staging_complete')
-              AND d.status = ANY (p_from) AND d.run_after <= v_now
+              AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
         WHERE (SELECT count(*) FROM attempts a
@@ -304,7 +304,7 @@ BEGIN
         -- SKIP LOCKED: a slow claim must not queue the others.
         SELECT d.id, d.status INTO v_upload, v_status FROM data_uploads d
         WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete')
-          AND d.status = ANY (p_from) AND d.run_after <= v_now
+          AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
         ORDER BY d.created_at, d.id LIMIT 1
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
@@ -823,7 +823,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.reset_staging(uuid), weighbridge.note_rows
 
 GRANT SELECT, INSERT, UPDATE ON public.data_uploads TO weighbridge_promote;
 GRANT SELECT ON public.staging_id_resolution TO weighbridge_promote;
-GRANT SELECT, INSERT ON public.upload_rejections, public.upload_warnings TO weighbridge_promote;
+GRANT SELECT, INSERT, UPDATE ON public.upload_rejections, public.upload_warnings TO weighbridge_promote;
 GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid),
     weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint),
     weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) TO weighbridge_promote;

@@ -18,3 +18,9 @@ FROM public.upload_rejections
 WHERE upload_id = %s AND (row_index, stage) > (%s, %s)
 ORDER BY row_index, stage
 LIMIT %s
+
+-- name: rejections_without_raw
+SELECT row_index FROM public.upload_rejections WHERE upload_id = %s AND stage = 'promote' AND raw IS NULL
+
+-- name: set_raw
+UPDATE public.upload_rejections SET raw = %s WHERE upload_id = %s AND row_index = %s AND stage = 'promote'

@@ -5,7 +5,7 @@ FROM weighbridge.receive_upload(
     %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s) AS r
 
 -- name: claim_upload
-SELECT upload_id, lease_token FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(lease)s, %(limit)s)
+SELECT upload_id, lease_token FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s)
 
 -- name: get_upload
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,

@@ -1,0 +1,72 @@
+"""Staged rows: written by the parse step, in the order of the production key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import sql
+
+from weighbridge.db.copy import copy_batches
+from weighbridge.db.declared import staging_table
+from weighbridge.db.pool import Tx
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.upload import Scope
+
+
+async def add(tx: Tx, pipeline: Pipeline, entity: Entity, batches: Sequence[Any]) -> int:
+    """Append Arrow batches of an entity's rows."""
+    return await copy_batches(tx, staging_table(pipeline, entity), batches)
+
+
+async def resolve_ids(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> None:
+    """Note the production id of every staged dimension row: the natural key's hash decides it."""
+    await tx.execute(
+        sql.SQL(
+            "INSERT INTO public.staging_id_resolution"
+            " (upload_id, workspace_id, entity_type, natural_key_hash, production_id)"
+            " SELECT upload_id, workspace_id, {}, natural_key_hash, id FROM {}"
+            " WHERE upload_id = %s AND workspace_id = %s ON CONFLICT DO NOTHING"
+        ).format(sql.Literal(entity.name), staging_table(pipeline, entity)),
+        (scope.upload_id, scope.workspace_id),
+    )
+
+
+async def add_groups(tx: Tx, batches: Sequence[Any]) -> int:
+    """Append the groups of the grain's rows, with their digests."""
+    return await copy_batches(tx, sql.Identifier("weighbridge", "staging_groups"), batches)
+
+
+async def add_rejections(tx: Tx, batches: Sequence[Any]) -> int:
+    """Append refused rows."""
+    return await copy_batches(tx, sql.Identifier("public", "upload_rejections"), batches)
+
+
+async def expired(tx: Tx, days: int) -> list[Any]:
+    """Uploads whose staged rows have outlived their days and whom nobody is promoting."""
+    rows = await (
+        await tx.execute(
+            "SELECT id FROM public.data_uploads WHERE staged_at < weighbridge.now() - make_interval(days => %s)"
+            " AND status IN ('completed', 'partial', 'failed')",
+            (days,),
+        )
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+async def purge(tx: Tx, pipelines: Sequence[Pipeline], uploads: Sequence[Any]) -> int:
+    """Delete the staged rows of these uploads. Returns how many rows went."""
+    gone = 0
+    tables = [staging_table(p, e) for p in pipelines for e in p.entities]
+    tables += [sql.Identifier("public", "staging_id_resolution"), sql.Identifier("weighbridge", "staging_groups")]
+    for table in tables:
+        done = await tx.execute(sql.SQL("DELETE FROM {} WHERE upload_id = ANY (%s)").format(table), (list(uploads),))
+        gone += done.rowcount
+    return gone
+
+
+async def forget(tx: Tx, uploads: Sequence[Any]) -> None:
+    """Note that nothing of these uploads is staged any more."""
+    await tx.execute(
+        "UPDATE public.data_uploads SET staged_at = NULL, staged = '{}' WHERE id = ANY (%s)", (list(uploads),)
+    )

@@ -1,0 +1,78 @@
+"""Fourth step: what landed → its consumers. Each delivery is its own: one that fails holds no other up."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from weighbridge.db import events
+from weighbridge.db.events import Delivery
+from weighbridge.db.pool import Tx
+from weighbridge.model.backoff import Backoff
+from weighbridge.model.errors import LeaseLost
+from weighbridge.steps.context import Consumer, Context
+
+ROLE = "weighbridge_announce"
+RETRY = Backoff(tries=10, first=timedelta(seconds=5))  # some 85 minutes in all, then an operator's
+
+AlertHook = Callable[[dict[str, Any]], Any]
+
+
+def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
+    """S1 §7.4's three. Without a hook there is nothing to evaluate, and no delivery is made for it."""
+    found: dict[str, Consumer] = {"audit_log": _audit, "notifier": _notify}
+    if alert_hook is not None:
+        found["alert_evaluation"] = _alerts(alert_hook)
+    return found
+
+
+async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
+    """Deliver what is due. Returns how many deliveries were tried, so that the caller knows to come again."""
+    async with ctx.db.tx() as tx:
+        due = await events.claim(tx, worker, lease, limit)
+    for delivery in due:
+        await _deliver(ctx, delivery)
+    return len(due)
+
+
+async def _deliver(ctx: Context, delivery: Delivery) -> None:
+    """Effect and ledger commit together; a consumer outside of the database may see an event twice (S1 §7.5)."""
+    try:
+        async with ctx.db.fenced(delivery.lease, ROLE) as tx:
+            await ctx.consumers[delivery.consumer](tx, delivery)
+            await events.finish(tx, delivery)
+    except LeaseLost:
+        return
+    except Exception as error:
+        # Whatever a consumer does wrong is recorded on its delivery and tried again.
+        async with ctx.db.tx() as tx:
+            await events.fail(tx, delivery, RETRY.wait(delivery.failures + 1), f"{type(error).__name__}: {error}"[:500])
+
+
+async def _audit(tx: Tx, delivery: Delivery) -> None:
+    event = delivery.payload
+    await events.record(
+        tx,
+        delivery.lease.workspace_id,
+        "ingestion.complete",
+        UUID(event["upload_id"]),
+        {"event_id": str(delivery.event_id), "status": event["status"], "metrics": event["metrics"]},
+    )
+
+
+async def _notify(tx: Tx, delivery: Delivery) -> None:
+    await events.notify(tx, json.dumps({"type": delivery.type, **delivery.payload}))
+
+
+def _alerts(hook: AlertHook) -> Consumer:
+    async def evaluate(tx: Tx, delivery: Delivery) -> None:
+        """The hook gets the event, affected_dates included; it may be a coroutine function."""
+        answer = hook(dict(delivery.payload))
+        if inspect.isawaitable(answer):
+            await answer
+
+    return evaluate

@@ -1,0 +1,162 @@
+"""Second step: stored file → staged rows, each judged."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from weighbridge.blobs.base import BlobMissing
+from weighbridge.db import staging, uploads
+from weighbridge.formats import open_sheet
+from weighbridge.model.errors import FileRefused, Refused
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.sheet import Sheet
+from weighbridge.model.upload import Upload
+from weighbridge.rules import Checked, check, wanted
+from weighbridge.steps.attempt import Attempt
+from weighbridge.steps.context import Context
+
+ROLE = "weighbridge_parse"
+
+
+async def parse(attempt: Attempt, ctx: Context) -> None:
+    """Read, check and stage the file. What an earlier attempt staged is not staged again."""
+    upload = attempt.upload
+    pipeline = pipeline_of(upload, ctx)
+    async with stored_file(upload, ctx) as (path, scratch):
+        if not upload.staged:
+            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+                await uploads.reset_staging(tx, attempt.lease)
+        checked = await _checked(attempt, ctx, pipeline, path, scratch)
+        try:
+            for entity in pipeline.entities:
+                await _stage(attempt, ctx, pipeline, entity, checked)
+            await _finish(attempt, ctx, pipeline, checked)
+        finally:
+            await asyncio.to_thread(checked.close)
+
+
+async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> dict[int, list[str]]:
+    """The cells of some records as they stand in the file, by row index."""
+    pipeline = pipeline_of(upload, ctx)
+
+    def collect(path: Path, scratch: Path) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for batch in _sheet(upload, pipeline, path, scratch).batches():
+            for position, index in enumerate(batch.column("row_index").to_pylist()):
+                if index in wanted_rows:
+                    cells = batch.slice(position, 1).to_pylist()[0]
+                    found[index] = [v or "" for k, v in cells.items() if k[0] == "c" and k[1:].isdigit()]
+        return found
+
+    async with stored_file(upload, ctx) as (path, scratch):
+        return await asyncio.to_thread(collect, path, scratch)
+
+
+def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
+    pipeline = ctx.pipelines.get(upload.pipeline)
+    if pipeline is None:
+        raise Refused("unknown_pipeline", f"No pipeline is called {upload.pipeline!r} here. Is its module in the settings?")
+    return pipeline
+
+
+@asynccontextmanager
+async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path, Path]]:
+    """The upload's file, verified, and a folder for scratch files that goes away with it."""
+    with TemporaryDirectory(prefix="parse-", dir=ctx.scratch) as folder:
+        scratch = Path(folder)
+        try:
+            path = await ctx.blobs.fetch(upload.file_url or "", scratch)
+        except BlobMissing as error:
+            raise FileRefused("file_not_found", "The stored file is gone. Upload it again.") from error
+        if await asyncio.to_thread(_sha256, path) != upload.content_sha256:
+            raise FileRefused("file_changed", "The stored file is not the one that was uploaded. Upload it again.")
+        yield path, scratch
+
+
+def _sha256(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
+    profile = pipeline.profile(upload.platform or "")
+    return open_sheet(path, upload.file_kind, wanted=wanted(pipeline, profile), scratch=scratch)
+
+
+async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
+    """Check the file in a thread of its own, and say meanwhile how far it is."""
+    read = 0
+
+    def on_rows(rows: int) -> None:
+        nonlocal read
+        read = rows
+        attempt.check()
+
+    def work() -> Checked:
+        return check(
+            pipeline,
+            _sheet(attempt.upload, pipeline, path, scratch),
+            attempt.upload.scope,
+            scratch=scratch,
+            memory_limit=f"{ctx.limits.parse_memory_mb}MB",
+            on_rows=on_rows,
+        )
+
+    checking = asyncio.create_task(asyncio.to_thread(work))
+    told = 0
+    while True:
+        done, _ = await asyncio.wait({checking}, timeout=1)
+        if done:
+            return checking.result()
+        if read > told:
+            told = read
+            async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+                await uploads.note_rows_read(tx, attempt.lease, told)
+
+
+async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, entity: Entity, checked: Checked) -> None:
+    """Write an entity's rows in chunks; each chunk and the note of it commit together."""
+    after = attempt.upload.staged.get(entity.name, 0)
+    batches = checked.staged(entity, after=after)
+    while chunk := await asyncio.to_thread(_take, batches, ctx.limits.stage_rows):
+        attempt.check()
+        after += sum(batch.num_rows for batch in chunk)
+        async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+            await staging.add(tx, pipeline, entity, chunk)
+            await uploads.note_staged(tx, attempt.lease, entity.name, after)
+
+
+async def _finish(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> None:
+    """Refused rows, id resolution, groups and the new status, all in one transaction."""
+    found = uploads.Staged(
+        bins=checked.bins,
+        columns=tuple(checked.columns),
+        mapping=dict(checked.mapping),
+        affected_dates=tuple(checked.affected_dates),
+        warnings=0,
+    )
+    rejected = checked.rejections()
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        while chunk := await asyncio.to_thread(_take, rejected, 20_000):
+            await staging.add_rejections(tx, chunk)
+        for entity in pipeline.dimensions:
+            await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
+        await staging.add_groups(tx, list(checked.groups()))
+        await uploads.finish_staging(tx, attempt.lease, found)
+
+
+def _take(batches: Iterator[Any], rows: int) -> list[Any]:
+    """Batches worth about so many rows; empty at the end."""
+    taken: list[Any] = []
+    while rows > 0 and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+        rows -= batch.num_rows
+    return taken
+
+

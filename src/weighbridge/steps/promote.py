@@ -1,0 +1,91 @@
+"""Third step: staged rows → production rows, exactly once. Rows, counts, watermark and event commit together."""
+
+from __future__ import annotations
+
+from weighbridge.db import production, rejections, uploads
+from weighbridge.db.pool import Tx
+from weighbridge.model.errors import Refused
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.steps.attempt import Attempt
+from weighbridge.steps.context import Context
+from weighbridge.steps.parse import pipeline_of, raw_records
+from weighbridge.steps.tally import Tally
+from weighbridge.steps.write import ROLE, Writer
+
+
+async def promote(attempt: Attempt, ctx: Context) -> None:
+    """Upsert what is staged, dimensions before facts, from where an earlier attempt left off."""
+    upload = attempt.upload
+    pipeline = pipeline_of(upload, ctx)
+    judge(upload, pipeline)
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        await uploads.begin_promotion(tx, attempt.lease)
+        await _check_staging(tx, upload, pipeline)
+    writer = Writer(attempt, ctx, pipeline)
+    for entity in _from_watermark(upload, pipeline):
+        await writer.write(pipeline.entity(entity))
+    await _complete_rejections(attempt, ctx)
+    verdict = _verdict(upload, pipeline, writer.tally)
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        await uploads.finish(tx, attempt.lease, verdict, list(ctx.consumers))
+
+
+def judge(upload: Upload, pipeline: Pipeline) -> None:
+    """Refuse a file with too few valid rows (S1 §4.4)."""
+    bins = upload.bins
+    if bins.data_rows == 0:
+        raise Refused("no_rows", "The file has a header but no rows. Was the export empty?")
+    if bins.accepted == 0:
+        raise Refused("no_valid_rows", f"None of the {bins.data_rows} rows is valid. {_see_rejects(upload)}")
+    if bins.valid_share < pipeline.min_valid and not upload.force_partial:
+        raise Refused(
+            "too_many_invalid_rows",
+            f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
+            f"{pipeline.min_valid:.0%}. {_see_rejects(upload)} Mend them, or load the valid ones with force_partial.",
+        )
+
+
+async def _check_staging(tx: Tx, upload: Upload, pipeline: Pipeline) -> None:
+    """Raise StagingGone unless everything that was staged is still there."""
+    for entity in pipeline.entities:
+        staged = await production.staged_upto(tx, pipeline, entity, upload.scope)
+        if staged != upload.staged.get(entity.name, 0):
+            raise production.StagingGone(f"{entity.name}: staged up to {staged}")
+
+
+def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:
+    names = [entity.name for entity in pipeline.entities]
+    mark = upload.watermark.entity
+    return names[names.index(mark) :] if mark else names
+
+
+async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
+    """Rows that failed here get their cells from the file, as rows that failed in parsing have them."""
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        bare = await rejections.without_raw(tx, attempt.upload.id)
+    if not bare:
+        return
+    raw = await raw_records(attempt.upload, ctx, set(bare))
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        for row_index, cells in raw.items():
+            await rejections.set_raw(tx, attempt.upload.id, row_index, cells)
+
+
+def _verdict(upload: Upload, pipeline: Pipeline, tally: Tally) -> uploads.Verdict:
+    """completed: every valid row is in production. partial: one failed, or force_partial let the file through."""
+    if tally.promoted_rows == 0:
+        raise Refused("nothing_promoted", f"No row could be written to production. {_see_rejects(upload)}")
+    failed_rows = upload.bins.rejected + tally.failed(pipeline.grain)
+    if tally.all_failed:
+        text = f"{tally.all_failed} valid rows could not be written to production. {_see_rejects(upload)}"
+        return uploads.Verdict(Status.PARTIAL, failed_rows, "rows_failed", text)
+    if upload.bins.valid_share < pipeline.min_valid:
+        text = f"Only {upload.bins.valid_share:.1%} of the rows are valid; force_partial let them through."
+        return uploads.Verdict(Status.PARTIAL, failed_rows, "forced_partial", text)
+    return uploads.Verdict(Status.COMPLETED, failed_rows)
+
+
+def _see_rejects(upload: Upload) -> str:
+    return f"See why: weighbridge uploads rejects {upload.id}."

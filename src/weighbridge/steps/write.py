@@ -1,0 +1,169 @@
+"""The heart of promotion: one entity's staged rows into its table, batch by batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from weighbridge.db import production, receipts, rejections, uploads
+from weighbridge.db.errors import Contention, RowFault
+from weighbridge.db.pool import Tx
+from weighbridge.db.production import Batch
+from weighbridge.db.rejections import Rejection
+from weighbridge.model.backoff import POLICIES
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.upload import Watermark
+from weighbridge.steps.attempt import Attempt
+from weighbridge.steps.context import Context
+from weighbridge.steps.tally import Tally
+
+ROLE = "weighbridge_promote"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of staged rows, (after, upto], and whether receipts say that it is in production as it is."""
+
+    after: int
+    upto: int
+    unchanged: bool
+
+
+class Writer:
+    """One promotion under way. Its tally is what has been committed."""
+
+    def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:
+        self.attempt = attempt
+        self.ctx = ctx
+        self.pipeline = pipeline
+        self.scope = attempt.upload.scope
+        self.tally = Tally.of(attempt.upload, pipeline)
+
+    async def write(self, entity: Entity) -> None:
+        """All rows of the entity after the watermark."""
+        mark = self.attempt.upload.watermark
+        after = mark.seq if mark.entity == entity.name else 0
+        last = self.attempt.upload.staged.get(entity.name, 0)
+        lost, collided = await self._lost(entity)
+        runs = [] if lost else await self._unchanged_runs(entity, after)
+        for segment in _segments(after, last, runs):
+            if segment.unchanged and await self._skip_unchanged(entity, segment):
+                continue
+            for start in range(segment.after, segment.upto, self.ctx.limits.batch_rows):
+                self.attempt.check()
+                upto = min(start + self.ctx.limits.batch_rows, segment.upto)
+                await self._write(entity, Batch(self.scope, start, upto, lost, collided))
+
+    async def _lost(self, entity: Entity) -> tuple[tuple[UUID, ...], tuple[int, ...]]:
+        """Parents that rows name but production does not have, and the rows that would collide without them."""
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            lost: set[UUID] = set()
+            for ref in entity.refs:
+                lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
+            collided = await production.collisions(tx, self.pipeline, entity, self.scope, lost) if lost else []
+        return tuple(lost), tuple(collided)
+
+    async def _unchanged_runs(self, entity: Entity, after: int) -> list[tuple[int, int]]:
+        if entity is not self.pipeline.grain:
+            return []
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            return await receipts.unchanged_runs(tx, self.pipeline, self.scope, after)
+
+    async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
+        """Count the rows as unchanged if the receipts still say so; the answer holds until commit."""
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            runs = await receipts.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
+            if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
+                return False
+            tally = self.tally.unchanged(entity, segment.upto - segment.after)
+            await self._advance(tx, entity, segment.upto, tally)
+        self.tally = tally
+        return True
+
+    async def _write(self, entity: Entity, batch: Batch) -> None:
+        """A batch. One that a row breaks is split until that row stands alone, and is skipped."""
+        failures = 0
+        while True:
+            try:
+                return await self._commit(entity, batch)
+            except RowFault as fault:
+                return await self._split(entity, batch, fault)
+            except Contention as contention:
+                failures += 1
+                pause = POLICIES["deadlock"].wait(failures)
+                if pause is None:
+                    return await self._give_up(entity, batch, contention)
+                await asyncio.sleep(pause.total_seconds())
+
+    async def _commit(self, entity: Entity, batch: Batch) -> None:
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            if entity is self.pipeline.grain:
+                await receipts.touch(tx, self.pipeline, batch, spoiled=bool(batch.lost))
+            tally = self.tally
+            if batch.lost:
+                tally = await self._note_lost(tx, entity, batch)
+            tally = tally.add(entity, await production.upsert(tx, self.pipeline, entity, batch))
+            await self._advance(tx, entity, batch.upto, tally)
+        self.tally = tally
+
+    async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+        if batch.size == 1:
+            return await self._skip(entity, batch, fault)
+        middle = batch.after + batch.size // 2
+        await self._write(entity, replace(batch, upto=middle))
+        await self._write(entity, replace(batch, after=middle))
+
+    async def _give_up(self, entity: Entity, batch: Batch, contention: Contention) -> None:
+        """After the last retry a deadlock fails its batch (S1 §6.2); a parent that never came fails its rows."""
+        if contention.parent:
+            return await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
+        await self._skip(entity, batch, RowFault("deadlock", "its batch met a deadlock every time it was tried"))
+
+    async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+        """Record the batch's rows as failed and go on after them."""
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            if entity is self.pipeline.grain:
+                await receipts.touch(tx, self.pipeline, batch, spoiled=True)
+            for _, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+                await self._note_failure(tx, entity, (row_index, line), fault)
+            tally = self.tally.fail(entity, batch.size)
+            await self._advance(tx, entity, batch.upto, tally)
+        self.tally = tally
+
+    async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
+        """A warning for each row whose parent is lost (S1 §6.1), a failure for each that collides without it."""
+        for row_index, line, ref in await production.rows_naming(tx, self.pipeline, entity, batch):
+            message = f"{ref}: the row it names is not in production; left empty (line {line})."
+            await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
+        fault = RowFault("unique_violation", "without its parent it cannot be told from another row of the file")
+        failed = 0
+        for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+            if seq in batch.collided:
+                await self._note_failure(tx, entity, (row_index, line), fault)
+                failed += 1
+        return self.tally.fail(entity, failed)
+
+    async def _note_failure(self, tx: Tx, entity: Entity, place: tuple[int, int], fault: RowFault) -> None:
+        """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""
+        message = f"{entity.name}: not written, {fault.message} (line {place[1]})."
+        if entity is self.pipeline.grain:
+            await rejections.add(tx, self.attempt.lease, Rejection(*place, "promote", None, fault.code, message, None))
+        else:
+            await rejections.warn(tx, self.attempt.lease, place, f"{entity.name}_{fault.code}", message)
+
+    async def _advance(self, tx: Tx, entity: Entity, seq: int, tally: Tally) -> None:
+        mark = Watermark(entity.name, seq)
+        await uploads.advance(tx, self.attempt.lease, mark, tally.as_dict(), tally.promoted_rows)
+
+
+def _segments(after: int, last: int, runs: list[tuple[int, int]]) -> Iterator[Segment]:
+    """Cut (after, last] into what receipts cover and what must be written."""
+    for start, end in runs:
+        if after < start:
+            yield Segment(after, start, unchanged=False)
+        yield Segment(start, end, unchanged=True)
+        after = end
+    if after < last:
+        yield Segment(after, last, unchanged=False)

@@ -1,0 +1,1 @@
+"""Runs the steps: claims uploads, keeps their leases alive, recovers what others dropped."""

@@ -1,0 +1,221 @@
+"""The worker: claim while there is room, work, recover, announce, clean; stop when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import structlog
+
+from weighbridge.db import uploads
+from weighbridge.db.heartbeat import Heartbeat
+from weighbridge.db.listen import notifications
+from weighbridge.model.errors import HandBack, LeaseLost, RetryLater
+from weighbridge.model.states import TERMINAL, Status
+from weighbridge.model.upload import Upload
+from weighbridge.steps.announce import announce
+from weighbridge.steps.attempt import Attempt
+from weighbridge.steps.clean import clean
+from weighbridge.steps.context import Context
+from weighbridge.worker.attempt import work
+
+log = structlog.get_logger()
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How one worker process behaves; the settings of the same names say what each means."""
+
+    name: str = field(default_factory=_name)
+    slots: int = 2
+    parses: bool = True
+    promotes: bool = True
+    per_workspace: int = 3
+    lease: timedelta = timedelta(seconds=60)
+    ceiling: timedelta = timedelta(hours=1)
+    poll: timedelta = timedelta(seconds=2)
+    max_crashes: int = 5
+    clean_every: timedelta = timedelta(hours=24)
+
+    @property
+    def sources(self) -> tuple[Status, ...]:
+        """The states it claims from."""
+        both = ((self.parses, Status.PENDING), (self.promotes, Status.STAGING_COMPLETE))
+        return tuple(status for wanted, status in both if wanted)
+
+
+class Worker:
+    """Works until told to stop. On stop, attempts end at their next safe point and hand their upload back."""
+
+    def __init__(self, ctx: Context, options: WorkerOptions) -> None:
+        self.ctx = ctx
+        self.options = options
+        self.ended = asyncio.Event()  # set whenever an attempt ends, for whoever waits for uploads
+        self._news = asyncio.Event()  # the same, for the announcer
+        self._running: dict[UUID, tuple[Attempt, asyncio.Task[None]]] = {}
+        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heartbeat = Heartbeat(ctx.db.url, options.lease, options.ceiling, self._lost)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heartbeat.start()
+        chores = [
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._every(self.options.lease / 3, self._recover)),
+            asyncio.create_task(self._every(self.options.clean_every, self._clean)),
+            asyncio.create_task(self._announce()),
+        ]
+        try:
+            await self._claim_until(stop)
+        finally:
+            await self._hand_back()
+            for chore in chores:
+                chore.cancel()
+            await asyncio.gather(*chores, return_exceptions=True)
+            self._heartbeat.stop()
+
+    async def _claim_until(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        while not stop.is_set():
+            self._wake.clear()
+            while len(self._running) < self.options.slots and not stop.is_set() and await self._claim():
+                pass
+            waking = asyncio.create_task(self._wake.wait())
+            # Jitter: workers that started together must not poll together.
+            pause = self.options.poll.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
+            await asyncio.wait({waking, stopping}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            waking.cancel()
+        stopping.cancel()
+
+    async def _claim(self) -> bool:
+        """Start on the next upload, if there is one."""
+        options = self.options
+        wish = uploads.Claim(
+            options.name, options.sources, tuple(self.ctx.pipelines), options.lease, options.per_workspace
+        )
+        try:
+            async with self.ctx.db.tx() as tx:
+                claimed = await uploads.claim(tx, wish)
+        except RetryLater as trouble:
+            log.warning("worker.database_away", reason=trouble.message)
+            return False
+        if claimed is None:
+            return False
+        lease, upload = claimed
+        attempt = Attempt(lease, upload)
+        self._heartbeat.hold(lease.token)
+        self._running[lease.token] = (attempt, asyncio.create_task(self._work(attempt)))
+        return True
+
+    async def _work(self, attempt: Attempt) -> None:
+        token = attempt.lease.token
+        try:
+            await work(attempt, self.ctx, promotes=self.options.promotes)
+        finally:
+            self._heartbeat.drop(token)
+            del self._running[token]
+            self.ended.set()
+            self._news.set()
+            self._wake.set()
+
+    def _lost(self, token: UUID) -> None:
+        """From the heartbeat's thread: another attempt owns this work now."""
+        found = self._running.get(token)
+        if found:
+            found[0].interrupt(LeaseLost("the lease ran out"))
+
+    async def _hand_back(self) -> None:
+        for attempt, _ in self._running.values():
+            attempt.interrupt(HandBack("the worker is stopping"))
+        await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
+
+    async def _listen(self) -> None:
+        async for _ in notifications(self.ctx.db.url, "weighbridge_work"):
+            self._wake.set()
+
+    async def _recover(self) -> None:
+        async with self.ctx.db.tx() as tx:
+            dropped = await uploads.recover(tx, self.options.max_crashes)
+        for each in dropped:
+            log.warning("attempt.expired", queue=each.queue, subject=str(each.subject), worker=each.worker)
+        if dropped:
+            self._wake.set()
+
+    async def _clean(self) -> None:
+        gone = await clean(self.ctx)
+        log.info("staging.cleaned", rows=gone)
+
+    async def _announce(self) -> None:
+        """Deliver events as they come; poll at the same pace as the claim."""
+        while True:
+            try:
+                tried = await announce(self.ctx, self.options.name, self.options.lease)
+            except RetryLater:
+                tried = 0
+            if not tried:
+                await self._next_event()
+
+    async def _next_event(self) -> None:
+        self._news.clear()
+        try:
+            await asyncio.wait_for(self._news.wait(), self.options.poll.total_seconds())
+        except TimeoutError:
+            return
+
+    async def _every(self, pause: timedelta, chore: Callable[[], object]) -> None:
+        while True:
+            try:
+                await chore()  # type: ignore[misc]
+            except RetryLater as trouble:
+                log.warning("worker.database_away", reason=trouble.message)
+            await asyncio.sleep(pause.total_seconds())
+
+
+async def run_until(
+    ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID], on_progress: Callable[[Upload], None]
+) -> list[Upload]:
+    """Work in this process until these uploads have ended, whoever ends them; returns them as they ended."""
+    stop = asyncio.Event()
+    worker = Worker(ctx, options)
+    running = asyncio.create_task(worker.run(stop))
+    try:
+        while True:
+            ended = await _look(ctx, upload_ids, on_progress)
+            if ended is not None:
+                break
+            watch = asyncio.create_task(worker.ended.wait())
+            done, _ = await asyncio.wait({watch, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            watch.cancel()
+            worker.ended.clear()
+            if running in done:
+                running.result()
+    finally:
+        stop.set()
+        await running
+    while await announce(ctx, options.name, options.lease):
+        pass
+    return ended
+
+
+async def _look(
+    ctx: Context, upload_ids: Sequence[UUID], on_progress: Callable[[Upload], None]
+) -> list[Upload] | None:
+    found = []
+    async with ctx.db.tx() as tx:
+        for upload_id in upload_ids:
+            upload = await uploads.get(tx, upload_id)
+            assert upload is not None
+            on_progress(upload)
+            found.append(upload)
+    return found if all(u.status in TERMINAL for u in found) else None
