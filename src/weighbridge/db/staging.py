@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 from psycopg import sql
 
 from weighbridge.db.copy import copy_batches
@@ -37,9 +38,19 @@ async def add_groups(tx: Tx, batches: Sequence[Any]) -> int:
     return await copy_batches(tx, sql.Identifier("weighbridge", "staging_groups"), batches)
 
 
-async def add_rejections(tx: Tx, batches: Sequence[Any]) -> int:
-    """Append refused rows."""
-    return await copy_batches(tx, sql.Identifier("public", "upload_rejections"), batches)
+async def add_rejections(tx: Tx, scope: Scope, batches: Sequence[Any]) -> int:
+    """Append rows that parsing refused."""
+    told = [_with(batch, upload_id=scope.upload_id, workspace_id=scope.workspace_id, stage="parse") for batch in batches]
+    return await copy_batches(tx, sql.Identifier("public", "upload_rejections"), told)
+
+
+def _with(batch: Any, **constants: Any) -> Any:
+    """The batch with columns that hold one value throughout."""
+    for name, value in constants.items():
+        kind = pa.string() if isinstance(value, str) else pa.uuid()
+        scalar = value if isinstance(value, str) else value.bytes
+        batch = batch.append_column(name, pa.array([scalar] * batch.num_rows, kind))
+    return batch
 
 
 async def expired(tx: Tx, days: int) -> list[Any]:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_one
+from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
@@ -98,13 +98,13 @@ async def claim(tx: Tx, claim: Claim) -> tuple[Lease, Upload] | None:
 
 
 async def get(tx: Tx, upload_id: UUID) -> Upload | None:
-    row = await fetch_one(tx, _SQL["get_upload"], (upload_id,))
-    return _upload(row) if row else None
+    rows = await fetch_named(tx, _SQL["get_upload"], (upload_id,))
+    return _upload(rows[0]) if rows else None
 
 
 async def recent(tx: Tx, workspace_id: UUID, *, status: str | None, before: datetime | None, limit: int) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
-    rows = await fetch_all(
+    rows = await fetch_named(
         tx, _SQL["recent_uploads"], {"workspace": workspace_id, "status": status, "before": before, "limit": limit}
     )
     return [_upload(row) for row in rows]
@@ -210,20 +210,15 @@ async def retry(tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str) -> 
     return row[0] if row else None
 
 
-def _upload(row: tuple[Any, ...]) -> Upload:
-    values = list(row)
-    *head, staged, promoted, entity, seq, bins, total, done, failed, dates, columns, warnings = values
-    head[10] = Status(head[10])
+def _upload(row: dict[str, Any]) -> Upload:
+    entity, seq, bins = row.pop("watermark_entity"), row.pop("watermark_seq"), row.pop("bins")
     return Upload(
-        *head,
-        staged,
-        promoted,
-        Watermark(entity, seq),
-        Bins(**bins) if bins else Bins(),
-        total,
-        done,
-        failed,
-        tuple(dates),
-        tuple(columns),
-        warnings,
+        **{
+            **row,
+            "status": Status(row["status"]),
+            "watermark": Watermark(entity, seq),
+            "bins": Bins(**bins) if bins else Bins(),
+            "affected_dates": tuple(row["affected_dates"]),
+            "columns": tuple(row["columns"]),
+        }
     )

@@ -18,7 +18,7 @@ class Backoff:
         """The pause after the given number of failures; None when it was the last one."""
         if failures > self.tries:
             return None
-        return self.first * self.factor ** (failures - 1)
+        return self.first * int(self.factor ** (failures - 1))
 
 
 POLICIES: dict[str, Backoff] = {

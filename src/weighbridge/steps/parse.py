@@ -17,7 +17,10 @@ from weighbridge.model.errors import FileRefused, Refused
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
-from weighbridge.rules import Checked, check, wanted
+from weighbridge.rules.check import check
+from weighbridge.rules.checked import Checked
+from weighbridge.rules.groups import groups
+from weighbridge.rules.headers import wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 
@@ -123,7 +126,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
 async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, entity: Entity, checked: Checked) -> None:
     """Write an entity's rows in chunks; each chunk and the note of it commit together."""
     after = attempt.upload.staged.get(entity.name, 0)
-    batches = checked.staged(entity, after=after)
+    batches = checked.staged(entity.name, after)
     while chunk := await asyncio.to_thread(_take, batches, ctx.limits.stage_rows):
         attempt.check()
         after += sum(batch.num_rows for batch in chunk)
@@ -136,7 +139,7 @@ async def _finish(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: C
     """Refused rows, id resolution, groups and the new status, all in one transaction."""
     found = uploads.Staged(
         bins=checked.bins,
-        columns=tuple(checked.columns),
+        columns=checked.plan.layout.header,
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
         warnings=0,
@@ -144,10 +147,10 @@ async def _finish(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: C
     rejected = checked.rejections()
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
-            await staging.add_rejections(tx, chunk)
+            await staging.add_rejections(tx, attempt.upload.scope, chunk)
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
-        await staging.add_groups(tx, list(checked.groups()))
+        await staging.add_groups(tx, list(groups(checked)))
         await uploads.finish_staging(tx, attempt.lease, found)
 
 
