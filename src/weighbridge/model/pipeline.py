@@ -177,7 +177,7 @@ class Pipeline:
                     )
             seen[entity.name] = entity
         object.__setattr__(self, "_by_name", seen)
-        fields = {f"{e.name}.{f.name}" for e in self.entities for f in e.fields}
+        fields = self.fields
         for entity in self.entities:
             for declared in entity.fields:
                 for name in declared.otherwise.fields if declared.otherwise else ():
@@ -207,6 +207,11 @@ class Pipeline:
     @property
     def dimensions(self) -> tuple[Entity, ...]:
         return tuple(self.entities[:-1])
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """Every field by its full name, such as "campaign.name"."""
+        return {f"{entity.name}.{declared.name}": declared for entity in self.entities for declared in entity.fields}
 
     @property
     def scope(self) -> tuple[str, ...]:

@@ -1,0 +1,30 @@
+"""How one platform's export is laid out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Daily:
+    """Each record is one day. Without a column for `field`, a period that starts and ends on one day will do."""
+
+    field: str  # "daily_metric.metric_date"
+    starts: Sequence[str] = ()  # headers
+    ends: Sequence[str] = ()
+    longer: Sequence[str] = ()  # headers of weeks and months: named when the file is refused for having no day
+    hint: str = ""  # how to get a daily export
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Header names by field ("campaign.name") and the habits of one platform."""
+
+    name: str
+    headers: Mapping[str, Sequence[str]]  # the best column first, when an export can have several
+    nulls: Sequence[str] = ()  # cells that say "no value", besides the empty one
+    totals: Sequence[str] = ()  # regular expressions over a whole cell, in any cell of a record without a day
+    nameless_totals: bool = False  # the record after the header is a totals row when it names nothing
+    daily: Daily | None = None
+    breakdowns: Sequence[str] = ()  # headers that split a day further: named when records then contradict

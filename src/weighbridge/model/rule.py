@@ -1,0 +1,51 @@
+"""Rules on one column, as data. `weighbridge.rules` has the ready-made ones and runs them all.
+
+An expression is DuckDB SQL over a whole column, with `{x}` where the column stands, so a rule costs the
+same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for what was decided once for
+the file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the third of April (true, false;
+NULL while undecided). `{today}` is the day of the check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a normaliser may have failed, known by the look of the text: a closer code than the rule's own."""
+
+    pattern: str  # a regular expression over the whole cell
+    code: str
+    expected: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """Text in, tidier text or a typed value out; NULL where the text makes no sense."""
+
+    name: str
+    expression: str
+    expected: str = ""  # "an amount"
+    hint: str = ""  # "Use 1234.56 or $1,234.56."
+    code: str = ""  # "bad_amount"; empty for rules that cannot fail
+    reasons: Sequence[Reason] = ()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Validator:
+    """A predicate over the typed value; a row for which it is false is rejected with `code`."""
+
+    name: str
+    predicate: str
+    code: str
+    expected: str
+    hint: str = ""
+
+    def __repr__(self) -> str:
+        return self.name

@@ -1,0 +1,154 @@
+"""The second half of the parse step: a Sheet → staged rows and rejections, every record accounted for.
+
+    headers → evidence → typed → dimensions, facts → repeats → rejected
+
+Blocking: run it in a thread. Memory stays flat whatever the size of the file: DuckDB spills to `scratch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from weighbridge.model.errors import FileRefused
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.sheet import Sheet
+from weighbridge.model.upload import Bins, Scope
+from weighbridge.rules import database, dimensions, evidence, facts, repeats
+from weighbridge.rules.checked import Checked
+from weighbridge.rules.headers import match
+from weighbridge.rules.rejected import rejections
+from weighbridge.rules.sheets import Source
+from weighbridge.rules.plan import Locale, Plan
+from weighbridge.rules.typed import ACCEPTED, BLANK, DUPLICATE, NOT_DAILY, REJECTED, TOTALS, typed
+
+DOUBTFUL = 0.1  # so large a share of rejected records puts the decimal mark and the order of dates in question
+
+
+def check(
+    pipeline: Pipeline,
+    sheet: Sheet,
+    scope: Scope,
+    *,
+    scratch: Path,
+    on_rows: Callable[[int], None] = lambda read: None,
+    memory_limit: str = "200MB",
+    threads: int = 2,
+    today: date | None = None,
+) -> Checked:
+    """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
+
+    Raises FileRefused: `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`, `ambiguous_dates`,
+    `unexpected_breakdown`, `no_data`, `rows_not_conserved`.
+    """
+    profile = pipeline.profile(scope.platform) if scope.platform else None
+    plan = Plan(pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today)
+    source = Source(plan, sheet, on_rows)
+    db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
+    try:
+        return _Check(db, plan, source, sheet).run(scope)
+    except BaseException:
+        db.close()
+        raise
+
+
+class _Check:
+    def __init__(self, db: Any, plan: Plan, source: Source, sheet: Sheet) -> None:
+        self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
+
+    def run(self, scope: Scope) -> Checked:
+        self.db.execute("SET arrow_lossless_conversion = true")  # UUIDs leave as UUIDs
+        locale = self.type_records()
+        self.refuse_longer_periods()
+        self.count_entities(scope)
+        if repeats.mark(self.db, facts.keys(self.plan), facts.values(self.plan)):
+            self.count_entities(scope)
+        bins = self.weigh()
+        if bins.rejected:
+            sql = rejections(self.plan, locale, self.source.records(self.db))
+            self.source.run(self.db, f"CREATE TEMP TABLE rejections AS {sql}")
+        self.db.execute("DROP TABLE typed")
+        facts.sort(self.db, self.plan)
+        return Checked(self.db, self.plan, scope, bins, self.counts(), self.affected_dates(), [])
+
+    def type_records(self) -> Locale:
+        """Make `typed`, under the decimal mark and order of dates that the file itself shows."""
+        locale = evidence.decide(self.db, self.plan, lambda: self.source.head(self.db), whole=self.source.small)
+        self.make_typed(locale)
+        kinds = self.kinds()
+        rejected = kinds.get(REJECTED, 0)
+        if self.source.small or not rejected or not (locale.open or rejected > DOUBTFUL * sum(kinds.values())):
+            return locale
+        decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
+        if decided != locale:
+            self.make_typed(decided)
+        return decided
+
+    def make_typed(self, locale: Locale) -> None:
+        sql = typed(self.plan, locale, self.source.records(self.db))
+        self.source.run(self.db, f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
+
+    def kinds(self) -> dict[int, int]:
+        return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())
+
+    def refuse_longer_periods(self) -> None:
+        lines = self.db.execute(
+            f"SELECT line FROM typed WHERE kind = {NOT_DAILY} ORDER BY row_index LIMIT 3"
+        ).fetchall()
+        if lines:
+            assert self.plan.profile is not None
+            daily = self.plan.profile.daily
+            assert daily is not None
+            assert self.plan.layout.ends is not None
+            start, end = self.plan.layout.mapping[daily.field], self.plan.layout.header[self.plan.layout.ends]
+            raise FileRefused(
+                "not_daily",
+                f"The report is not daily: expected {start!r} and {end!r} to be the same day in every record, "
+                f"got different days on line {', '.join(str(line) for (line,) in lines)}. {daily.hint}",
+            )
+
+    def count_entities(self, scope: Scope) -> None:
+        dimensions.build(self.db, self.plan, scope)
+        facts.build(self.db, self.plan)
+
+    def weigh(self) -> Bins:
+        """Every record is in one bin, and the bins are the file."""
+        kinds = self.kinds()
+        bins = Bins(
+            preamble=len(self.sheet.preamble),
+            header=1 if self.sheet.header_line else 0,
+            blank=kinds.get(BLANK, 0),
+            totals=kinds.get(TOTALS, 0),
+            accepted=kinds.get(ACCEPTED, 0),
+            duplicate=kinds.get(DUPLICATE, 0),
+            rejected=kinds.get(REJECTED, 0),
+        )
+        accepted = self.db.execute("SELECT count(*) FROM facts").fetchall()[0][0]
+        if bins.records != self.sheet.records or accepted != bins.accepted:
+            raise FileRefused(
+                "rows_not_conserved",
+                f"The file has {self.sheet.records} records, but {bins.records} were accounted for "
+                f"({bins.accepted} accepted, {accepted} staged). Nothing was loaded; please report this file.",
+            )
+        if not bins.data_rows:
+            raise FileRefused("no_data", "Expected at least one record below the header, got none.")
+        return bins
+
+    def counts(self) -> dict[str, int]:
+        tables = {self.plan.pipeline.grain.name: "grain"}
+        for entity in self.plan.pipeline.dimensions:
+            if dimensions.present(entity, self.plan):
+                tables[entity.name] = dimensions.table(entity)
+        parts = ", ".join(f"(SELECT count(*) FROM {table})" for table in tables.values())
+        found = dict(zip(tables, self.db.execute(f"SELECT {parts}").fetchall()[0], strict=True))
+        return {entity.name: found.get(entity.name, 0) for entity in self.plan.pipeline.entities}
+
+    def affected_dates(self) -> list[date]:
+        affected = self.plan.pipeline.affected
+        column = facts.stored(self.plan, affected) if affected else None
+        if column is None:
+            return []
+        rows = self.db.execute(f"SELECT DISTINCT {column} FROM grain WHERE {column} IS NOT NULL ORDER BY 1")
+        return [day for (day,) in rows.fetchall()]

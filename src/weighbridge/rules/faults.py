@@ -1,0 +1,86 @@
+"""What can be wrong with a record, field by field in the order of the file: the conditions, codes and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weighbridge.model.pipeline import Entity, NamePath
+from weighbridge.model.rule import Reason
+from weighbridge.rules.plan import Column, Locale, Plan, filled, literal, quoted
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`when` is SQL over the stages of `rules.typed`; the first fault of a record is the one reported first."""
+
+    column: Column
+    when: str
+    code: str
+    expected: str
+    hint: str = ""
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def struct(self) -> str:
+        """SQL for {column_name, code, message}, NULL where the fault is not there."""
+        code, sentence = literal(self.code), self._sentence(self.expected, self.hint)
+        for reason in reversed(self.reasons):
+            looks = f"regexp_full_match({self.column.text}, {literal(reason.pattern)})"
+            code = f"CASE WHEN {looks} THEN {literal(reason.code)} ELSE {code} END"
+            sentence = f"CASE WHEN {looks} THEN {self._sentence(reason.expected, reason.hint)} ELSE {sentence} END"
+        return (
+            f"CASE WHEN {self.when} THEN {{'column_name': {literal(self.column.header)}, "
+            f"'code': {code}, 'message': {sentence}}} END"
+        )
+
+    def _sentence(self, expected: str, hint: str) -> str:
+        text = self.column.text
+        shown = f"CASE WHEN length({text}) > 60 THEN {text}[:60] || '…' ELSE {text} END"
+        got = f"CASE WHEN {text} IS NULL THEN 'nothing' ELSE '''' || {shown} || '''' END"
+        tail = literal(f"). {hint}" if hint else ").")
+        return f"{literal(f'{self.column.label}: expected {expected}, got ')} || {got} || ' (line ' || line || {tail}"
+
+
+def faults(plan: Plan) -> list[Fault]:
+    found = [fault for column in plan.columns for fault in _of_column(column, plan)]
+    for entity in plan.pipeline.entities:
+        found += _of_key(entity, plan)
+    return sorted(found, key=lambda fault: fault.column.cells)
+
+
+def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
+    for i, copy in enumerate(column.cells[1:]):
+        yield Fault(
+            column,
+            quoted(f"{column.name}!{i}"),
+            "columns_disagree",
+            f"the same in every column {plan.layout.header[copy]!r}",
+            "Remove the wrong column.",
+        )
+    if column.field.required and not column.field.otherwise:
+        yield Fault(column, f"{column.text} IS NULL", "missing_value", "a value")
+    for level, step in enumerate(column.steps):
+        if step.code:
+            before, after = quoted(f"{column.name}@{level}"), quoted(f"{column.name}@{level + 1}")
+            when = f"{before} IS NOT NULL AND {after} IS NULL"
+            yield Fault(column, when, step.code, step.expected, step.hint, tuple(step.reasons))
+    for rule in column.field.validate:
+        when = f"NOT ({filled(rule.predicate, column.value, Locale(), plan.today)})"
+        yield Fault(column, when, rule.code, rule.expected, rule.hint)
+
+
+def _of_key(entity: Entity, plan: Plan) -> Iterator[Fault]:
+    """An id that can be made from names: it must be there where the file has ids, its name where it has none."""
+    columns = {column.name: column for column in plan.columns}
+    for declared in entity.fields:
+        if not isinstance(declared.otherwise, NamePath):
+            continue
+        own, name = columns.get(f"{entity.name}.{declared.name}"), columns.get(declared.otherwise.names[-1])
+        if own and declared.required:
+            yield Fault(own, f"{own.text} IS NULL", "missing_value", "a value")
+        elif own and name:
+            when = f"{own.text} IS NULL AND {name.text} IS NOT NULL"
+            yield Fault(own, when, "missing_value", "an id, as the name is there")
+        elif name and declared.required:
+            yield Fault(name, f"{name.text} IS NULL", "missing_value", "a name")

@@ -1,0 +1,180 @@
+"""First of the checks: header cells → fields.
+
+Case, spaces, underscores, full-width letters and punctuation at the ends do not matter. Columns with the same name
+are copies: their cells must agree, record by record. Where several different columns fit a field, the profile's
+order decides.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from weighbridge.model.errors import FileRefused, did_you_mean
+from weighbridge.model.pipeline import Field, InHeader, NamePath, Pipeline
+from weighbridge.model.profile import Profile
+
+_CURRENCY = re.compile(r"^(?P<name>.+?)\s*[(\[](?P<code>[A-Z]{3})[)\]]$")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the fields of a pipeline stand in one file."""
+
+    header: tuple[str, ...]
+    columns: Mapping[str, tuple[int, ...]]  # "campaign.name" → its position, then those of its copies
+    constants: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.currency" → "USD"
+    ends: int | None = None  # where a period stands in for the day: the position of its last day
+
+    @property
+    def mapping(self) -> dict[str, str]:
+        return {name: self.header[positions[0]] for name, positions in self.columns.items()}
+
+
+def wanted(pipeline: Pipeline, profile: Profile | None) -> Callable[[Sequence[str]], int]:
+    """Tells how many fields a row of cells names, were it the header."""
+    known: dict[str, set[str]] = {}
+    for name, declared in pipeline.fields.items():
+        for synonym in synonyms(name, declared, pipeline, profile):
+            known.setdefault(fold(synonym), set()).add(name)
+    for end in (profile.daily.starts, profile.daily.ends) if profile and profile.daily else ():
+        for synonym in end:
+            known.setdefault(fold(synonym), set()).add(end[0])
+
+    def count(cells: Sequence[str]) -> int:
+        found = {n for cell in cells for n in known.get(fold(cell), known.get(fold(_split_currency(cell)[0]), ()))}
+        return len(found)
+
+    return count
+
+
+def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
+    """Find each field's column, or refuse the file: `missing_column`, `not_daily`, `several_currencies`."""
+    cells = [_Cell(i, fold(text), *_split_currency(text)) for i, text in enumerate(header)]
+    columns: dict[str, tuple[int, ...]] = {}
+    currencies: dict[str, str] = {}
+    for name, declared in pipeline.fields.items():
+        found = _find(cells, synonyms(name, declared, pipeline, profile), declared.type is Decimal)
+        if found:
+            columns[name] = tuple(cell.position for cell in found)
+            codes = {cell.currency for cell in found if cell.currency}
+            if len(codes) > 1:
+                raise FileRefused(
+                    "several_currencies",
+                    f"{name}: expected one currency, got {' and '.join(repr(header[c.position]) for c in found)}. "
+                    "Export one currency a file.",
+                )
+            currencies.update((name, code) for code in codes)
+    ends = _period(cells, columns, profile)
+    constants = {
+        name: currencies[declared.otherwise.of]
+        for name, declared in pipeline.fields.items()
+        if name not in columns and isinstance(declared.otherwise, InHeader) and declared.otherwise.of in currencies
+    }
+    layout = Layout(tuple(header), columns, constants, ends)
+    _refuse_missing(layout, pipeline, profile)
+    return layout
+
+
+def fold(cell: str) -> str:
+    """`Campaign Name ` → `campaign name`; `Impr.` → `impr`; `Clicks（Destination）` → `clicks(destination)`."""
+    text = unicodedata.normalize("NFKC", cell).lower().replace("_", " ").replace("\u2019", "'")
+    text = re.sub(r"\s*([()\[\]])\s*", r"\1", " ".join(text.split()))
+    return text.strip(" .,:;*#\"'\ufeff")
+
+
+def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | None) -> tuple[str, ...]:
+    """Every header a field is known by: the profile's, its own, and if there are none its name."""
+    given = (*(profile.headers.get(name, ()) if profile else ()), *declared.header)
+    return given or ((declared.name,) if name.startswith(f"{pipeline.grain.name}.") else (name.replace(".", " "),))
+
+
+@dataclass(frozen=True)
+class _Cell:
+    position: int
+    folded: str
+    bare: str  # without the currency
+    currency: str | None
+
+
+def _split_currency(text: str) -> tuple[str, str | None]:
+    found = _CURRENCY.match(unicodedata.normalize("NFKC", text).strip())
+    return (found["name"], found["code"]) if found else (text, None)
+
+
+def _find(cells: list[_Cell], names: Sequence[str], amount: bool) -> list[_Cell]:
+    for name in map(fold, names):
+        if found := [cell for cell in cells if cell.folded == name != ""]:
+            return found
+        if amount and (found := [cell for cell in cells if cell.currency and fold(cell.bare) == name]):
+            return found
+    return []
+
+
+def _period(cells: list[_Cell], columns: dict[str, tuple[int, ...]], profile: Profile | None) -> int | None:
+    """Let a period stand in for a missing day; whether it is one day, the records will show."""
+    daily = profile.daily if profile else None
+    if daily is None or daily.field in columns:
+        return None
+    starts, ends = _find(cells, daily.starts, False), _find(cells, daily.ends, False)
+    if not starts or not ends:
+        return None
+    columns[daily.field] = (starts[0].position,)
+    return ends[0].position
+
+
+def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
+    missing = [
+        (name, declared)
+        for name, declared in pipeline.fields.items()
+        if declared.required and name not in layout.columns and not _has_otherwise(declared, layout)
+    ]
+    if not missing:
+        return
+    daily = profile.daily if profile else None
+    if profile and daily and [name for name, _ in missing] == [daily.field]:
+        raise not_daily(layout, pipeline, profile)
+    known = {fold(cell): cell for cell in layout.header}
+    sentences = []
+    for name, declared in missing:
+        names = synonyms(name, declared, pipeline, profile)
+        if isinstance(declared.otherwise, NamePath):
+            last = declared.otherwise.names[-1]
+            names = (*names[:1], *synonyms(last, pipeline.fields[last], pipeline, profile)[:1])
+        guess = next((g for g in (did_you_mean(fold(n), known) for n in names) if g), "")
+        sentences.append(f"{name}: expected a column {' or '.join(repr(n) for n in names[:3])}{guess}")
+    raise FileRefused(
+        "missing_column",
+        f"{'. '.join(sentences)}. The file has {_listed(layout.header)}.{_other_platform(layout, pipeline, profile)}",
+    )
+
+
+def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:
+    """The refusal of a file that has no day at all."""
+    daily = profile.daily
+    assert daily is not None
+    longer = [c for c in layout.header if fold(c) in {fold(w) for w in daily.longer}]
+    name = synonyms(daily.field, pipeline.fields[daily.field], pipeline, profile)[0]
+    got = f"{_listed(longer)} only" if longer else f"{_listed(layout.header)}"
+    return FileRefused("not_daily", f"The report is not daily: expected a column {name!r}, got {got}. {daily.hint}")
+
+
+def _has_otherwise(declared: Field, layout: Layout) -> bool:
+    return isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in layout.columns
+
+
+def _other_platform(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> str:
+    """A file given under another platform's name is the likeliest reason of all."""
+    scores = {p.name: wanted(pipeline, p)(layout.header) for p in pipeline.profiles}
+    best = max(scores, key=lambda name: scores[name], default="")
+    mine = scores.get(profile.name, 0) if profile else 0
+    return f" Its header looks like {best}: is the platform right?" if best and scores[best] > mine + 1 else ""
+
+
+def _listed(cells: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(repr(cell) for cell in cells[:most])
+    return shown + (f" and {len(cells) - most} more" if len(cells) > most else "")
+

@@ -1,0 +1,62 @@
+"""How numbers are written, with either decimal mark: the SQL behind `n.number`, `n.money` and `n.integer`.
+
+A thousands separator stands between groups of three: 1,234 may be a thousand, 12,34 never is. A space or an
+apostrophe groups under either mark. While the file has not decided, only what reads alike both ways is read.
+"""
+
+from __future__ import annotations
+
+_SPACE = "[ \u00a0\u202f\u2009]"
+_APOSTROPHE = "[\u2019'']"  # doubled: it stands in an SQL string
+_SIGN = "[-+\u2212]?"
+_CURRENCY = "(?:[A-Z]{0,2}[$]|[€£¥₹₺₩₽]|[A-Z]{3}|kr|zł|Kč|Ft|lei)"
+
+# What may stand before and after the digits.
+PLAIN = (_SIGN, "")
+MONEY = (f"{_SIGN}(?:{_CURRENCY}{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?{_CURRENCY})?")
+PERCENT = (f"(?:[<>]{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?%)?")
+
+_TEMPLATE = r"""CASE
+    WHEN {decimal} = '.' AND regexp_full_match({x}, '-?[0-9]+(?:\.<FRACTION>)?') THEN TRY_CAST({x} AS <TYPE>)
+    WHEN {decimal} = '.' AND regexp_full_match({x}, '<BEFORE>(?:<COMMAS>)(?:\.<FRACTION>)?<AFTER>')
+        OR {decimal} = ',' AND regexp_full_match({x}, '<BEFORE>(?:<DOTS>)(?:,<FRACTION>)?<AFTER>')
+        OR {decimal} = '' AND regexp_full_match({x}, '<BEFORE>(?:<NEITHER>)<AFTER>')
+        THEN TRY_CAST(<DIGITS> AS <TYPE>) END"""
+_DIGITS = (
+    "replace(regexp_replace(replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'),"
+    " nullif({decimal}, ''), '.')"
+)
+
+
+def decimal_of(ends: tuple[str, str]) -> str:
+    """SQL from text to DECIMAL(18,6)."""
+    return _filled(ends, fraction="[0-9]+", sql_type="DECIMAL(18,6)")
+
+
+def whole_of() -> str:
+    """SQL from text to BIGINT. 1234.0 and 1234.00 are whole; 1.000 is a thousand or nothing."""
+    return _filled(PLAIN, fraction="00?", sql_type="BIGINT")
+
+
+def _filled(ends: tuple[str, str], fraction: str, sql_type: str) -> str:
+    parts = {
+        "<COMMAS>": _grouped(","),
+        "<DOTS>": _grouped("[.]"),
+        "<NEITHER>": _grouped(),
+        "<BEFORE>": ends[0],
+        "<AFTER>": ends[1],
+        "<FRACTION>": fraction,
+        "<DIGITS>": _DIGITS,
+        "<TYPE>": sql_type,
+    }
+    expression = _TEMPLATE
+    for mark, part in parts.items():
+        expression = expression.replace(mark, part)
+    return expression
+
+
+def _grouped(*separators: str) -> str:
+    """Digits, bare or in groups of three by one separator; also the groups of two of India."""
+    by_three = [f"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in (*separators, _SPACE, _APOSTROPHE)]
+    by_two = [f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}" for mark in separators]
+    return "|".join(["[0-9]+", *by_three, *by_two])

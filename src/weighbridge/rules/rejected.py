@@ -1,0 +1,53 @@
+"""Last of the checks: a sentence for every refused record, and its cells as the file has them."""
+
+from __future__ import annotations
+
+from weighbridge.rules.faults import faults
+from weighbridge.rules.plan import Locale, Plan, literal, stages
+from weighbridge.rules.typed import REJECTED, misfit
+
+
+def rejections(plan: Plan, locale: Locale, source: str) -> str:
+    """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`."""
+    refused = (
+        f"(SELECT sheet.*, other_line FROM {source} AS sheet "
+        f"SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index) "
+        "LEFT JOIN conflicts USING (row_index))"
+    )
+    found = ", ".join(fault.struct for fault in faults(plan))
+    return f"""
+        SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
+            faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw
+        FROM (SELECT row_index, line, {_raw(plan)} AS raw, CASE
+            WHEN {misfit(plan)} THEN [{_wrong_cell_count(plan)}]
+            WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
+            ELSE [fault FOR fault IN [{found}] IF fault IS NOT NULL] END AS faults
+        FROM {stages(plan, locale, refused)})
+        ORDER BY row_index"""
+
+
+def _wrong_cell_count(plan: Plan) -> str:
+    expected = f"Expected {len(plan.layout.header)} cells as in the header, got "
+    return _record_fault(
+        "wrong_cell_count",
+        f"{literal(expected)} || cells || ' (line ' || line || '). Check its quotes and separators.'",
+    )
+
+
+def _conflicting_repeat(plan: Plan) -> str:
+    key = " and ".join(name.removesuffix("_id").replace("_", " ") for name in plan.pipeline.grain.key)
+    return _record_fault(
+        "conflicting_repeat",
+        f"{literal(f'Expected one record for each {key}, got another with other values on line ')}"
+        " || other_line || ' (line ' || line || '). Keep the right one.'",
+    )
+
+
+def _record_fault(code: str, message: str) -> str:
+    return f"{{'column_name': NULL::VARCHAR, 'code': {literal(code)}, 'message': {message}}}"
+
+
+def _raw(plan: Plan) -> str:
+    cells = f"[{', '.join(f'c{i}' for i in range(len(plan.layout.header)))}]"
+    kept = f"{cells}[:cells]" if plan.csv else cells
+    return f"CASE WHEN surplus IS NULL THEN {kept} ELSE list_append({cells}, surplus) END"
