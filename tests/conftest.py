@@ -3,8 +3,9 @@
     async def test_…(db, clock, workspace): …     async tests need no marker; they run on asyncio
     def test_…(database_url, home): …             for tests that start processes of their own
 
-The server starts when the first test asks for it and lives in a temporary folder. The schema is migrated once into
-a template; a test gets a copy (55 ms) that is dropped after it. Tests that stop or restart Postgres start their own.
+The server starts when the first test asks for it and lives in a temporary folder. The schema is migrated
+once into a template; a test gets a copy (55 ms) that is dropped after it. Tests that stop or restart Postgres
+start their own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _SERVER = pytest.StashKey[Path]()
 TEMPLATE = "weighbridge_template"
 
 
-# One server for the run ------------------------------------------------------------------------------------------
+# One server for the run -------------------------------------------------------------------------------------
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -128,7 +129,7 @@ def _remove(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
 
 
-# A database for the test -----------------------------------------------------------------------------------------
+# A database for the test ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def query(database_url: str) -> Callable[..., list[tuple[Any, ...]]]:
     return query
 
 
-# The rest of the parts -------------------------------------------------------------------------------------------
+# The rest of the parts --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -217,7 +218,7 @@ def ctx(app: App) -> Context:
 
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[Any]]:
-    """`await eventually(lambda: query("SELECT …"))`: the first true answer, or a failure after `within` seconds."""
+    """`await eventually(lambda: query("SELECT …"))`: the first true answer; fails after `within` seconds."""
 
     async def eventually(question: Callable[[], Any], *, within: float = 20) -> Any:
         give_up = time.monotonic() + within

@@ -25,7 +25,7 @@ class Content:
 
 
 async def known_content(tx: Tx, content: Content) -> tuple[date, tuple[UUID, Status] | None]:
-    """Today, and the upload that holds this content already; storing it again would leave a blob that no one needs."""
+    """Today, and the upload that holds this content already: it need not be stored again."""
     row = await fetch_one(tx, _SQL["known_content"], vars(content))
     assert row is not None
     return row[0], (row[1], Status(row[2])) if row[1] else None

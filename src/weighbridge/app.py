@@ -1,0 +1,116 @@
+"""The composition root: settings are read once, and the parts built from them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import warnings
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.blobs.store import open_store
+from weighbridge.db import readiness
+from weighbridge.db.pool import Database, connect
+from weighbridge.model.errors import ConfigError, RetryLater, did_you_mean
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.settings import Settings
+from weighbridge.steps.announce import consumers
+from weighbridge.steps.context import Context, Limits
+
+
+@dataclass(frozen=True)
+class App:
+    settings: Settings
+    db: Database
+    ctx: Context
+
+
+@asynccontextmanager
+async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[App]:
+    """All parts, built and connected. An embedded database is migrated on the way, another one only checked.
+
+    Raises ConfigError where a setting, a pipeline or the database cannot work.
+    """
+    from weighbridge.pipelines import find
+
+    pipelines = {pipeline.name: pipeline for pipeline in find(settings.pipelines)}
+    hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
+    blobs = open_store(settings.blob_url, settings.home)
+    url = await database_url(settings)
+    db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
+    await db.open()
+    try:
+        if check:
+            await _ready(db, list(pipelines.values()), embedded=not settings.database_url)
+        ctx = Context(
+            db=db,
+            blobs=blobs,
+            pipelines=pipelines,
+            scratch=settings.home / "scratch",
+            limits=Limits(
+                max_upload_bytes=settings.max_upload_mb * 2**20,
+                batch_rows=settings.batch_rows,
+                parse_memory_mb=settings.parse_memory_mb,
+                staging_days=settings.staging_days,
+            ),
+            consumers=consumers(hook),
+            alert_hook=hook,
+        )
+        ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield App(settings, db, ctx)
+    finally:
+        await db.close()
+
+
+async def database_url(settings: Settings) -> str:
+    """The database that the settings name, if it answers; else the embedded one, started or joined."""
+    if not settings.database_url:
+        return await asyncio.to_thread(_start_embedded, settings)
+    try:
+        await (await connect(settings.database_url)).close()
+    except RetryLater as error:
+        raise ConfigError(
+            "DATABASE_URL: no Postgres answers there. Is it running, is the address right?"
+        ) from error
+    return settings.database_url
+
+
+def _start_embedded(settings: Settings) -> str:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "XDG_RUNTIME_DIR is not set")
+        from weighbridge.db import embedded
+
+    return embedded.start(settings.home)
+
+
+def resolve(name: str, setting: str) -> Callable[..., Any]:
+    """The function that "module:function" names."""
+    module_name, _, function_name = name.partition(":")
+    if not function_name:
+        raise ConfigError(f"{setting}: expected module:function, got {name!r}.")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"{setting}: the module {module_name!r} cannot be imported: {error}.") from error
+    found = getattr(module, function_name, None)
+    if not callable(found):
+        known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
+        hint = did_you_mean(function_name, known) or "."
+        raise ConfigError(f"{setting}: {module_name} has no function {function_name!r}{hint}")
+    return found  # type: ignore[no-any-return]
+
+
+async def _ready(db: Database, pipelines: list[Pipeline], *, embedded: bool) -> None:
+    async with db.tx() as tx:
+        missing = await readiness.missing(tx, pipelines)
+        if missing and embedded:
+            await readiness.make_ready(tx, pipelines)
+            return
+    if missing:
+        raise ConfigError(f"The database lacks {', '.join(missing)}. Run: weighbridge db migrate")
+
+
+def _milliseconds(settings: Settings) -> int:
+    return int(settings.statement_timeout_seconds * 1000)

@@ -1,0 +1,188 @@
+"""Blobs in a folder or in an S3 bucket.
+
+A blob's file_url is complete, for people; only the key at its end counts when it is fetched, so that a folder
+can be moved and a bucket be copied to another one without touching the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+from weighbridge.blobs.base import BlobMissing, Blobs
+from weighbridge.model.errors import ConfigError, RetryLater
+
+_KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
+
+
+def open_store(url: str | None, home: Path) -> Blobs:
+    """The store that `blob_url` names: a folder, file:///folder, s3://bucket/prefix. None: `home`/blobs."""
+    scheme, found, rest = (url or "").partition("://")
+    if not found:
+        return FolderStore(Path(url).expanduser().absolute() if url else home / "blobs")
+    if scheme == "file":
+        return FolderStore(Path(rest))
+    if scheme == "s3":
+        return BucketStore(url or "")
+    raise ConfigError(f"WEIGHBRIDGE_BLOB_URL: expected a folder or s3://bucket/prefix, got {url!r}.")
+
+
+def key_of(file_url: str) -> str:
+    """The key at the end of a file_url: workspace, date, content. Anything else names no blob of ours."""
+    found = _KEY.search(file_url)
+    if found is None:
+        raise BlobMissing(f"{file_url!r} does not name a blob.")
+    return found.group(1)
+
+
+class FolderStore:
+    """Files under one folder, readable by the service alone.
+
+    Plain system calls: obstore's local store copies where a rename will do, and does not wait for the disk.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, key: str, file: Path) -> str:
+        with _folder_trouble(self._root):
+            await asyncio.to_thread(self._put, self._root / key, file)
+        return (self._root / key).as_uri()
+
+    def _put(self, target: Path, file: Path) -> None:
+        made = _make_folders(target.parent)
+        try:
+            _to_disk(file)
+            os.replace(file, target)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            # Another file system: copy next to the target, then rename, so that nobody sees half a blob.
+            beside = target.with_name(f".{uuid4().hex}")
+            try:
+                shutil.copyfile(file, beside)
+                _to_disk(beside)
+                os.replace(beside, target)
+            finally:
+                beside.unlink(missing_ok=True)
+            file.unlink()
+        for folder in {target.parent, *made}:
+            _sync_folder(folder)
+
+    async def fetch(self, file_url: str, scratch: Path) -> Path:
+        path = self._root / key_of(file_url)
+        with _folder_trouble(self._root):
+            there = await asyncio.to_thread(path.is_file)
+        if not there:
+            raise BlobMissing(f"The stored file {path} is gone.")
+        return path
+
+
+class BucketStore:
+    """Objects in an S3 bucket. Credentials, region and endpoint come from the environment, by AWS's names."""
+
+    def __init__(self, url: str) -> None:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+
+        self._url = url.rstrip("/")
+        try:
+            # Short: an upload that waits for a store goes back to the queue and is tried again from there.
+            self._store = S3Store.from_url(
+                url, retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
+            )
+        except BaseError as error:
+            raise ConfigError(
+                f"WEIGHBRIDGE_BLOB_URL: {url!r} cannot be used: {_first_line(error)}"
+            ) from error
+
+    async def put(self, key: str, file: Path) -> str:
+        try:
+            with _bucket_trouble(self._url):
+                await self._store.put_async(key, file, max_concurrency=2)
+        except BlobMissing as error:  # a put misses nothing but the bucket
+            raise RetryLater("connection", f"{self._url}: there is no such bucket.") from error
+        await asyncio.to_thread(file.unlink)
+        return f"{self._url}/{key}"
+
+    async def fetch(self, file_url: str, scratch: Path) -> Path:
+        key = key_of(file_url)
+        path = scratch / f"fetched-{uuid4().hex}"
+        try:
+            with _bucket_trouble(self._url), _private(path) as copy:
+                async for chunk in (await self._store.get_async(key)).stream():
+                    await asyncio.to_thread(copy.write, chunk)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return path
+
+
+def _private(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it; returns the folders that got a new entry."""
+    changed = []
+    for each in reversed([folder, *folder.parents]):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+            changed.append(each.parent)
+    return changed
+
+
+def _to_disk(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _folder_trouble(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RetryLater("connection", f"The folder {root} cannot be used now: {error.strerror}.") from error
+
+
+@contextmanager
+def _bucket_trouble(url: str) -> Iterator[None]:
+    from obstore.exceptions import BaseError, NotFoundError
+
+    try:
+        yield
+    except NotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise RetryLater("connection", f"{url}: there is no such bucket.") from error
+        raise BlobMissing(f"{url} has no such blob.") from error
+    except BaseError as error:
+        slow = any(sign in str(error) for sign in ("SlowDown", "429", "TooManyRequests"))
+        kind = "rate_limit" if slow else "connection"
+        raise RetryLater(kind, f"{url} cannot be used now: {_first_line(error)}") from error
+    except OSError as error:
+        raise RetryLater("connection", f"A scratch file cannot be written now: {error.strerror}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

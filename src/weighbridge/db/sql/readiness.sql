@@ -1,0 +1,2 @@
+-- name: installed_pipelines
+SELECT name, fingerprint FROM weighbridge.pipelines
