@@ -145,6 +145,8 @@ def test_unknown_keys_are_listed(read_json: Reader) -> None:
         ('{"a": 1}\n{"a": 2', "The file ends in the middle of the JSON value that begins in line 2."),
         ('{"a": 1}\n{"a": 2\n{"a": 3}', "Line 2 is not valid JSON: expecting ',' delimiter."),
         ('{"a": 1}\n{"a": 2} {"a": 3}\n', "Line 2 is not valid JSON: more than one value."),
+        ('{"a": 1}\n{"a": "x', "The file ends in the middle of the JSON value that begins in line 2."),
+        ('{"a": 1}\n{"a": "x\n{}', "Line 2 is not valid JSON: unterminated string starting at."),
         ('{"a": 1}\nhello\n', "Line 2 is not valid JSON: expecting value."),
         ('[{"a": "x\ny"}]', "Line 1 is not valid JSON: invalid control character at."),
         ('{"x": [{"a": 1}], "y": [{"a": 1}]}', "Which list holds the records, 'x' and 'y'? Call it 'data'."),

@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-import codecs
+import io
 import re
 
-from weighbridge.formats.encoding import HEAD, decodes, utf16_of
+from weighbridge.formats.encoding import HEAD, decode_head, utf16_of
+from weighbridge.formats.json_text import Window
+from weighbridge.model.errors import FileRefused
+
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+_NO_TABLE = re.compile(r"\s*(?:<[!?/a-z]|%PDF-|%!PS|\{\\rtf|#!|-----BEGIN )", re.IGNORECASE)
+_JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*(?:$|[\],{]))')
 
 
 def sniff(head: bytes, filename: str | None) -> str | None:
-    """`"csv"`, `"json"`, or None for what is no text table at all. The content decides."""
+    """`"csv"`, `"json"`, or None for what is no text table, from the first 64 KB.
+
+    The content decides; the name does only where a list of lists could as well be a list of [keywords].
+    """
     text = _text_of(head[:HEAD])
-    if text is None or _NO_TABLE.match(text) or _CONTROL.search(text) or not text.strip():
+    if not text.strip() or _CONTROL.search(text) or _NO_TABLE.match(text):
         return None
-    return "json" if _JSON.match(text) else "csv"
+    named_json = (filename or "").lower().endswith((".json", ".jsonl", ".ndjson"))
+    return "json" if _JSON.match(text) or _is_list(text, named_json) else "csv"
 
 
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
-_NO_TABLE = re.compile(r"\s*(?:<[!?a-z]|%PDF-|%!PS|\{\\rtf|#!|-----BEGIN )", re.IGNORECASE)
-_JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\})|\s*\[\s*\]')
-
-
-def _text_of(head: bytes) -> str | None:
+def _text_of(head: bytes) -> str:
+    """Any text at all: one in an encoding that we do not know is refused later, by its line."""
     for encoding in (utf16_of(head), "utf-8", "cp1252"):
-        if encoding is not None and decodes(head, encoding):
-            return codecs.getincrementaldecoder(encoding)().decode(head).removeprefix("\ufeff")
-    return None
+        if encoding is not None and (text := decode_head(head, encoding)) is not None:
+            return text.removeprefix("\ufeff")
+    return head.decode("latin-1")
+
+
+def _is_list(text: str, named_json: bool) -> bool:
+    """A JSON list of anything. One list a line is JSON only by name."""
+    window = Window(io.StringIO(text))
+    try:
+        window.skip("[")
+        if window.peek() == "]":
+            window.skip("]")
+        else:
+            window.take()
+            if window.skip(",]") == ",":
+                return True
+    except FileRefused:
+        return False
+    return named_json or not window.peek()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from weighbridge.formats.scan import LONGEST_RECORD, Scanner
+from weighbridge.formats.scan import LONGEST_RECORD, Scanner, never_closed, too_long
 from weighbridge.model.errors import FileRefused
 
 Wanted = Callable[[Sequence[str]], int]
@@ -20,6 +20,7 @@ DELIMITERS = (",", "\t", ";", "|")
 SAMPLE = 50  # records in which a header is looked for
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
 _NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
+_LINE_IN_APOSTROPHES = re.compile(rb"(?:^|[\r\n])'")
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class UnknownHeader(FileRefused):
     """No row is a header that the pipeline knows. `columns` are those of the likeliest one."""
 
     def __init__(self, columns: Sequence[str], line: int) -> None:
-        where = f"line {line}" if line else "the records"
-        super().__init__(
-            "no_header",
-            f"No column of the file is known. Columns found in {where}: {', '.join(map(_shown, columns))}.",
-        )
         self.columns = tuple(columns)
+        shown = ", ".join(repr(column if len(column) <= 60 else column[:59] + "…") for column in columns[:40])
+        where = f"line {line}" if line else "the records"
+        more = f" and {len(columns) - 40} more" if len(columns) > 40 else ""
+        found = f"Columns found in {where}: {shown}{more}." if columns else "No record has named values."
+        super().__init__("no_header", f"No column of the file is known. {found}")
 
 
 def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
@@ -59,15 +60,14 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
     """
     if whole and not head.strip():
         raise FileRefused("empty_file", "The file is empty.")
-    dialects = [Dialect(delimiter) for delimiter in DELIMITERS]
-    if b"'" in head:
-        dialects += [Dialect(delimiter, "'") for delimiter in DELIMITERS]
-    trials = [_Trial.of(head, whole, dialect, wanted) for dialect in dialects]
-    _refuse_no_data(trials[0], whole)
-    best = max(trials, key=_Trial.rank)  # the first of equals: comma before tab before semicolon before pipe
+    trials = [_try(head, whole, dialect, wanted) for dialect in _candidates(head)]
+    trials = [trial for trial in trials if trial.records]
+    if not trials:
+        raise too_long(1)
+    best = max(trials, key=_Trial.rank)  # the first of equals
+    _refuse_no_data(best, whole)
     if not best.known:
-        likely = max(trials, key=_Trial.likelihood)
-        raise UnknownHeader(likely.cells[likely.widest], likely.records[likely.widest].line)
+        raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
     return Layout(
         dialect=best.dialect,
@@ -94,10 +94,16 @@ def split(record: str, dialect: Dialect) -> list[str]:
 
 @cache
 def _cell(dialect: Dialect) -> re.Pattern[str]:
-    quote, delimiter = re.escape(dialect.quote), re.escape(dialect.delimiter)
-    return re.compile(
-        rf"(?:{quote}((?:[^{quote}]++|{quote}{quote})*+)(?:{quote}|\Z))?+([^{delimiter}]*+)({delimiter}|\Z)"
-    )
+    q, d = re.escape(dialect.quote), re.escape(dialect.delimiter)
+    return re.compile(rf"(?:{q}((?:[^{q}]++|{q}{q})*+)(?:{q}|\Z))?+([^{d}]*+)({d}|\Z)")
+
+
+def _candidates(head: bytes) -> list[Dialect]:
+    """First a delimiter that does not occur, for a file of one column, whose cells may well have commas."""
+    found = [delimiter for delimiter in DELIMITERS if delimiter.encode() in head]
+    absent = [delimiter for delimiter in DELIMITERS if delimiter not in found][:1]
+    quotes = ['"', "'"] if _LINE_IN_APOSTROPHES.search(head) else ['"']
+    return [Dialect(delimiter, quote) for quote in quotes for delimiter in absent + found]
 
 
 @dataclass(frozen=True)
@@ -117,14 +123,7 @@ class _Trial:
     cells: list[list[str]]
     known: int
     row: int
-
-    @classmethod
-    def of(cls, head: bytes, whole: bool, dialect: Dialect, wanted: Wanted) -> _Trial:
-        records = _first_records(head, whole, dialect)
-        cells = [split(record.text, dialect) for record in records]
-        scores = [wanted(row) for row in cells]
-        known = max(scores)
-        return cls(dialect, records, cells, known, scores.index(known))
+    open_quote: int  # the line of a quote that is open at the end of the file, or 0
 
     def rank(self) -> tuple[int, bool, float, int]:
         single = self.dialect.quote == "'"
@@ -132,14 +131,13 @@ class _Trial:
             return -1, False, 0.0, 0
         return self.known, single, self._fit(self.row), len(self.cells[self.row])
 
+    def likelihood(self) -> tuple[bool, float, int]:
+        width = len(self.cells[self.widest])
+        return width > 1 and self.dialect.quote == '"', self._fit(self.widest), width
+
     @property
     def widest(self) -> int:
         return max(range(len(self.cells)), key=lambda row: len(self.cells[row]))
-
-    def likelihood(self) -> tuple[int, float, int]:
-        width = len(self.cells[self.widest])
-        single = self.dialect.quote == "'"
-        return width > 1 and not single, self._fit(self.widest), width
 
     def _fit(self, header: int) -> float:
         """The share of the rows below the header that have as many cells as it."""
@@ -153,18 +151,22 @@ class _Trial:
         return self.dialect.delimiter.join(written) == self.records[self.row].text
 
 
-def _first_records(head: bytes, whole: bool, dialect: Dialect) -> list[_Record]:
+def _try(head: bytes, whole: bool, dialect: Dialect, wanted: Wanted) -> _Trial:
     scanner = Scanner(dialect.delimiter, dialect.quote)
+    records = _first_records(head, whole, scanner)
+    cells = [split(record.text, dialect) for record in records]
+    scores = [wanted(row) for row in cells] or [0]
+    known = max(scores)
+    open_quote = scanner.opened if whole and scanner.quoted else 0
+    return _Trial(dialect, records, cells, known, scores.index(known), open_quote)
+
+
+def _first_records(head: bytes, whole: bool, scanner: Scanner) -> list[_Record]:
     sample = head[:-1] if head.endswith(b"\r") and not whole else head  # its LF may be missing
     ends, next_lines = (found[:SAMPLE].tolist() for found in scanner.feed(sample))
     if whole and len(ends) < SAMPLE and (not ends or ends[-1] < len(head)):
         ends.append(len(head))
         next_lines.append(next_lines[-1] + 1 if next_lines else 2)
-    if not ends:
-        raise FileRefused(
-            "malformed_file",
-            f"The record in line 1 is longer than {LONGEST_RECORD:,} bytes. Is a quote never closed?",
-        )
     records, start, line = [], 0, 1
     for end, next_line in zip(ends, next_lines, strict=True):
         text = head[start:end].decode()
@@ -178,11 +180,14 @@ def _without_line_end(text: str) -> str:
 
 
 def _refuse_no_data(trial: _Trial, whole: bool) -> None:
-    """Meta writes one row, `No data available.`, where there is nothing to export."""
-    rows = [record.text for record in trial.records if record.text.strip()]
-    if whole and rows and _NO_DATA.fullmatch(rows[-1]) and len(trial.records) < SAMPLE and len(rows) <= 2:
+    """Meta writes one row, `No data available.`, where there is nothing to export, or that under a header."""
+    rows = [cells for cells in trial.cells if any(map(str.strip, cells))]
+    lonely = len(rows) == 1 or (len(rows) == 2 and len(rows[0]) > 1)
+    if whole and lonely and len(rows[-1]) == 1 and _NO_DATA.fullmatch(rows[-1][0]):
         raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
 
 
-def _shown(column: str) -> str:
-    return repr(column if len(column) <= 60 else column[:59] + "…")
+def _no_header(likely: _Trial) -> FileRefused:
+    if likely.open_quote:
+        return never_closed(likely.open_quote)
+    return UnknownHeader(likely.cells[likely.widest], likely.records[likely.widest].line)

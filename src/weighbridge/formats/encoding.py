@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from weighbridge.model.errors import FileRefused
 
 CHUNK = 1 << 20
 HEAD = 1 << 16
+_HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
+_HIGH_WORDS = re.compile(rb"[\x80-\xff]{4,}")
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,10 @@ class Utf8File:
 def as_utf8(path: Path, scratch: Path) -> Utf8File:
     """The file itself where it is UTF-8, otherwise a copy in `scratch`.
 
-    The whole file decides: one byte that is not UTF-8, even the last, makes it Windows-1252. Except where
-    nearly all of its other non-ASCII text is UTF-8: that is a damaged file, and reading it as Windows-1252
-    would garble every accent in it without a word.
+    The whole file decides: one byte that is not UTF-8, even the last, makes it Windows-1252. Nearly every
+    file can be read as that, so two kinds are refused rather than garbled without a word: one whose other
+    non-ASCII text is mostly UTF-8 (it is damaged), and one with whole words of non-ASCII letters (it is
+    Russian, Greek or Chinese in an encoding of its own).
     """
     with path.open("rb") as file:
         head = file.read(HEAD)
@@ -46,6 +50,8 @@ def as_utf8(path: Path, scratch: Path) -> Utf8File:
         return Utf8File(path, 0, "utf-8")
     if _is_damaged_utf8(path):
         raise _undecodable(path, broken_at, "utf-8")
+    if _is_not_western(path):
+        raise _undecodable(path, broken_at, "cp1252")
     return Utf8File(_transcode(path, "cp1252", 0, scratch), 0, "cp1252")
 
 
@@ -57,20 +63,22 @@ def utf16_of(head: bytes) -> str | None:
         return "utf-16-be"
     even, odd = head[0::2].count(0), head[1::2].count(0)
     for name, zeros, strays in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+        text = decode_head(head, name) if zeros > 2 * strays else None
+        if text is None:
+            continue
         # Latin text has a zero in nearly every character; Chinese only in delimiters and line ends, but
         # then its other bytes are no UTF-8. One stray NUL in an ordinary file is neither.
-        if zeros > 20 * strays and (zeros * 4 >= len(head) or (zeros and not decodes(head, "utf-8"))):
-            return name if decodes(head, name) else None
+        if zeros * 4 >= len(head) or ("\n" in text and decode_head(head, "utf-8") is None):
+            return name
     return None
 
 
-def decodes(head: bytes, encoding: str) -> bool:
-    """Whether the beginning of a file, cut anywhere, is text in this encoding."""
+def decode_head(head: bytes, encoding: str) -> str | None:
+    """The beginning of a file, cut anywhere, as text; None if it is not in this encoding."""
     try:
-        codecs.getincrementaldecoder(encoding)().decode(head)
+        return codecs.getincrementaldecoder(encoding)().decode(head)
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
 
 
 def _first_broken_byte(path: Path) -> int | None:
@@ -91,14 +99,23 @@ def _first_broken_byte(path: Path) -> int | None:
 
 
 def _is_damaged_utf8(path: Path) -> bool:
-    """Nine in ten non-ASCII characters are UTF-8: by chance, Windows-1252 text never looks like that."""
+    """Most non-ASCII characters are UTF-8, which Windows-1252 text hardly ever looks like by chance."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     foreign = broken = 0
     for chunk in _chunks(path):
         text = decoder.decode(chunk, final=not chunk)
         foreign += len(text) - len(text.encode("ascii", "ignore"))
         broken += text.count("\ufffd")
-    return foreign - broken >= 9 * broken
+    return foreign - broken > broken
+
+
+def _is_not_western(path: Path) -> bool:
+    """In Western text accents stand between plain letters; four in a row are another alphabet."""
+    accents = words = 0
+    for chunk in _chunks(path):
+        accents += len(_HIGH_BYTES.findall(chunk))
+        words += len(_HIGH_WORDS.findall(chunk))
+    return words * 2 > accents
 
 
 def _transcode(path: Path, encoding: str, skip: int, scratch: Path) -> Path:

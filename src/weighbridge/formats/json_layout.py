@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TextIO, assert_never
 
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.json_text import DECODER, Element, Window, not_json
+from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, Window, not_json
 from weighbridge.formats.scan import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
@@ -162,7 +162,8 @@ def _value(text: str, line: int, *, cut: bool) -> object:
     try:
         value, end = DECODER.raw_decode(text)
     except json.JSONDecodeError as error:
-        raise not_json(error.msg, line, line, ends=cut and error.pos >= len(text)) from None
+        ends = cut and (error.msg.startswith(OPEN_STRING) or error.pos >= len(text))
+        raise not_json(error.msg, line, line, ends=ends) from None
     except RecursionError:
         raise not_json("nested too deeply", line, line) from None
     if end < len(text):

@@ -15,7 +15,7 @@ from weighbridge.formats.scan import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
 CHUNK = 1 << 20
-_OPEN_STRING = "Unterminated string"  # how Python's decoder begins that sentence
+OPEN_STRING = "Unterminated string"  # how Python's decoder begins that sentence
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
@@ -145,19 +145,19 @@ class Window:
 
     def _refuse_long(self, error: json.JSONDecodeError) -> NoReturn:
         """Much text, and still no whole value: wrong somewhere in it, or without an end."""
-        if not error.msg.startswith(_OPEN_STRING) and self._text[error.pos :].strip():
+        if not error.msg.startswith(OPEN_STRING) and self._text[error.pos :].strip():
             self._refuse(error.msg, error.pos)
         raise self._too_long()
 
     def _refuse(self, why: str, position: int) -> NoReturn:
         begun = self.line
-        ends = self._ended and not self._text[position:].strip()
+        ends = self._ended and (why.startswith(OPEN_STRING) or not self._text[position:].strip())
         raise not_json(why, self._line_of(position), begun, ends=ends)
 
 
 def not_json(why: str, line: int, begun: int, *, ends: bool = False) -> FileRefused:
-    """`ends`: the text ends there. An open string reaches to the end as well."""
-    if ends or why.startswith(_OPEN_STRING):
+    """`ends`: nothing is wrong but that the text ends there."""
+    if ends:
         sentence = f"The file ends in the middle of the JSON value that begins in line {begun}."
     else:
         sentence = f"Line {line} is not valid JSON: {why[0].lower()}{why[1:]}."

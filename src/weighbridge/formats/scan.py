@@ -61,11 +61,7 @@ def blocks(file: BinaryIO, delimiter: str, quote: str, line: int) -> Iterator[Bl
         rest, line = chunk[whole:], int(next_lines[-1])
         _check_length(len(rest), line)
     if scanner.quoted:
-        raise FileRefused(
-            "malformed_file",
-            f"The quote opened in line {scanner.opened} is never closed. "
-            "Close it, or double the quote characters inside a quoted cell.",
-        )
+        raise never_closed(scanner.opened)
     if rest:
         yield Block(rest, np.zeros(1, np.int64), np.full(1, line))
 
@@ -165,7 +161,19 @@ def chunks(file: BinaryIO) -> Iterator[bytes]:
 
 def _check_length(length: int, line: int) -> None:
     if length > LONGEST_RECORD:
-        raise FileRefused(
-            "malformed_file",
-            f"The record in line {line} is longer than {LONGEST_RECORD:,} bytes. Is a quote never closed?",
-        )
+        raise too_long(line)
+
+
+def too_long(line: int) -> FileRefused:
+    return FileRefused(
+        "malformed_file",
+        f"The record in line {line} is longer than {LONGEST_RECORD:,} bytes. Is a quote never closed?",
+    )
+
+
+def never_closed(line: int) -> FileRefused:
+    return FileRefused(
+        "malformed_file",
+        f"The quote opened in line {line} is never closed. "
+        "Close it, or double the quote characters inside a quoted cell.",
+    )

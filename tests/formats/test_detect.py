@@ -1,0 +1,124 @@
+"""What is let in: by content, the name only between equals."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+import zipfile
+
+import pytest
+
+from weighbridge.formats import sniff
+
+TABLE = "Keyword,Volume\nCafé,10\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "cp1252"])
+@pytest.mark.parametrize("text", [TABLE, "Keyword\nrøde sko\nblå sko\n", "No data available.", "x"])
+def test_text_in_any_of_our_encodings_is_csv(text: str, encoding: str) -> None:
+    assert sniff(text.encode(encoding), None) == "csv"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"a": 1}]',
+        '{"data": [{"a": 1}]}',
+        '{"a": 1}\n{"a": 2}\n',
+        '\n  {\n  "a": 1}',
+        "[]",
+        "{}",
+        "[1, 2, 3]",
+        '["a", "b"]',
+        "[[1, 2], [3, 4]]",
+        '[{"a": 1,, broken further on',
+        json.dumps([{"a": "é" * 100}] * 1000, ensure_ascii=False),
+        json.dumps([["é" * 100]] * 1000, ensure_ascii=False),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_lists_objects_and_lines_of_json_are_json_whatever_the_name(text: str, encoding: str) -> None:
+    assert sniff(text.encode(encoding), "export.csv") == "json"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[broad match]\n[red shoes]\n",
+        "[null keyword]\n",
+        "[123 main street],5\n",
+        "{KeyWord:Shoes},10\n",
+        "{brand} shoes\n",
+        '"[{""a"": 1}]",2\n',
+        "[",
+        "{",
+        "[1",
+    ],
+)
+def test_brackets_that_begin_no_json_are_csv(text: str) -> None:
+    assert sniff(text.encode(), "export.csv") == "csv"
+    assert sniff(text.encode(), None) == "csv"
+
+
+def test_between_equals_the_name_decides() -> None:
+    lists_in_lines = b"[123]\n[456]\n"
+    assert sniff(lists_in_lines, "keywords.csv") == "csv"
+    assert sniff(lists_in_lines, None) == "csv"
+    assert sniff(lists_in_lines, "Export.JSONL") == "json"
+
+
+def _zip() -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("xl/workbook.xml", TABLE)
+    return out.getvalue()
+
+
+NEITHER = {
+    "nothing": b"",
+    "white space": b" \n\t\r\n",
+    "a mark alone": b"\xef\xbb\xbf",
+    "a UTF-16 mark alone": b"\xff\xfe",
+    "xlsx": _zip(),
+    "gzip": gzip.compress(TABLE.encode(), mtime=0),
+    "pdf": b"%PDF-1.7\n1 0 obj\n",
+    "png": b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
+    "jpeg": b"\xff\xd8\xff\xe0\x00\x10JFIF\x00\x01",
+    "gif": b"GIF89a\x01\x00\x01\x00",
+    "bmp": b"BM\x36\x00\x0c\x00\x00\x00\x00\x00",
+    "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 100,
+    "parquet": b"PAR1\x15\x04\x15",
+    "sqlite": b"SQLite format 3\0",
+    "wav": b"RIFF\x24\x08\x00\x00WAVEfmt ",
+    "bzip2": b"BZh91AY&SY\x01\x02",
+    "html": b"<!DOCTYPE html><html><body>a,b</body></html>",
+    "html without doctype": b"\n<html lang='en'>",
+    "html in UTF-16": "<html>".encode("utf-16"),
+    "an html table": b"<table><tr><td>1</td></tr></table>",
+    "xml": b"\xef\xbb\xbf<?xml version='1.0'?><rows/>",
+    "rtf": b"{\\rtf1\\ansi a,b}",
+    "a script": b"#!/bin/sh\necho a,b\n",
+    "a certificate": b"-----BEGIN CERTIFICATE-----\n",
+    "a NUL": b"a,b\n1,\x002\n",
+    "a bell": b"a,b\n1,\x07\n",
+    "terminal colours": b"\x1b[31mred\x1b[0m",
+    "noise": random.Random(1).randbytes(1000),
+    "UTF-32": TABLE.encode("utf-32"),
+}
+
+
+@pytest.mark.parametrize("head", NEITHER.values(), ids=NEITHER)
+@pytest.mark.parametrize("name", ["export.csv", "export.json", None])
+def test_what_is_no_text_table_is_neither(head: bytes, name: str | None) -> None:
+    assert sniff(head, name) is None
+
+
+def test_a_character_cut_by_the_end_of_the_head_does_no_harm() -> None:
+    for padding in range(4):
+        assert sniff((b"x" * padding + "€,é\n".encode() * 20_000)[: 1 << 16], None) == "csv"
+
+
+def test_text_in_an_encoding_we_do_not_know_is_let_in_to_be_refused_by_its_line() -> None:
+    assert sniff("a,b\nкупить,Џ\n".encode("cp1251"), None) == "csv"

@@ -1,0 +1,121 @@
+"""Delimiter, quote, preamble and header row: the pipeline's own headers decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from weighbridge.formats.dialect import UnknownHeader
+from weighbridge.model.errors import FileRefused
+
+from .conftest import Read
+
+Reader = Callable[..., Read]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+def test_the_delimiter_is_the_one_that_gives_known_headers(read: Reader, delimiter: str) -> None:
+    found = read(
+        delimiter.join(["Keyword", "Volume"]) + "\n" + delimiter.join(['"a, b; c"', "1"]), "keyword", "volume"
+    )
+    assert found.sheet.delimiter == delimiter
+    assert found.values == [["a, b; c", "1"]]
+
+
+def test_commas_in_the_preamble_do_not_make_commas_the_delimiter(read: Reader) -> None:
+    found = read("Report, of, many, commas, here\nall,of,it\nday\tcost\n2025-01-01\t1,50\n", "day", "cost")
+    assert found.sheet.delimiter == "\t"
+    assert found.sheet.preamble == ("Report, of, many, commas, here", "all,of,it")
+    assert (found.sheet.header, found.sheet.header_line, found.lines) == (("day", "cost"), 3, [4])
+
+
+def test_a_title_and_a_date_range_are_preamble(read: Reader) -> None:
+    found = read(
+        'Campaign report\r\n"July 8, 2025 - July 31, 2025"\r\nCampaign,Cost\r\nx,1\r\n', "campaign", "cost"
+    )
+    assert found.sheet.preamble == ("Campaign report", '"July 8, 2025 - July 31, 2025"')
+    assert found.values == [["x", "1"]]
+
+
+def test_blank_lines_before_the_header_are_preamble(read: Reader) -> None:
+    found = read("\n\na,b\n1,2\n")
+    assert (found.sheet.preamble, found.sheet.header_line, found.sheet.records) == (("", ""), 3, 4)
+
+
+def test_the_row_with_the_most_known_headers_is_the_header_and_the_first_of_equals(read: Reader) -> None:
+    found = read("a,x,y\na,b,c\na,b,c\n1,2,3\n")
+    assert found.sheet.header_line == 2
+    assert found.values == [["a", "b", "c"], ["1", "2", "3"]]
+
+
+def test_a_header_below_the_fiftieth_record_is_not_looked_for(read: Reader) -> None:
+    assert read("x\n" * 49 + "a,b\n1,2\n").sheet.header_line == 50
+    with pytest.raises(UnknownHeader):
+        read("x\n" * 50 + "a,b\n1,2\n")
+
+
+def test_a_list_of_one_column_keeps_the_commas_of_its_cells(read: Reader) -> None:
+    found = read("Keyword\nred shoes\nshoes, red\n" + "x\n" * 60 + "a;b,c\td\n", "keyword")
+    assert found.values[:2] + found.values[-1:] == [["red shoes"], ["shoes, red"], ["a;b,c\td"]]
+
+
+def test_a_header_in_apostrophes_makes_them_quotes(read: Reader) -> None:
+    found = read("'Keyword','Volume'\n'it''s, so','1'\n", "keyword", "volume")
+    assert found.sheet.header == ("Keyword", "Volume")
+    assert found.values == [["it's, so", "1"]]
+
+
+def test_apostrophes_elsewhere_are_text(read: Reader) -> None:
+    found = read("a,b\n'x,y'\n'tis,'twas\n")
+    assert found.values == [["'x", "y'"], ["'tis", "'twas"]]
+
+
+def test_unknown_columns_are_listed_from_the_likeliest_header(read: Reader) -> None:
+    with pytest.raises(UnknownHeader, match=r"Columns found in line 2: 'Foo', 'Bar', 'Baz'\.") as refused:
+        read("Some title, so\nFoo;Bar;Baz\n1;2;3,5\n4;5;6\n", "keyword")
+    assert (refused.value.code, refused.value.columns) == ("no_header", ("Foo", "Bar", "Baz"))
+
+
+def test_many_unknown_columns_are_listed_in_part(read: Reader) -> None:
+    with pytest.raises(UnknownHeader, match=r"'x39' and 5 more\.") as refused:
+        read(",".join(f"x{number}" for number in range(45)) + "\n", "a")
+    assert len(refused.value.columns) == 45
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No data available.",
+        '"No data available."\r\n',
+        "\ufeffNo data available.\n\n",
+        "\nno data available\n",
+        "a,b\nNo data available.\n",
+    ],
+)
+def test_an_export_that_says_no_data_is_refused_as_such(read: Reader, text: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        read(text)
+    assert refused.value.code == "no_data"
+
+
+def test_a_row_that_says_no_data_among_others_is_a_row(read: Reader) -> None:
+    assert read("a,b\nNo data available.\n1,2\n").values == [["No data available.", None], ["1", "2"]]
+    assert read("a\nNo data available\n").values == [["No data available"]]
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \r\n\t\n", "\ufeff"])
+def test_nothing_but_white_space_is_an_empty_file(read: Reader, text: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        read(text)
+    assert refused.value.code == "empty_file"
+
+
+def test_a_quote_open_from_the_first_line_on_is_what_is_wrong_not_the_header(read: Reader) -> None:
+    with pytest.raises(FileRefused, match="line 1 is never closed"):
+        read('"a,b\n1,2\n')
+
+
+def test_a_first_line_of_a_megabyte_in_one_delimiter_is_no_obstacle_to_another(read: Reader) -> None:
+    inches = 'x;"5 inch' + "-" * 10_000 + "\n"
+    assert len(read("a,b\n1,2\n" + inches * 301).rows) == 302
