@@ -20,7 +20,6 @@ DELIMITERS = (",", "\t", ";", "|")
 SAMPLE = 50  # records in which a header is looked for
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
 _NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
-_LINE_IN_APOSTROPHES = re.compile(rb"(?:^|[\r\n])'")
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,8 @@ def _candidates(head: bytes) -> list[Dialect]:
     """First a delimiter that does not occur, for a file of one column, whose cells may well have commas."""
     found = [delimiter for delimiter in DELIMITERS if delimiter.encode() in head]
     absent = [delimiter for delimiter in DELIMITERS if delimiter not in found][:1]
-    quotes = ['"', "'"] if _LINE_IN_APOSTROPHES.search(head) else ['"']
+    in_apostrophes = head.startswith(b"'") or b"\n'" in head or b"\r'" in head
+    quotes = ['"', "'"] if in_apostrophes else ['"']
     return [Dialect(delimiter, quote) for quote in quotes for delimiter in absent + found]
 
 

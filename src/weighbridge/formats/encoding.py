@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import io
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ from weighbridge.model.errors import FileRefused
 
 CHUNK = 1 << 20
 HEAD = 1 << 16
-_HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
-_HIGH_WORDS = re.compile(rb"[\x80-\xff]{4,}")
+_FOREIGN = bytes(range(0x80, 0x100))
+_ASCII_TO_SPACE = bytes(byte if byte >= 0x80 else 0x20 for byte in range(256))
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,7 @@ def as_utf8(path: Path, scratch: Path) -> Utf8File:
         return Utf8File(path, len(codecs.BOM_UTF8), "utf-8-sig")
     if broken_at is None:
         return Utf8File(path, 0, "utf-8")
-    if _is_damaged_utf8(path):
-        raise _undecodable(path, broken_at, "utf-8")
-    if _is_not_western(path):
-        raise _undecodable(path, broken_at, "cp1252")
+    _refuse_garble(path, broken_at)
     return Utf8File(_transcode(path, "cp1252", 0, scratch), 0, "cp1252")
 
 
@@ -98,24 +94,24 @@ def _first_broken_byte(path: Path) -> int | None:
     return None
 
 
-def _is_damaged_utf8(path: Path) -> bool:
-    """Most non-ASCII characters are UTF-8, which Windows-1252 text hardly ever looks like by chance."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    foreign = broken = 0
+def _refuse_garble(path: Path, broken_at: int) -> None:
+    """Before a file that is not UTF-8 is taken for Windows-1252: does its non-ASCII text look like it?"""
+    words = long = sound = broken = 0
+    held = b""  # a word that the chunk cuts
     for chunk in _chunks(path):
-        text = decoder.decode(chunk, final=not chunk)
-        foreign += len(text) - len(text.encode("ascii", "ignore"))
-        broken += text.count("\ufffd")
-    return foreign - broken > broken
-
-
-def _is_not_western(path: Path) -> bool:
-    """In Western text accents stand between plain letters; four in a row are another alphabet."""
-    accents = words = 0
-    for chunk in _chunks(path):
-        accents += len(_HIGH_BYTES.findall(chunk))
-        words += len(_HIGH_WORDS.findall(chunk))
-    return words * 2 > accents
+        whole = (held + chunk).rstrip(_FOREIGN) if chunk else held
+        held = (held + chunk)[len(whole) :]
+        foreign = whole.translate(_ASCII_TO_SPACE).split()
+        text = b" ".join(foreign).decode("utf-8", "replace")
+        words += len(foreign)
+        long += sum(len(word) >= 4 for word in foreign)
+        bad = text.count("\ufffd")
+        broken += bad
+        sound += len(text) - text.count(" ") - bad
+    if sound > broken:  # hardly ever by chance
+        raise _undecodable(path, broken_at, "utf-8")
+    if long * 2 > words:  # Western accents stand between plain letters; four in a row are another alphabet
+        raise _undecodable(path, broken_at, "cp1252")
 
 
 def _transcode(path: Path, encoding: str, skip: int, scratch: Path) -> Path:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from weighbridge.model.errors import FileRefused
 
-CHUNK = 1 << 22
+CHUNK = 1 << 21
 LONGEST_RECORD = 1 << 20
 
 Ints = npt.NDArray[np.int64]
