@@ -1,0 +1,76 @@
+"""`weighbridge db`: the schema, and where the database is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from weighbridge.cli.running import AsJson, err, out, print_json, read_settings, run
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+
+app = typer.Typer(help="The database: its schema and its address.", no_args_is_help=True)
+
+
+@app.command()
+def migrate(as_json: AsJson = False) -> None:
+    """Bring the database to this version's schema, with tables for every pipeline."""
+
+    async def work(app: App) -> list[str]:
+        from weighbridge.db import readiness
+
+        async with app.db.tx() as tx:
+            return await readiness.make_ready(tx, list(app.ctx.pipelines.values()))
+
+    done = _unchecked(work)
+    if as_json:
+        print_json({"applied": done})
+    else:
+        out().print("\n".join(f"made {each}" for each in done) or "Nothing to do: the schema is current.")
+
+
+@app.command()
+def status(as_json: AsJson = False) -> None:
+    """Whether the schema is current; exit code 1 where it is not."""
+
+    async def work(app: App) -> list[str]:
+        from weighbridge.db import readiness
+
+        async with app.db.tx() as tx:
+            return await readiness.missing(tx, list(app.ctx.pipelines.values()))
+
+    missing = _unchecked(work)
+    if as_json:
+        print_json({"current": not missing, "missing": missing})
+    else:
+        out().print("\n".join(f"missing: {each}" for each in missing) or "The schema is current.")
+    if missing:
+        raise typer.Exit(1)
+
+
+@app.command()
+def url() -> None:
+    """The database's address, for psql and the like."""
+    from weighbridge.app import database_url
+
+    settings = read_settings()
+    address = run(lambda: database_url(settings))
+    out().print(address, markup=False, soft_wrap=True)
+    if not settings.database_url:
+        err().print("The embedded Postgres answers there while Weighbridge runs: weighbridge up.")
+
+
+def _unchecked(work: Any) -> list[str]:
+    """Open the application without asking whether the schema is current."""
+    from weighbridge.app import open_app
+
+    settings = read_settings()
+
+    async def inside() -> list[str]:
+        async with open_app(settings, check=False) as app:
+            found: list[str] = await work(app)
+            return found
+
+    return run(inside)

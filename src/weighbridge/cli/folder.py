@@ -1,0 +1,81 @@
+"""A folder that files are dropped into: which of them are whole and new?
+
+A file is whole when its size and time have not changed for a moment. Notices of the file system are hints;
+looking at the folder is the floor, as some (network) file systems give none.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".swp", "~")
+
+
+@dataclass(frozen=True)
+class _Look:
+    size: int
+    changed: int
+    inode: int
+
+
+@dataclass
+class Folder:
+    path: Path
+    settle: float = 1.0  # seconds without change that make a file whole
+    _waiting: dict[Path, tuple[_Look, float]] = field(default_factory=dict)
+    _taken: dict[Path, _Look] = field(default_factory=dict)
+
+    def ready(self) -> list[Path]:
+        """Files that are whole and were not handed out before as they are now, by name."""
+        now = time.monotonic()
+        there = self._look()
+        self._waiting = {path: seen for path, seen in self._waiting.items() if path in there}
+        whole = []
+        for path, look in sorted(there.items()):
+            if self._taken.get(path) == look:
+                continue
+            before, since = self._waiting.get(path, (None, now))
+            if before != look:
+                self._waiting[path] = (look, now)
+            elif now - since >= self.settle:
+                del self._waiting[path]
+                self._taken[path] = look
+                whole.append(path)
+        return whole
+
+    @property
+    def unsettled(self) -> bool:
+        return bool(self._waiting)
+
+    def _look(self) -> dict[Path, _Look]:
+        found = {}
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith(".") or name.lower().endswith(_UNFINISHED) or not entry.is_file():
+                    continue
+                try:
+                    stat = entry.stat()
+                except FileNotFoundError:
+                    continue  # moved away between the two looks
+                found[Path(entry.path)] = _Look(stat.st_size, stat.st_mtime_ns, stat.st_ino)
+        return found
+
+
+def put_aside(file: Path, subfolder: str) -> Path:
+    """Move a file into a subfolder beside it, under a name that overwrites nothing."""
+    folder = file.parent / subfolder
+    folder.mkdir(exist_ok=True)
+    number = 0
+    while True:
+        target = folder / (file.name if not number else f"{file.stem}.{number}{file.suffix}")
+        try:
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL, 0o600))  # a rename alone would overwrite
+        except FileExistsError:
+            number += 1
+            continue
+        os.replace(file, target)
+        return target

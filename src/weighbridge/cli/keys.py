@@ -1,0 +1,113 @@
+"""`weighbridge keys`: who may use the API, for which workspace, to do what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, err, out, print_json, with_app
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+
+app = typer.Typer(help="API keys: shown once, stored hashed, bound to a workspace.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    name: Annotated[str, typer.Option("--name", help="Whose key it is.")] = "default",
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", help="upload, read, operate, admin; several are allowed.")
+    ] = None,
+    days: Annotated[int | None, typer.Option("--days", min=1, help="Valid for so many days.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print its secret, this once."""
+    scopes = tuple(dict.fromkeys(scope or ("upload", "read")))
+
+    async def work(app: App) -> tuple[Any, str]:
+        from datetime import timedelta
+
+        from weighbridge.db import clock, keys
+        from weighbridge.model.errors import did_you_mean
+        from weighbridge.steps.receive import uuid_of
+
+        for each in scopes:
+            if each not in keys.SCOPES:
+                hint = did_you_mean(each, keys.SCOPES) or "."
+                raise typer.BadParameter(f"--scope: expected {', '.join(keys.SCOPES)}, got {each!r}{hint}")
+        async with app.db.tx() as tx:
+            ends = await clock.now(tx) + timedelta(days=days) if days else None
+            return await keys.create(tx, uuid_of(workspace, "workspace", "workspace"), name, scopes, ends)
+
+    key, secret = with_app(work)
+    if as_json:
+        print_json({**_shown(key), "key": secret})
+        return
+    out().print(secret, markup=False, soft_wrap=True)
+    err().print(f"For workspace {key.workspace_id}: {', '.join(key.scopes)}. It is not shown again.")
+
+
+@app.command("list")
+def listing(
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", help="Only this one's.", metavar="UUID")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The keys there are, without their secrets."""
+
+    async def work(app: App) -> list[Any]:
+        from weighbridge.db import keys
+        from weighbridge.steps.receive import uuid_of
+
+        async with app.db.tx() as tx:
+            return list(
+                await keys.listing(tx, uuid_of(workspace, "workspace", "workspace") if workspace else None)
+            )
+
+    found = with_app(work)
+    if as_json:
+        print_json([_shown(key) for key in found])
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("key", "begins", "name", "workspace", "scopes", "created", "last used", "state"):
+        table.add_column(title, overflow="fold")
+    for key in found:
+        used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
+        state = (
+            "revoked" if key.revoked_at else f"until {key.expires_at:%Y-%m-%d}" if key.expires_at else "live"
+        )
+        table.add_row(
+            str(key.id), key.prefix, escape(key.name), str(key.workspace_id), " ".join(key.scopes),
+            f"{key.created_at:%Y-%m-%d %H:%M}", used, state,
+        )  # fmt: skip
+    out().print(table)
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The key's id, from `keys list`.", metavar="ID")],
+) -> None:
+    """End a key at once."""
+
+    async def work(app: App) -> None:
+        from weighbridge.db import keys
+        from weighbridge.model.errors import RequestRefused
+        from weighbridge.steps.receive import uuid_of
+
+        async with app.db.tx() as tx:
+            if not await keys.revoke(tx, uuid_of(key_id, "key", "ID")):
+                raise RequestRefused(404, "unknown_key", f"There is no live key {key_id}.")
+
+    with_app(work)
+    out().print(f"{key_id} is revoked.")
+
+
+def _shown(key: Any) -> dict[str, Any]:
+    return {**vars(key), "scopes": list(key.scopes)}

@@ -1,0 +1,118 @@
+"""`weighbridge load`: files → intake → work in this process until each upload has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, complain, out, print_json, with_app
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.cli.report import Outcome
+    from weighbridge.steps.receive import Request
+
+Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
+Pipe = Annotated[str, typer.Option("--pipeline", help="What kind of file it is: weighbridge pipelines list.")]
+Platform = Annotated[str | None, typer.Option("--platform", help="Whose export it is: meta, google, tiktok.")]
+Client = Annotated[str | None, typer.Option("--client", help="The client's UUID.", metavar="UUID")]
+Source = Annotated[str, typer.Option("--source", help="manual, api or webhook.")]
+ForcePartial = Annotated[
+    bool, typer.Option("--force-partial", help="Promote the valid rows even where too many are not.")
+]
+Force = Annotated[bool, typer.Option("--force", help="Load content again that is already here.")]
+
+
+def load(
+    files: Files,
+    pipeline: Pipe = "ads",
+    platform: Platform = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    client: Client = None,
+    source: Source = "manual",
+    force_partial: ForcePartial = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load files and wait until their rows are in production."""
+
+    def request(file: Path) -> Request:
+        from weighbridge.steps.receive import Request
+
+        return Request(
+            workspace_id=workspace,
+            client_id=client,
+            platform=platform,
+            source=source,
+            pipeline=pipeline,
+            filename=file.name,
+            force_partial=force_partial,
+            force=force,
+        )
+
+    async def work(app: App) -> list[Outcome]:
+        outcomes = await load_files(app, [(file, request(file)) for file in files], bar=not as_json)
+        show(app, outcomes, pipeline, as_json=as_json)
+        return outcomes
+
+    outcomes = with_app(work)
+    if not all(outcome.ok for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: bool) -> list[Outcome]:
+    """Take the files in, then work until all of them have ended."""
+    from weighbridge.cli.progress import progress
+    from weighbridge.cli.report import Outcome
+    from weighbridge.cli.serve import worker_options
+    from weighbridge.model.errors import RequestRefused
+    from weighbridge.steps.receive import Received, receive
+    from weighbridge.worker.loop import run_until
+
+    taken: list[Received | RequestRefused] = []
+    for file, request in wanted:
+        try:
+            taken.append(await receive(app.ctx, request, file))
+        except RequestRefused as refusal:
+            taken.append(refusal)
+    waiting: dict[UUID, str] = {}
+    for (file, _), each in zip(wanted, taken, strict=True):
+        if not isinstance(each, RequestRefused):
+            waiting.setdefault(each.upload_id, file.name)
+    ended = {}
+    if waiting:
+        with progress(waiting, shown=bar) as on_progress:
+            done = await run_until(app.ctx, worker_options(app.settings), list(waiting), on_progress)
+        ended = {upload.id: upload for upload in done}
+    return [
+        Outcome(file, refusal=each)
+        if isinstance(each, RequestRefused)
+        else Outcome(file, upload=ended[each.upload_id], duplicate=each.duplicate)
+        for (file, _), each in zip(wanted, taken, strict=True)
+    ]
+
+
+def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool) -> None:
+    """The whole result on stdout; what went wrong, a sentence each, on stderr."""
+    from weighbridge.cli import report
+
+    for outcome in outcomes:
+        if outcome.refusal is not None:
+            complain(f"{outcome.file.name}: {outcome.refusal.message}")
+        elif outcome.upload is not None and outcome.upload.error_text:
+            complain(f"{outcome.file.name}: {outcome.upload.error_text}")
+    pipeline = app.ctx.pipelines.get(pipeline_name)
+    if as_json:
+        objects: list[Any] = [report.as_json(outcome, pipeline) for outcome in outcomes]
+        print_json(objects[0] if len(objects) == 1 else objects)
+    elif pipeline is not None:
+        out().print(report.outcome_table(outcomes, pipeline))
+        for outcome in outcomes:
+            if outcome.upload is not None and outcome.upload.failed_rows:
+                out().print(
+                    f"Rejected rows of {outcome.file.name}: weighbridge uploads rejects {outcome.upload.id}"
+                )

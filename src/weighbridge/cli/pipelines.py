@@ -1,0 +1,65 @@
+"""`weighbridge pipelines`: which kinds of file there are, and the SQL that their declarations become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from weighbridge.cli.running import AsJson, out, print_json, read_settings
+
+if TYPE_CHECKING:
+    from weighbridge.model.pipeline import Pipeline
+
+app = typer.Typer(help="The kinds of file that can be loaded.", no_args_is_help=True)
+
+
+@app.command("list")
+def listing(as_json: AsJson = False) -> None:
+    """The pipelines there are: built in, from settings, from installed packages."""
+    found = _find()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": pipeline.name,
+                    "accepts": list(pipeline.accepts),
+                    "platforms": [profile.name for profile in pipeline.profiles],
+                    "tables": [entity.table for entity in pipeline.entities],
+                    "min_valid": pipeline.min_valid,
+                }
+                for pipeline in found
+            ]
+        )
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("pipeline", "accepts", "platforms", "tables", "valid rows"):
+        table.add_column(title, overflow="fold")
+    for each in found:
+        platforms = ", ".join(profile.name for profile in each.profiles) or "any"
+        tables = ", ".join(entity.table for entity in each.entities)
+        table.add_row(each.name, ", ".join(each.accepts), platforms, tables, f"≥ {each.min_valid:.0%}")
+    out().print(table)
+
+
+@app.command()
+def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.")]) -> None:
+    """The statements that write the staged rows of a pipeline to its tables."""
+    from weighbridge.db.production import _upsert_sql as upsert_sql
+    from weighbridge.model.errors import ConfigError, did_you_mean
+
+    known = {pipeline.name: pipeline for pipeline in _find()}
+    if name not in known:
+        hint = did_you_mean(name, known) or "."
+        raise ConfigError(f"There is no pipeline {name!r}{hint}")
+    for entity in known[name].entities:
+        text = upsert_sql(known[name], entity).decode()
+        out().print(f"-- {entity.table}\n{text};\n", markup=False, soft_wrap=True)
+
+
+def _find() -> list[Pipeline]:
+    from weighbridge.pipelines import find
+
+    return list(find(read_settings().pipelines))

@@ -1,0 +1,27 @@
+"""All commands, in the order in which one meets them."""
+
+from __future__ import annotations
+
+import typer
+
+from weighbridge.cli import database, demo, keys, load, pipelines, serve, upkeep, uploads, watch
+
+app = typer.Typer(
+    name="weighbridge",
+    help="Export files into Postgres, exactly once: every file weighed in, every row accounted for.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("load")(load.load)
+app.command("watch")(watch.watch)
+app.command("up")(serve.up)
+app.command("api")(serve.api)
+app.command("worker")(serve.worker)
+app.add_typer(uploads.app, name="uploads")
+app.add_typer(keys.app, name="keys")
+app.add_typer(pipelines.app, name="pipelines")
+app.add_typer(database.app, name="db")
+app.command("recover")(upkeep.recover)
+app.command("clean")(upkeep.clean)

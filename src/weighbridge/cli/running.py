@@ -1,0 +1,87 @@
+"""Between a command and its work: settings, logs, the event loop, what is printed where."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from weighbridge.app import App
+    from weighbridge.settings import Settings
+
+T = TypeVar("T")
+
+# Where files go that name no workspace: a first try needs no thought about tenants.
+DEFAULT_WORKSPACE = "00000000-0000-4000-8000-000000000001"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Workspace = Annotated[str, typer.Option("--workspace", help="The workspace's UUID.", metavar="UUID")]
+UploadId = Annotated[str, typer.Argument(help="The upload's id.", metavar="ID", show_default=False)]
+
+
+def with_app(work: Callable[[App], Awaitable[T]], *, log_level: str = "warning") -> T:
+    """Open the application, do the work, close it. Ctrl-C and SIGTERM end it in order."""
+    from weighbridge.app import open_app
+
+    settings = read_settings(log_level)
+
+    async def inside() -> T:
+        async with open_app(settings) as app:
+            return await work(app)
+
+    return run(inside)
+
+
+def read_settings(log_level: str = "warning") -> Settings:
+    from weighbridge.observe.logs import configure
+    from weighbridge.settings import read
+
+    configure(log_level)
+    return read()
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine; a signal cancels it, so that everything it holds is given back."""
+
+    async def guarded() -> T:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await work()
+
+    try:
+        return asyncio.run(guarded())
+    except asyncio.CancelledError:
+        raise typer.Exit(128 + signal.SIGTERM) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=2, default=str, ensure_ascii=False) + "\n")
+
+
+def complain(sentence: str) -> None:
+    """One sentence on stderr, on one line."""
+    sys.stderr.write(f"weighbridge: {sentence}\n")
+
+
+def out() -> Console:
+    """For people, on stdout; wide where nobody's terminal sets a width."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+
+
+def err() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)

@@ -1,0 +1,157 @@
+"""The processes that stay: `worker`, `api`, and `up`, which is both."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.running import err, read_settings, run
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from weighbridge.app import App
+    from weighbridge.settings import Settings
+    from weighbridge.worker.loop import WorkerOptions
+
+Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; WEIGHBRIDGE_HOST.")]
+Port = Annotated[int | None, typer.Option("--port", help="The port to listen on; WEIGHBRIDGE_PORT.")]
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+
+
+def worker(
+    parse: Annotated[
+        bool, typer.Option("--parse/--no-parse", help="Take uploads that wait for parsing.")
+    ] = True,
+    promote: Annotated[
+        bool, typer.Option("--promote/--no-promote", help="Take uploads that wait for promotion.")
+    ] = True,
+    log_level: LogLevel = "info",
+) -> None:
+    """Work on uploads until told to stop; start as many as you like."""
+    if not (parse or promote):
+        raise typer.BadParameter("a worker that neither parses nor promotes has nothing to do")
+    _serve(log_level, {}, api=False, work={"parses": parse, "promotes": promote})
+
+
+def api(host: Host = None, port: Port = None, log_level: LogLevel = "info") -> None:
+    """Serve the HTTP API; workers run elsewhere."""
+    _serve(log_level, {"host": host, "port": port}, api=True, work=None)
+
+
+def up(host: Host = None, port: Port = None, log_level: LogLevel = "info") -> None:
+    """Everything in one process: API, worker and, without DATABASE_URL, the embedded Postgres."""
+    _serve(log_level, {"host": host, "port": port}, api=True, work={})
+
+
+def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = True) -> WorkerOptions:
+    from weighbridge.worker.loop import WorkerOptions
+
+    return WorkerOptions(
+        slots=settings.worker_slots,
+        per_workspace=settings.uploads_per_workspace,
+        lease=settings.lease,
+        ceiling=settings.processing_timeout,
+        poll=timedelta(seconds=settings.poll_seconds),
+        max_crashes=settings.max_crashes,
+        parses=parses,
+        promotes=promotes,
+    )
+
+
+def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[str, bool] | None) -> None:
+    from weighbridge.app import open_app
+
+    settings = read_settings(log_level)
+    settings = settings.model_copy(
+        update={name: value for name, value in overrides.items() if value is not None}
+    )
+
+    async def inside() -> None:
+        stop = asyncio.Event()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(each, stop.set)
+        async with open_app(settings) as app:
+            parts: list[Awaitable[None]] = []
+            if work is not None:
+                parts.append(_work(app, work, stop))
+            if api:
+                parts.append(_listen(app, stop))
+            await _together(parts, stop)
+
+    run(inside)
+
+
+async def _together(parts: list[Awaitable[None]], stop: asyncio.Event) -> None:
+    """Until stopped; a part that ends before that takes the others with it, and its error out."""
+
+    async def part(each: Awaitable[None]) -> None:
+        try:
+            await each
+        finally:
+            stop.set()
+
+    for result in await asyncio.gather(*map(part, parts), return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
+
+
+async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
+    from weighbridge.worker.loop import Worker
+
+    await Worker(app.ctx, worker_options(app.settings, **wishes)).run(stop)
+
+
+async def _listen(app: App, stop: asyncio.Event) -> None:
+    import uvicorn
+    from uvicorn.importer import import_from_string
+
+    # By its name, as uvicorn itself would: the command line and the API stay independent of each other.
+    create: Callable[[App, asyncio.Event], Any] = import_from_string("weighbridge.api:create")
+    config = uvicorn.Config(
+        create(app, stop),
+        host=app.settings.host,
+        port=app.settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+        lifespan="on",
+    )
+    server = _server(config)
+    serving = asyncio.create_task(server.serve())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await serving
+    except SystemExit as error:  # uvicorn's way to say that it cannot listen
+        from weighbridge.model.errors import ConfigError
+
+        address = f"{app.settings.host}:{app.settings.port}"
+        raise ConfigError(f"The API cannot listen on {address}. Is something else there?") from error
+    finally:
+        stopping.cancel()
+
+
+def _server(config: uvicorn.Config) -> uvicorn.Server:
+    import contextlib
+    from collections.abc import Generator
+
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        @contextlib.contextmanager
+        def capture_signals(self) -> Generator[None, None, None]:
+            yield  # signals are ours: the worker and the embedded Postgres must end in order, too
+
+        def _log_started_message(self, listeners: Any) -> None:
+            name, port = listeners[0].getsockname()[:2]
+            err().print(f"Weighbridge listens on http://{name}:{port}", markup=False, soft_wrap=True)
+
+    return Server(config)

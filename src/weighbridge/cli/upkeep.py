@@ -1,0 +1,45 @@
+"""`weighbridge recover` and `weighbridge clean`: what workers also do by themselves, now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weighbridge.cli.running import AsJson, out, print_json, with_app
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+
+
+def recover(as_json: AsJson = False) -> None:
+    """Take back every upload whose worker fell silent."""
+
+    async def work(app: App) -> list[Any]:
+        from weighbridge.db import uploads
+
+        async with app.db.tx() as tx:
+            return list(await uploads.recover(tx, app.settings.max_crashes))
+
+    found = with_app(work)
+    if as_json:
+        print_json([vars(each) for each in found])
+        return
+    for each in found:
+        verdict = "gave up" if each.gave_up else "back in the queue"
+        out().print(f"{each.queue} {each.subject}: {each.worker} fell silent, {verdict}", markup=False)
+    if not found:
+        out().print("Nothing to recover.")
+
+
+def clean(as_json: AsJson = False) -> None:
+    """Remove staged rows that have outlived their days. Production is never touched."""
+
+    async def work(app: App) -> int:
+        from weighbridge.steps.clean import clean
+
+        return await clean(app.ctx)
+
+    gone = with_app(work)
+    if as_json:
+        print_json({"rows": gone})
+    else:
+        out().print(f"{gone:,} staged rows removed.")

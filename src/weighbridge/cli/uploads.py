@@ -1,0 +1,220 @@
+"""`weighbridge uploads`: what came, what became of it, what was refused, and another try."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from weighbridge.cli.running import (
+    DEFAULT_WORKSPACE,
+    AsJson,
+    UploadId,
+    Workspace,
+    err,
+    out,
+    print_json,
+    with_app,
+)
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.model.upload import Upload
+
+app = typer.Typer(help="What came and what became of it.", no_args_is_help=True)
+
+
+@app.command("list")
+def listing(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    status: Annotated[str | None, typer.Option("--status", help="Only uploads in this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """The newest uploads of a workspace."""
+
+    async def work(app: App) -> list[Upload]:
+        from weighbridge.db import uploads
+        from weighbridge.steps.receive import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace")
+        async with app.db.tx() as tx:
+            return await uploads.recent(tx, workspace_id, status=_status(status), before=None, limit=limit)
+
+    found = with_app(work)
+    if as_json:
+        print_json([_brief(upload) for upload in found])
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from weighbridge.cli.report import status_text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("upload", "received", "pipeline", "file", "status"):
+        table.add_column(name, overflow="fold")
+    for name in ("rows", "promoted", "rejected"):
+        table.add_column(name, justify="right")
+    for each in found:
+        numbers = (each.total_rows, each.promoted_rows, each.failed_rows)
+        kind = " ".join(filter(None, (each.pipeline, each.platform)))
+        table.add_row(
+            str(each.id), f"{each.created_at:%Y-%m-%d %H:%M:%S}", kind, escape(each.filename or ""),
+            status_text(each.status), *(f"{number:,}" for number in numbers),
+        )  # fmt: skip
+    out().print(table)
+
+
+@app.command()
+def show(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Everything about one upload."""
+
+    async def work(app: App) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        from weighbridge.db import history
+
+        upload = await _get(app, upload_id)
+        async with app.db.tx() as tx:
+            reasons = await history.reasons(tx, upload.id, 20)
+        return {**_whole(upload), "reasons": [asdict(reason) for reason in reasons]}
+
+    found = with_app(work)
+    if as_json:
+        print_json(found)
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, value in found.items():
+        if name == "reasons":
+            value = "\n".join(
+                f"{r['rows']} × {r['code']}, first in line {r['first_line']}: {r['example']}" for r in value
+            )
+        elif isinstance(value, dict):
+            value = "  ".join(f"{key} {each}" for key, each in value.items())
+        elif isinstance(value, list):
+            value = ", ".join(map(str, value))
+        if value not in ("", None):
+            table.add_row(f"[bold]{name}[/]", escape(str(value)))
+    out().print(table)
+
+
+@app.command()
+def retry(
+    upload_id: UploadId,
+    force_partial: Annotated[
+        bool, typer.Option("--force-partial", help="Let its valid rows through.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open a failed or partial upload again; a worker takes it from there."""
+
+    async def work(app: App) -> str:
+        from weighbridge.steps.reopen import reopen
+
+        upload = await _get(app, upload_id)
+        return await reopen(app.db, upload, force_partial=force_partial, actor="command line")
+
+    status = with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": status})
+    else:
+        out().print(f"{upload_id} is {status} again.")
+
+
+@app.command()
+def rejects(
+    upload_id: UploadId,
+    file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to stdout.")] = None,
+) -> None:
+    """The refused rows as CSV: the file's own columns, then line, code and reason."""
+
+    async def work(app: App) -> None:
+        from weighbridge.steps.rejects import rejects_csv
+
+        upload = await _get(app, upload_id)
+        with _writing(file) as target:
+            async for piece in rejects_csv(app.db, upload):
+                target.write(piece.encode())
+
+    with_app(work)
+    if file:
+        err().print(f"Written to {file}.")
+
+
+@app.command()
+def trace(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """What happened to an upload, when, and by whom."""
+
+    async def work(app: App) -> list[Any]:
+        from weighbridge.db import history
+
+        upload = await _get(app, upload_id)
+        async with app.db.tx() as tx:
+            return await history.trace(tx, upload.id)
+
+    moments = with_app(work)
+    if as_json:
+        print_json([vars(moment) for moment in moments])
+        return
+    for moment in moments:
+        out().print(f"{moment.at:%Y-%m-%d %H:%M:%S.%f}  {moment.what:<18} {moment.detail}", markup=False)
+
+
+def _writing(file: Path | None) -> AbstractContextManager[BinaryIO]:
+    return file.open("wb") if file else nullcontext(sys.stdout.buffer)
+
+
+async def _get(app: App, upload_id: str) -> Upload:
+    from weighbridge.db import uploads
+    from weighbridge.model.errors import RequestRefused
+    from weighbridge.steps.receive import uuid_of
+
+    async with app.db.tx() as tx:
+        upload = await uploads.get(tx, uuid_of(upload_id, "upload", "ID"))
+    if upload is None:
+        raise RequestRefused(404, "unknown_upload", f"There is no upload {upload_id}.")
+    return upload
+
+
+def _status(text: str | None) -> str | None:
+    from weighbridge.model.errors import did_you_mean
+    from weighbridge.model.states import Status
+
+    known = [status.value for status in Status]
+    if text is not None and text not in known:
+        hint = did_you_mean(text, known) or "."
+        raise typer.BadParameter(f"--status: expected one of {', '.join(known)}, got {text!r}{hint}")
+    return text
+
+
+def _brief(upload: Upload) -> dict[str, Any]:
+    names = (
+        "status",
+        "pipeline",
+        "platform",
+        "filename",
+        "total_rows",
+        "promoted_rows",
+        "failed_rows",
+        "error_text",
+    )
+    return {"upload_id": upload.id, "created_at": upload.created_at, **{n: getattr(upload, n) for n in names}}
+
+
+def _whole(upload: Upload) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    values = asdict(upload)
+    return {
+        "upload_id": values.pop("id"),
+        **values,
+        "content_sha256": upload.content_sha256.hex(),
+        "affected_dates": [day.isoformat() for day in upload.affected_dates],
+        "columns": list(upload.columns),
+    }

@@ -1,0 +1,50 @@
+"""What people ask of an upload afterwards: refused rows, why, and what happened when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from weighbridge.db.pool import Tx, fetch_all
+from weighbridge.db.queries import load
+from weighbridge.db.rejections import Rejection
+
+_SQL = load("history")
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One way in which rows of a file were wrong."""
+
+    code: str
+    column_name: str | None
+    rows: int
+    first_line: int
+    example: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One thing that happened to an upload."""
+
+    at: datetime
+    what: str
+    detail: str
+
+
+async def refused_rows(tx: Tx, upload_id: UUID, after: Rejection | None, size: int) -> list[Rejection]:
+    """A page of refused rows, those behind one of them in file order: no transaction waits for a reader."""
+    place = (after.row_index, after.stage) if after else (-1, "")
+    return [
+        Rejection(*row)
+        for row in await fetch_all(tx, _SQL["page_of_refused_rows"], (upload_id, *place, size))
+    ]
+
+
+async def reasons(tx: Tx, upload_id: UUID, limit: int) -> list[Reason]:
+    return [Reason(*row) for row in await fetch_all(tx, _SQL["reasons"], (upload_id, limit))]
+
+
+async def trace(tx: Tx, upload_id: UUID) -> list[Moment]:
+    return [Moment(*row) for row in await fetch_all(tx, _SQL["trace"], {"upload": upload_id})]

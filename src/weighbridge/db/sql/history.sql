@@ -1,0 +1,42 @@
+-- name: page_of_refused_rows
+-- The refused rows after a place in the file, in its order.
+SELECT row_index, line, stage, column_name, code, message, raw, more
+FROM public.upload_rejections
+WHERE upload_id = %s AND (row_index, stage) > (%s, %s)
+ORDER BY row_index, stage
+LIMIT %s
+
+-- name: reasons
+-- Why rows were refused, the most frequent reason first, with the first line that has it.
+SELECT code, column_name, count(*), (array_agg(line ORDER BY line))[1], (array_agg(message ORDER BY line))[1]
+FROM public.upload_rejections
+WHERE upload_id = %s
+GROUP BY code, column_name
+ORDER BY count(*) DESC, code, column_name
+LIMIT %s
+
+-- name: trace
+-- Everything that happened to an upload, in order: received, attempts, events, deliveries, operators' verbs.
+SELECT at, what, detail FROM (
+    SELECT d.created_at AS at, 'received' AS what,
+           format('%%s, %%s bytes, %%s', d.source, d.byte_size, coalesce(d.filename, 'no name')) AS detail, 0 AS rank
+    FROM public.data_uploads d WHERE d.id = %(upload)s
+    UNION ALL
+    SELECT a.opened_at, 'attempt opened', a.worker, 1 FROM weighbridge.attempts a WHERE a.subject = %(upload)s
+    UNION ALL
+    SELECT a.closed_at, 'attempt ' || a.outcome, concat_ws(': ', a.worker, a.error), 2
+    FROM weighbridge.attempts a WHERE a.subject = %(upload)s AND a.closed_at IS NOT NULL
+    UNION ALL
+    SELECT d.finished_at, d.status, concat_ws(': ', d.error_code, d.error_text), 3
+    FROM public.data_uploads d WHERE d.id = %(upload)s AND d.finished_at IS NOT NULL
+    UNION ALL
+    SELECT e.created_at, e.type, '', 4 FROM weighbridge.events e WHERE e.upload_id = %(upload)s
+    UNION ALL
+    SELECT coalesce(v.delivered_at, v.gave_up_at), CASE WHEN v.delivered_at IS NULL THEN 'gave up' ELSE 'delivered' END,
+           concat_ws(': ', v.consumer, v.last_error), 5
+    FROM weighbridge.event_deliveries v JOIN weighbridge.events e ON e.id = v.event_id
+    WHERE e.upload_id = %(upload)s AND coalesce(v.delivered_at, v.gave_up_at) IS NOT NULL
+    UNION ALL
+    SELECT l.at, l.action, l.actor, 6 FROM weighbridge.audit_log l WHERE l.subject = %(upload)s
+) AS told
+ORDER BY at, rank
