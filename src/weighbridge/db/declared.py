@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import sha256
 
 from psycopg import sql
@@ -13,6 +14,7 @@ from weighbridge.model.pipeline import Entity, Pipeline
 SCOPE_TYPES = {"client_id": "uuid", "platform": "text"}
 
 
+@cache
 def fingerprint(pipeline: Pipeline) -> str:
     """Changes whenever staged rows of the old declaration could mean something else under the new one."""
     return sha256(repr(pipeline).encode()).hexdigest()[:16]
@@ -87,7 +89,7 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
         for needed in _needed(pipeline, entity):
             if needed not in there:
                 raise ConfigError(
-                    f"Pipeline {pipeline.name}: table {entity.table} has no column '{needed}'{did_you_mean(needed, there)} "
+                    f"Pipeline {pipeline.name}: table {entity.table} has no column '{needed}'{did_you_mean(needed, there) or '.'} "
                     "Add it, or name another table."
                 )
         await _check_key(tx, pipeline, entity)

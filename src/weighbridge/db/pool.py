@@ -31,7 +31,7 @@ class Lease:
 class Database:
     """A pool, and the three kinds of transaction there are."""
 
-    def __init__(self, url: str, *, size: int = 8, statement_timeout_ms: int = 0) -> None:
+    def __init__(self, url: str, *, size: int = 8, statement_timeout_ms: int = 120_000) -> None:
         self.url = url
         # A worker that freezes inside a transaction must not keep its locks.
         options = f"-c idle_in_transaction_session_timeout=60s -c statement_timeout={statement_timeout_ms}"

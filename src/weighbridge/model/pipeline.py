@@ -128,6 +128,9 @@ class Entity:
                     f"{did_you_mean(scope, SCOPES)}"
                 )
 
+    def __hash__(self) -> int:
+        return hash(self.table)  # what it holds need not be hashable
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The declared columns in order: refs first, as they lead most keys, then fields."""
@@ -198,6 +201,9 @@ class Pipeline:
                 f"Pipeline {self.name}: affected '{self.affected}' is not a field of {self.grain.table}"
                 f"{did_you_mean(self.affected, self.grain.columns)}"
             )
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # what it holds need not be hashable
 
     @property
     def grain(self) -> Entity:

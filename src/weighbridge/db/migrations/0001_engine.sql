@@ -294,6 +294,7 @@ BEGIN
             SELECT d.created_at FROM data_uploads d
             WHERE d.workspace_id = w.workspace_id AND d.status IN ('pending', 'staging_complete')
               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+              AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
         WHERE (SELECT count(*) FROM attempts a
@@ -305,9 +306,12 @@ BEGIN
         SELECT d.id, d.status INTO v_upload, v_status FROM data_uploads d
         WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete')
           AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+          -- staged, and its own attempt goes on to promote it
+          AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
         ORDER BY d.created_at, d.id LIMIT 1
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
+        v_token := NULL;
         LOOP
             SELECT s INTO v_slot FROM generate_series(1, p_per_workspace) s
             WHERE NOT EXISTS (
@@ -320,6 +324,9 @@ BEGIN
             ON CONFLICT DO NOTHING
             RETURNING a.lease_token INTO v_token;
             EXIT WHEN v_token IS NOT NULL;
+            -- The conflict was over the slot: try the next one; or over the upload: leave it to the other.
+            EXIT WHEN EXISTS (SELECT FROM attempts a
+                              WHERE a.queue = 'uploads' AND a.subject = v_upload AND a.closed_at IS NULL);
         END LOOP;
         CONTINUE WHEN v_token IS NULL;
         UPDATE data_uploads d

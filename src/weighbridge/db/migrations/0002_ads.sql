@@ -12,6 +12,7 @@ CREATE TABLE public.campaigns (
     external_id text COLLATE "C" NOT NULL,
     name text,
     status text,
+    objective text,
     upload_id uuid NOT NULL,
     line int NOT NULL,
     created_at timestamptz NOT NULL,
