@@ -1,1 +1,50 @@
-"""The built-in pipelines."""
+"""The built-in pipelines, and those that users declare: in modules that a setting names, or in installed packages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.pipelines import ads
+
+GROUP = "weighbridge.pipelines"
+BUILT_IN: dict[str, Pipeline] = {ads.pipeline.name: ads.pipeline}
+
+
+def find(modules: Sequence[str] = ()) -> dict[str, Pipeline]:
+    """All pipelines by name. `modules` are "shop.pipes" or "shop.pipes:orders", as in the setting."""
+    found = dict(BUILT_IN)
+    for origin, pipeline in [*_from_modules(modules), *_from_packages()]:
+        if found.get(pipeline.name, pipeline) is not pipeline:
+            raise ConfigError(f"{origin}: there is already a pipeline called '{pipeline.name}'; choose another name.")
+        found[pipeline.name] = pipeline
+    return found
+
+
+def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Pipeline]]:
+    for named in modules:
+        module_name, _, attribute = named.partition(":")
+        try:
+            module = import_module(module_name)
+        except ImportError as error:
+            raise ConfigError(f"WEIGHBRIDGE_PIPELINES: cannot import '{module_name}': {error}.") from error
+        declared = {name: value for name, value in vars(module).items() if isinstance(value, Pipeline)}
+        if attribute and attribute not in declared:
+            raise ConfigError(
+                f"WEIGHBRIDGE_PIPELINES: '{attribute}' is not a Pipeline in {module_name}"
+                f"{did_you_mean(attribute, declared) or '.'}"
+            )
+        if not declared:
+            raise ConfigError(f"WEIGHBRIDGE_PIPELINES: {module_name} has no Pipeline in it.")
+        yield from ((named, value) for name, value in declared.items() if attribute in ("", name))
+
+
+def _from_packages() -> Iterator[tuple[str, Pipeline]]:
+    for entry in entry_points(group=GROUP):
+        value = entry.load()
+        if not isinstance(value, Pipeline):
+            raise ConfigError(f"Entry point {entry.name} of {GROUP}: expected a Pipeline, got {type(value).__name__}.")
+        yield f"entry point {entry.name}", value
