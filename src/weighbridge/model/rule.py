@@ -3,7 +3,8 @@
 An expression is DuckDB SQL over a whole column, with `{x}` where the column stands, so a rule costs the
 same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for what was decided once for
 the file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the third of April (true, false;
-NULL while undecided). `{today}` is the day of the check.
+NULL while undecided). `{mark}` and `{group}` are regular expressions for the decimal mark and the thousands
+separator that goes with it. `{today}` is the day of the check.
 """
 
 from __future__ import annotations

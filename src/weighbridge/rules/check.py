@@ -18,7 +18,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.headers import match
+from weighbridge.rules.headers import fold, match
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
 from weighbridge.rules.plan import Locale, Plan
@@ -55,23 +55,24 @@ def check(
 
 
 class _Check:
+    """The steps of one check, over tables that each makes for the next: typed, tuples, links, grain, rejections."""
+
     def __init__(self, db: Any, plan: Plan, source: Source, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
 
     def run(self, scope: Scope) -> Checked:
-        self.db.execute("SET arrow_lossless_conversion = true")  # UUIDs leave as UUIDs
         locale = self.type_records()
-        self.refuse_longer_periods()
-        self.count_entities(scope)
-        if repeats.mark(self.db, facts.keys(self.plan), facts.values(self.plan)):
-            self.count_entities(scope)
+        self.make_rows(locale, scope)
+        repeated = repeats.mark(self.db, facts.keys(self.plan), facts.values(self.plan))
+        if repeated:
+            self.refuse_breakdowns()
+            self.make_rows(locale, scope)
         bins = self.weigh()
         if bins.rejected:
-            sql = rejections(self.plan, locale, self.source.records(self.db))
+            sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated)
             self.source.run(self.db, f"CREATE TEMP TABLE rejections AS {sql}")
         self.db.execute("DROP TABLE typed")
-        facts.sort(self.db, self.plan)
-        return Checked(self.db, self.plan, scope, bins, self.counts(), self.affected_dates(), [])
+        return Checked(self.db, self.plan, scope, bins, self.counts(bins), self.affected_dates(), [])
 
     def type_records(self) -> Locale:
         """Make `typed`, under the decimal mark and order of dates that the file itself shows."""
@@ -79,12 +80,16 @@ class _Check:
         self.make_typed(locale)
         kinds = self.kinds()
         rejected = kinds.get(REJECTED, 0)
-        if self.source.small or not rejected or not (locale.open or rejected > DOUBTFUL * sum(kinds.values())):
-            return locale
-        decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
-        if decided != locale:
-            self.make_typed(decided)
-        return decided
+        doubtful = locale.open or rejected > DOUBTFUL * sum(kinds.values())
+        if rejected and doubtful and not self.source.small:
+            decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
+            if decided != locale:
+                locale = decided
+                self.make_typed(locale)
+                kinds = self.kinds()
+        if kinds.get(NOT_DAILY):
+            raise self.not_daily()
+        return locale
 
     def make_typed(self, locale: Locale) -> None:
         sql = typed(self.plan, locale, self.source.records(self.db))
@@ -93,25 +98,35 @@ class _Check:
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())
 
-    def refuse_longer_periods(self) -> None:
+    def not_daily(self) -> FileRefused:
+        daily = self.plan.profile.daily if self.plan.profile else None
+        assert daily is not None
+        assert self.plan.layout.ends is not None
+        start, end = self.plan.layout.mapping[daily.field], self.plan.layout.header[self.plan.layout.ends]
         lines = self.db.execute(
             f"SELECT line FROM typed WHERE kind = {NOT_DAILY} ORDER BY row_index LIMIT 3"
         ).fetchall()
-        if lines:
-            assert self.plan.profile is not None
-            daily = self.plan.profile.daily
-            assert daily is not None
-            assert self.plan.layout.ends is not None
-            start, end = self.plan.layout.mapping[daily.field], self.plan.layout.header[self.plan.layout.ends]
-            raise FileRefused(
-                "not_daily",
-                f"The report is not daily: expected {start!r} and {end!r} to be the same day in every record, "
-                f"got different days on line {', '.join(str(line) for (line,) in lines)}. {daily.hint}",
-            )
+        return FileRefused(
+            "not_daily",
+            f"The report is not daily: expected {start!r} and {end!r} to be the same day in every record, "
+            f"got different days on line {', '.join(str(line) for (line,) in lines)}. {daily.hint}",
+        )
 
-    def count_entities(self, scope: Scope) -> None:
-        dimensions.build(self.db, self.plan, scope)
+    def make_rows(self, locale: Locale, scope: Scope) -> None:
+        dimensions.build(self.db, self.plan, locale, scope)
         facts.build(self.db, self.plan)
+
+    def refuse_breakdowns(self) -> None:
+        """Contradicting records in a file that splits its days further: it is the export that is wrong."""
+        profile = self.plan.profile
+        known = {fold(header) for header in profile.breakdowns} if profile else set()
+        found = [cell for cell in self.plan.layout.header if fold(cell) in known]
+        if found and self.db.execute("SELECT count(*) FROM judged WHERE conflict").fetchall()[0][0]:
+            raise FileRefused(
+                "unexpected_breakdown",
+                f"Expected one record for each day and {_level(self.plan)}, got several, told apart by "
+                f"{', '.join(repr(cell) for cell in found)}. Export again without that breakdown.",
+            )
 
     def weigh(self) -> Bins:
         """Every record is in one bin, and the bins are the file."""
@@ -125,25 +140,25 @@ class _Check:
             duplicate=kinds.get(DUPLICATE, 0),
             rejected=kinds.get(REJECTED, 0),
         )
-        accepted = self.db.execute("SELECT count(*) FROM facts").fetchall()[0][0]
-        if bins.records != self.sheet.records or accepted != bins.accepted:
+        staged = self.db.execute("SELECT count(*) FROM grain").fetchall()[0][0]
+        if bins.records != self.sheet.records or staged != bins.accepted:
             raise FileRefused(
                 "rows_not_conserved",
                 f"The file has {self.sheet.records} records, but {bins.records} were accounted for "
-                f"({bins.accepted} accepted, {accepted} staged). Nothing was loaded; please report this file.",
+                f"({bins.accepted} accepted, {staged} staged). Nothing was loaded; please report this file.",
             )
         if not bins.data_rows:
             raise FileRefused("no_data", "Expected at least one record below the header, got none.")
         return bins
 
-    def counts(self) -> dict[str, int]:
-        tables = {self.plan.pipeline.grain.name: "grain"}
-        for entity in self.plan.pipeline.dimensions:
-            if dimensions.present(entity, self.plan):
-                tables[entity.name] = dimensions.table(entity)
-        parts = ", ".join(f"(SELECT count(*) FROM {table})" for table in tables.values())
-        found = dict(zip(tables, self.db.execute(f"SELECT {parts}").fetchall()[0], strict=True))
-        return {entity.name: found.get(entity.name, 0) for entity in self.plan.pipeline.entities}
+    def counts(self, bins: Bins) -> dict[str, int]:
+        counts = {entity.name: 0 for entity in self.plan.pipeline.entities}
+        found = dimensions.entities(self.plan)
+        if found:
+            highest = ", ".join(f"coalesce(max({dimensions.number(entity)}), 0)" for entity in found)
+            numbers = self.db.execute(f"SELECT {highest} FROM links").fetchall()[0]
+            counts |= {entity.name: number for entity, number in zip(found, numbers, strict=True)}
+        return counts | {self.plan.pipeline.grain.name: bins.accepted}
 
     def affected_dates(self) -> list[date]:
         affected = self.plan.pipeline.affected
@@ -152,3 +167,9 @@ class _Check:
             return []
         rows = self.db.execute(f"SELECT DISTINCT {column} FROM grain WHERE {column} IS NOT NULL ORDER BY 1")
         return [day for (day,) in rows.fetchall()]
+
+
+def _level(plan: Plan) -> str:
+    """What each record is a day of: the innermost entity that the file names."""
+    found = dimensions.entities(plan)
+    return found[-1].name.replace("_", " ") if found else "key"

@@ -1,9 +1,9 @@
-"""What a check gives: counts, staged rows to copy, rejections. It owns the database; close it."""
+"""What a check gives: counts, staged rows to copy, rejections. It owns a database; close it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +20,10 @@ BATCH_ROWS = 50_000
 
 @dataclass(frozen=True)
 class Checked:
-    """The outcome for one file. A context manager: leaving it drops everything."""
+    """The outcome for one file. A context manager: leaving it drops everything.
+
+    Its iterators are for one thread at a time, and one after the other: DuckDB streams one result at once.
+    """
 
     db: Any
     plan: Plan
@@ -29,7 +32,6 @@ class Checked:
     counts: dict[str, int]  # staged rows by entity
     affected_dates: list[date]
     warnings: list[str]
-    _known_ids: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def mapping(self) -> dict[str, str]:
@@ -42,12 +44,14 @@ class Checked:
         Columns: upload_id, workspace_id, seq, row_index, line; for dimensions id and natural_key_hash; then
         the entity's own.
         """
+        declared = self.plan.pipeline.entity(entity)
+        grain = declared is self.plan.pipeline.grain
+        ids = {ref.name: self._ids(ref.entity) for ref in declared.refs} if grain else {}
         if not self.counts[entity]:
             return
-        refs = self.plan.pipeline.entity(entity).refs
-        ids = {ref.name: self._ids(ref.entity) for ref in refs}
+        columns = f"{_same(self.scope)}, {_grain(self.plan) if grain else _dimension(declared, self.plan)}"
         last = after
-        for batch in self._batches(_staged(self.plan, self.scope, entity, after)):
+        for batch in self.select(f"SELECT {columns} WHERE seq > {after}"):
             first, last = last + 1, last + batch.num_rows
             ends = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py()
             assert ends == (first, last), f"staged rows out of order: expected {(first, last)}, got {ends}"
@@ -56,7 +60,30 @@ class Checked:
     def rejections(self) -> Iterator[Any]:
         """Arrow batches of row_index, line, column_name, code, message, more, raw, in the order of the file."""
         if self.bins.rejected:
-            yield from self._batches("SELECT * FROM rejections")
+            yield from self.select("SELECT * FROM rejections")
+
+    def select(self, sql: str) -> Iterator[Any]:
+        """Arrow batches of any query over the checked rows."""
+        yield from self.db.sql(sql).to_arrow_reader(BATCH_ROWS)
+
+    def staged_sql(self, entity: str) -> str:
+        """SELECT the same rows as `staged`, in any order."""
+        declared = self.plan.pipeline.entity(entity)
+        if declared is not self.plan.pipeline.grain:
+            return f"SELECT {_same(self.scope)}, {_dimension(declared, self.plan)}"
+        columns, joins = [f"rows.* EXCLUDE ({', '.join(quoted(ref.name) for ref in declared.refs)})"], []
+        for ref in declared.refs:
+            parent = self.plan.pipeline.entity(ref.entity)
+            if parent in dimensions.entities(self.plan):
+                columns.append(f"{quoted(f'{ref.name} row')}.id AS {quoted(ref.name)}")
+                joins.append(
+                    f"LEFT JOIN ({dimensions.by_number(parent)}) AS {quoted(f'{ref.name} row')}"
+                    f" ON {quoted(f'{ref.name} row')}.no = rows.{quoted(ref.name)}"
+                )
+            else:
+                columns.append(f"NULL::UUID AS {quoted(ref.name)}")
+        rows = f"(SELECT {_same(self.scope)}, {_grain(self.plan)}) AS rows"
+        return f"SELECT {', '.join(columns)} FROM {rows} {' '.join(joins)}"
 
     def close(self) -> None:
         self.db.close()
@@ -69,19 +96,13 @@ class Checked:
     ) -> None:
         self.close()
 
-    def _ids(self, entity: str) -> Any:
+    def _ids(self, name: str) -> Any:
         """The ids of an entity by number; nothing has the number 0."""
-        if entity not in self._known_ids:
-            ids = pa.nulls(1, pa.binary(16))
-            if self.counts[entity]:
-                table = dimensions.table(self.plan.pipeline.entity(entity))
-                found = self.db.sql(f"SELECT id FROM {table} ORDER BY no").to_arrow_table().column("id")
-                ids = pa.concat_arrays([ids, *(chunk.storage for chunk in found.chunks)])
-            self._known_ids[entity] = ids
-        return self._known_ids[entity]
-
-    def _batches(self, sql: str) -> Iterator[Any]:
-        yield from self.db.sql(sql).to_arrow_reader(BATCH_ROWS)
+        nothing = pa.nulls(1, pa.binary(16))
+        if not self.counts[name]:
+            return nothing
+        ids = self.db.sql(f"{dimensions.by_number(self.plan.pipeline.entity(name))} ORDER BY no").to_arrow_table()
+        return pa.concat_arrays([nothing, *(chunk.storage for chunk in ids.column("id").chunks)])
 
 
 def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
@@ -93,28 +114,28 @@ def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
     return batch
 
 
-def _staged(plan: Plan, scope: Scope, name: str, after: int) -> str:
-    entity = plan.pipeline.entity(name)
-    grain = entity is plan.pipeline.grain
-    columns = [
-        f"CAST({literal(str(scope.upload_id))} AS UUID) AS upload_id",
-        f"CAST({literal(str(scope.workspace_id))} AS UUID) AS workspace_id",
-        "CAST(rowid + 1 AS INTEGER) AS seq",
-        "row_index",
-        "line",
-        *(() if grain else ("id", "natural_key_hash")),
-        *(f"{_column(plan, entity, column)} AS {quoted(column)}" for column in entity.columns),
-    ]
-    source = "grain" if grain else dimensions.table(entity)
-    return f"SELECT {', '.join(columns)} FROM {source} WHERE rowid >= {after}"
+def _same(scope: Scope) -> str:
+    upload_id, workspace_id = (f"CAST({literal(str(id_))} AS UUID)" for id_ in (scope.upload_id, scope.workspace_id))
+    return f"{upload_id} AS upload_id, {workspace_id} AS workspace_id"
 
 
-def _column(plan: Plan, entity: Entity, name: str) -> str:
-    """A field's value, or a ref's number."""
-    held = facts.stored(plan, name) if entity is plan.pipeline.grain else dimensions.stored(plan, entity, name)
+def _grain(plan: Plan) -> str:
+    columns = [f"{_value(plan, name)} AS {quoted(name)}" for name in plan.pipeline.grain.columns]
+    return f"CAST(rowid + 1 AS INTEGER) AS seq, row_index, line, {', '.join(columns)} FROM grain"
+
+
+def _dimension(entity: Entity, plan: Plan) -> str:
+    key = ", ".join(f"{quoted(name)} NULLS LAST" for name in entity.key)
+    rows = f"SELECT CAST(row_number() OVER (ORDER BY {key}) AS INTEGER) AS seq, * FROM ({dimensions.rows(entity, plan)})"
+    return f"* FROM (SELECT * FROM ({rows}) ORDER BY seq)"
+
+
+def _value(plan: Plan, name: str) -> str:
+    """A column of the grain: a field's value, or a ref's number."""
+    held = facts.stored(plan, name)
     if held is not None:
         return held
-    full = f"{entity.name}.{name}"
+    full = f"{plan.pipeline.grain.name}.{name}"
     constant = plan.layout.constants.get(full)
     sql_type = duck_type(plan.pipeline.fields[full]) if full in plan.pipeline.fields else "INTEGER"
     return f"CAST({'NULL' if constant is None else literal(constant)} AS {sql_type})"

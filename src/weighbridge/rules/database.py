@@ -9,8 +9,10 @@ from pathlib import Path
 
 import duckdb
 
-# Joins run as they are written: the table on the left keeps its order, which the place of a row (its seq) needs.
-_AS_WRITTEN = {"disabled_optimizers": "join_order,build_side_probe_side"}
+_ALWAYS = {
+    "arrow_lossless_conversion": "true",  # UUIDs leave as UUIDs
+    "disabled_optimizers": "join_order",  # joins run as they are written: the small side is known
+}
 
 _lock = threading.Lock()
 _instances: dict[int, duckdb.DuckDBPyConnection] = {}
@@ -23,7 +25,7 @@ def own(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConnec
             "threads": threads,
             "memory_limit": memory_limit,
             "temp_directory": str(scratch),
-            **_AS_WRITTEN,
+            **_ALWAYS,
         }
     )
 
@@ -33,7 +35,7 @@ def shared() -> duckdb.DuckDBPyConnection:
     with _lock:
         if os.getpid() not in _instances:  # a forked child must not use its parent's threads
             _instances[os.getpid()] = duckdb.connect(
-                config={"threads": 2, "memory_limit": "200MB", **_AS_WRITTEN}
+                config={"threads": 2, "memory_limit": "200MB", **_ALWAYS}
             )
         return _instances[os.getpid()].cursor()
 

@@ -1,11 +1,10 @@
-"""Fourth of the checks: typed records → distinct dimension rows with their ids.
+"""Fourth of the checks: the texts of the dimensions' columns → entities with ids.
 
-    tuples   the distinct combinations of dimension columns, with the last record of each
-    dim …    one row per entity, sorted by its key: number, id, hash, and the last known value of each column
-    links    key columns of the file → numbers of the entities they name
+    tuples   the distinct combinations of the dimensions' cells, typed, with the ids of the entities they name and
+             the last record of each
+    links    key cells → entities, numbered in the order of their ids: sorting facts by number sorts them by id
 
-Hashes are made once per entity, not once per record. Numbers follow the ids, so sorting facts by number is
-sorting them by id.
+Rules and hashes run once for each combination, not once a record.
 """
 
 from __future__ import annotations
@@ -14,163 +13,162 @@ from typing import Any
 
 from weighbridge.model.pipeline import Entity, Field, NamePath
 from weighbridge.model.upload import Scope
-from weighbridge.rules.plan import Plan, duck_type, literal, quoted
-from weighbridge.rules.typed import ACCEPTED
+from weighbridge.rules.faults import shared_faults
+from weighbridge.rules.plan import Locale, Plan, duck_type, known, literal, quoted, stages
+from weighbridge.rules.typed import ACCEPTED, REJECTED
 
-SEPARATOR = "chr(31)"
+_SEPARATOR = " || chr(31) || "
 
 
-def build(db: Any, plan: Plan, scope: Scope) -> None:
-    """Make `dim <entity>` for every dimension, and `links`."""
-    entities = [entity for entity in plan.pipeline.dimensions if _sources(entity, plan)]
-    db.execute(_tuples(plan))
-    for entity in entities:
-        db.execute(_rows(entity, plan, scope))
-        db.execute(_numbered(entity, plan))
-    sources = _all_sources(plan)
-    numbers = [number(entity) for entity in entities]
-    db.execute(
-        f"CREATE OR REPLACE TEMP TABLE links AS SELECT {', '.join([*sources, *numbers])} FROM tuples GROUP BY ALL"
-    )
+def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
+    """Make `tuples` and `links` from the accepted records. True if some of those turned out bad and were rejected."""
+    if not plan.shared_columns:
+        return False
+    db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
+    bad = db.execute("SELECT coalesce(bool_or(bad), false) FROM tuples").fetchall()[0][0]
+    if bad:
+        same = " AND ".join(f"typed.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.shared_cells)
+        db.execute(
+            f"UPDATE typed SET kind = {REJECTED} FROM tuples WHERE bad AND typed.kind = {ACCEPTED} AND {same}"
+        )
+        db.execute("DELETE FROM tuples WHERE bad")
+    ids = [_id(entity) for entity in entities(plan)]
+    numbers = [
+        f"CAST(CASE WHEN {_id(e)} IS NOT NULL THEN dense_rank() OVER (ORDER BY {_id(e)} NULLS LAST) END AS INTEGER)"
+        f" AS {number(e)}"
+        for e in entities(plan)
+    ]
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE links AS SELECT *, {", ".join(numbers)}
+        FROM (SELECT {", ".join([*_all_sources(plan), *ids])} FROM tuples GROUP BY ALL)""")
+    return bool(bad)
+
+
+def entities(plan: Plan) -> list[Entity]:
+    """The dimensions that the file names."""
+    return [entity for entity in plan.pipeline.dimensions if _sources(entity, plan)]
 
 
 def number(entity: Entity) -> str:
-    """The column that holds an entity's number."""
+    """The column of `links` and `grain` that says which entity."""
     return quoted(f"{entity.name}#")
-
-
-def table(entity: Entity) -> str:
-    return quoted(f"dim {entity.name}")
-
-
-def stored(plan: Plan, entity: Entity, name: str) -> str | None:
-    """The column of `dim <entity>` that holds a column of the entity; None where the file has no such column."""
-    if name in entity.key:
-        return quoted(f"key {name}")
-    return None if _value(entity, name, plan) == "NULL" else quoted(name)
-
-
-def present(entity: Entity, plan: Plan) -> bool:
-    """Does the file name this entity at all?"""
-    return bool(_sources(entity, plan))
 
 
 def join(plan: Plan) -> str:
     """From records to the numbers of their entities."""
-    on = " AND ".join(f"typed.{source} IS NOT DISTINCT FROM links.{source}" for source in _all_sources(plan))
+    on = " AND ".join(f"typed.{cell} IS NOT DISTINCT FROM links.{cell}" for cell in _all_sources(plan))
     return f"LEFT JOIN links ON {on}" if on else ""
 
 
-def _tuples(plan: Plan) -> str:
-    names = [quoted(c.name) for c in plan.columns if not c.name.startswith(f"{plan.pipeline.grain.name}.")]
-    names += [quoted(f"{name}~") for name in plan.folded]
+def by_number(entity: Entity) -> str:
+    """SELECT no, id of every entity."""
+    return f"SELECT DISTINCT {number(entity)} AS no, {_id(entity)} AS id FROM links WHERE no IS NOT NULL"
+
+
+def rows(entity: Entity, plan: Plan) -> str:
+    """SELECT one row per entity: row_index, line, id, natural_key_hash and its columns, the last known value of each."""
+    refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
+    columns = []
+    for name in entity.columns:
+        full = f"{entity.name}.{name}"
+        if name in refs:
+            value = _id(refs[name]) if refs[name] in entities(plan) else "NULL::UUID"
+        elif full in plan.layout.columns or name in entity.key:
+            value = quoted(full)
+        else:
+            value = f"NULL::{duck_type(plan.pipeline.fields[full])}"
+        columns.append(f"arg_max({value}, last) AS {quoted(name)}")
+    return f"""SELECT arg_max(row_index, last) AS row_index, arg_max(line, last) AS line, {_id(entity)} AS id,
+            unhex(any_value({_hash(entity)})) AS natural_key_hash, {", ".join(columns)}
+        FROM tuples WHERE {_id(entity)} IS NOT NULL GROUP BY {_id(entity)}"""
+
+
+def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
+    cells = ", ".join(plan.shared_cells)
     affected = f"{plan.pipeline.grain.name}.{plan.pipeline.affected}"
     day = f"({quoted(affected)} - DATE '1970-01-01')" if affected in plan.layout.columns else "0"
-    return f"""CREATE OR REPLACE TEMP TABLE tuples AS
-        SELECT {", ".join(names)}, max(recency) AS last, arg_max(row_index, recency) AS row_index, arg_max(line, recency) AS line
+    distinct = f"""(SELECT {cells}, max(recency) AS last, arg_max(row_index, recency) AS row_index,
+            arg_max(line, recency) AS line
         FROM (SELECT *, {day}::BIGINT * 2147483648 + row_index AS recency FROM typed WHERE kind = {ACCEPTED})
-        GROUP BY {", ".join(names)}"""
-
-
-def _rows(entity: Entity, plan: Plan, scope: Scope) -> str:
-    keys = [(name, _key(entity, name, plan)) for name in entity.key]
-    named = [f"{sql} AS {quoted(f'key {name}')}" for name, sql in keys]
-    values = [
-        f"arg_max({_value(entity, name, plan)}, last) AS {quoted(name)}"
-        for name in entity.columns
-        if name not in entity.key and _value(entity, name, plan) != "NULL"
-    ]
-    here = " AND ".join(f"({sql}) IS NOT NULL" for name, sql in keys if name in {f.name for f in entity.fields})
-    group = ", ".join(quoted(f"key {name}") for name in entity.key)
-    return f"""CREATE OR REPLACE TEMP TABLE {table(entity)} AS
-        SELECT *, CAST(row_number() OVER (ORDER BY id) AS INTEGER) AS no
-        FROM (SELECT *, unhex(sha) AS natural_key_hash, {_uuid("sha")} AS id
-        FROM (SELECT *, sha256({_natural_key(entity, plan, scope)}) AS sha
-        FROM (SELECT {", ".join([group, *values])},
-            arg_max(row_index, last) AS row_index, arg_max(line, last) AS line
-        FROM (SELECT *, {", ".join(named)} FROM tuples WHERE {here}) GROUP BY {group})))
-        ORDER BY {group}"""
-
-
-def _numbered(entity: Entity, plan: Plan) -> str:
-    on = " AND ".join(
-        f"({_key(entity, name, plan)}) IS NOT DISTINCT FROM dim.{quoted(f'key {name}')}" for name in entity.key
-    )
-    return f"""CREATE OR REPLACE TEMP TABLE tuples AS
-        SELECT tuples.*, dim.no AS {number(entity)} FROM tuples LEFT JOIN {table(entity)} AS dim ON {on}"""
-
-
-def _key(entity: Entity, name: str, plan: Plan) -> str:
-    """SQL over tuples for one column of the key."""
-    for ref in entity.refs:
-        if ref.name == name:
-            return number(plan.pipeline.entity(ref.entity)) if present(plan.pipeline.entity(ref.entity), plan) else "NULL"
-    full = f"{entity.name}.{name}"
-    declared = plan.pipeline.fields[full]
-    if full in plan.layout.columns:
-        return quoted(full)
-    if isinstance(declared.otherwise, NamePath):
-        own = quoted(f"{declared.otherwise.names[-1]}~")
-        parts = [
-            f"coalesce({quoted(f'{n}~')}, '')" if n in plan.layout.columns else "''" for n in declared.otherwise.names
+        GROUP BY {cells})"""
+    values = [f"{column.value} AS {quoted(column.name)}" for column in plan.shared_columns]
+    for entity in entities(plan):
+        values += [
+            f"{_name_key(declared.otherwise, plan)} AS {quoted(f'{entity.name}.{declared.name}')}"
+            for declared in entity.fields
+            if f"{entity.name}.{declared.name}" not in plan.layout.columns and isinstance(declared.otherwise, NamePath)
         ]
-        path = f" || {SEPARATOR} || ".join(parts)
-        return f"CASE WHEN {own} IS NOT NULL THEN 'name:' || sha256({path})[:32] END"
-    return "NULL"
+    bad = " OR ".join(f"({fault.when})" for fault in shared_faults(plan)) or "false"
+    sql = f"""SELECT {cells}, last, row_index, line, coalesce({bad}, false) AS bad, {", ".join(values)}
+        FROM {stages(plan.shared_columns, plan, locale, distinct)}"""
+    for entity in entities(plan):
+        sql = f"SELECT *, {_natural_key_hash(entity, plan, scope)} AS {_hash(entity)} FROM ({sql})"
+        sql = f"SELECT *, {_uuid(_hash(entity))} AS {_id(entity)} FROM ({sql})"
+    return sql
 
 
-def _value(entity: Entity, name: str, plan: Plan) -> str:
-    for ref in entity.refs:
-        if ref.name == name:
-            parent = plan.pipeline.entity(ref.entity)
-            return number(parent) if present(parent, plan) else "NULL"
-    full = f"{entity.name}.{name}"
-    return quoted(full) if full in plan.layout.columns else "NULL"
+def _name_key(path: NamePath, plan: Plan) -> str:
+    """An external id made of folded names; NULL where the entity's own name is missing."""
+    folded = {
+        name: known(f"t{p}", plan, f"k{p}") for name in path.names for p in plan.layout.columns.get(name, ())[:1]
+    }
+    parts = [f"coalesce({folded[name]}, '')" if name in folded else "''" for name in path.names]
+    return f"CASE WHEN {folded[path.names[-1]]} IS NOT NULL THEN 'name:' || sha256({_SEPARATOR.join(parts)})[:32] END"
 
 
-def _natural_key(entity: Entity, plan: Plan, scope: Scope) -> str:
-    """Entity, workspace, scope and key as one text. Postgres makes the same, so nothing here may change."""
+def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
+    """SHA-256 of entity, workspace, scope and key. Postgres makes the same, so nothing here may change."""
     parts = [literal(entity.name), literal(str(scope.workspace_id))]
     parts += [literal(scope.value(name) or "") for name in entity.scope]
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
+    own = []
     for name in entity.key:
-        column = quoted(f"key {name}")
-        if name in refs:
-            ids = f"(SELECT id FROM {table(refs[name])} AS parent WHERE parent.no = {column})"
-            parts.append(f"coalesce(CAST({ids} AS VARCHAR), '')" if present(refs[name], plan) else "''")
+        full = f"{entity.name}.{name}"
+        if name not in refs:
+            own.append(f"{quoted(full)} IS NOT NULL")
+            parts.append(_as_text(plan.pipeline.fields[full], quoted(full)))
+        elif refs[name] in entities(plan):
+            parts.append(f"coalesce(CAST({_id(refs[name])} AS VARCHAR), '')")
         else:
-            parts.append(f"coalesce({as_text(plan.pipeline.fields[f'{entity.name}.{name}'], column)}, '')")
-    return f" || {SEPARATOR} || ".join(parts)
+            parts.append("''")
+    return f"CASE WHEN {' AND '.join(own)} THEN sha256({_SEPARATOR.join(parts)}) END"
 
 
-def as_text(declared: Field, column: str) -> str:
+def _as_text(declared: Field, column: str) -> str:
     if declared.sql_type == "timestamptz":
         return f"strftime({column} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ')"
-    return f"CAST({column} AS VARCHAR)" if duck_type(declared) != "VARCHAR" else column
+    return column if declared.type is str else f"CAST({column} AS VARCHAR)"
 
 
 def _uuid(sha: str) -> str:
     """The first 16 bytes of a hash as a UUID of version 8."""
-    variant = f"substr('89ab', ((instr('0123456789abcdef', {sha}[17]) - 1) % 4 + 1)::BIGINT, 1)"
+    variant = f"substr('89ab', (instr('0123456789abcdef', {sha}[17]) - 1) % 4 + 1, 1)"
     return f"CAST({sha}[1:12] || '8' || {sha}[14:16] || {variant} || {sha}[18:32] AS UUID)"
 
 
+def _id(entity: Entity) -> str:
+    return quoted(f"{entity.name} id")
+
+
+def _hash(entity: Entity) -> str:
+    return quoted(f"{entity.name} hash")
+
+
 def _sources(entity: Entity, plan: Plan) -> list[str]:
-    """The typed columns that say which entity a record names; none where the file has no such entity."""
+    """The cells that say which entity a record names; none where the file has no such entity."""
     found: list[str] = []
     for name in entity.key:
         full = f"{entity.name}.{name}"
-        if full not in plan.pipeline.fields:
+        declared = plan.pipeline.fields.get(full)
+        if declared is None:
             continue  # a ref: its own entity has the sources
-        declared = plan.pipeline.fields[full]
         if full in plan.layout.columns:
-            found.append(quoted(full))
+            found += [f"t{p}" for p in plan.layout.columns[full]]
         elif isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in plan.layout.columns:
-            found += [quoted(f"{n}~") for n in declared.otherwise.names if n in plan.layout.columns]
+            found += [f"t{p}" for name in declared.otherwise.names for p in plan.layout.columns.get(name, ())]
         else:
             return []
     return found
 
 
 def _all_sources(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(s for entity in plan.pipeline.dimensions for s in _sources(entity, plan)))
+    return list(dict.fromkeys(source for entity in plan.pipeline.dimensions for source in _sources(entity, plan)))

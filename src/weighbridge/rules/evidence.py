@@ -12,14 +12,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
+from weighbridge.model.rule import Normaliser
 from weighbridge.rules import normalise
-from weighbridge.rules.plan import SPACE, Locale, Plan, filled, literal, stages
+from weighbridge.rules.plan import SPACE, Locale, Plan, filled, literal, texts
 
 SHARE = 0.9
 _MARKS = (Locale(decimal="."), Locale(decimal=","))
 _ORDERS = (Locale(day_first=False), Locale(day_first=True))
 
-Cell = tuple[str, str, str]  # SQL: the text, what it is read the first way, what it is read the second way
+
+@dataclass(frozen=True)
+class Reading:
+    """Cells that go through the same rules, and the two ways in which those can read them."""
+
+    cells: tuple[str, ...]
+    steps: tuple[Normaliser, ...]
+    ways: tuple[Locale, Locale]
+
+    def sql(self, x: str, way: int) -> str:
+        for step in self.steps:
+            x = filled(step.expression, f"({x})", self.ways[way])
+        return x
 
 
 @dataclass(frozen=True)
@@ -54,11 +67,12 @@ class Tally:
 def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) -> Locale:
     """Weigh the cells of the source. If it is the whole file, what stays open although it matters is refused:
     `ambiguous_numbers`, `ambiguous_dates`."""
-    texts = stages(plan, Locale(), "{source}", levels=0)
-    numbers, dates = _tallies(db, texts, open_source, [_cells(plan, "{decimal}"), _cells(plan, "{day_first}")])
+    numbers, dates = _tallies(
+        db, texts(plan.columns, plan, open_source()), [_fields(plan, "{decimal}"), _fields(plan, "{day_first}")]
+    )
     mark, order = numbers.verdict, dates.verdict
     if mark is None and whole and numbers.either:
-        [others] = _tallies(db, "{source}", open_source, [_other_cells(plan)])
+        [others] = _tallies(db, open_source(), [_other_columns(plan)])
         mark = others.verdict
     if mark is None and not plan.csv:
         mark = 0  # JSON's own numbers have a point
@@ -69,58 +83,39 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     return Locale("" if mark is None else ".,"[mark], None if order is None else bool(order))
 
 
-def _tallies(db: Any, texts: str, open_source: Callable[[], str], groups: list[list[Cell]]) -> list[Tally]:
-    kinds = "{a} IS NOT NULL AND {b} IS NULL", "{a} IS NULL AND {b} IS NOT NULL", "{a} <> {b}"
-    read, asked = [], []
-    for i, (text, first, second) in enumerate(cell for group in groups for cell in group):
-        read += [f"{text} AS x{i}", f"{first} AS a{i}", f"{second} AS b{i}"]
-        conditions = [kind.format(a=f"a{i}", b=f"b{i}") for kind in kinds]
-        asked += [f"count(*) FILTER ({condition})" for condition in conditions]
-        asked += [f"any_value(x{i}) FILTER ({condition})" for condition in conditions]
-    if not asked:
+def _tallies(db: Any, source: str, groups: list[list[Reading]]) -> list[Tally]:
+    """A tally for each group, all from one scan: the columns that are read alike are laid end to end."""
+    readings = [reading for group in groups for reading in group]
+    if not readings:
         return [Tally() for _ in groups]
-    source = texts.replace("{source}", open_source())
-    found = list(db.execute(f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(read)} FROM {source})").fetchall()[0])
-    tallies = []
-    for group in groups:
-        tally = Tally()
-        for _ in group:
-            first, second, either, *examples = found[:6]
-            tally += Tally(first, second, either, tuple(examples))
-            del found[:6]
-        tallies.append(tally)
-    return tallies
+    cells, read, asked = [], [], []
+    for i, reading in enumerate(readings):
+        cells.append(f"unnest([{', '.join(reading.cells)}]) AS x{i}")
+        read += [f"x{i}", f"{reading.sql(f'x{i}', 0)} AS a{i}", f"{reading.sql(f'x{i}', 1)} AS b{i}"]
+        for way in (f"b{i} IS NULL AND a{i} IS NOT NULL", f"a{i} IS NULL AND b{i} IS NOT NULL", f"a{i} <> b{i}"):
+            asked += [f"count(*) FILTER ({way})", f"any_value(x{i}) FILTER ({way})"]
+    found = db.execute(
+        f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(read)} FROM (SELECT {', '.join(cells)} FROM {source}))"
+    ).fetchall()[0]
+    each = iter(Tally(*found[i : i + 6 : 2], tuple(found[i + 1 : i + 6 : 2])) for i in range(0, len(found), 6))
+    return [sum((next(each) for _ in group), Tally()) for group in groups]
 
 
-def _cells(plan: Plan, token: str) -> list[Cell]:
+def _fields(plan: Plan, token: str) -> list[Reading]:
     """The fields whose rules ask for the decimal mark, or for the order of day and month."""
-    ways = _MARKS if token == "{decimal}" else _ORDERS
-    found = []
+    alike: dict[tuple[Normaliser, ...], list[str]] = {}
     for column in plan.columns:
         if any(token in step.expression for step in column.steps):
-            read = []
-            for way in ways:
-                sql = column.text
-                for step in column.steps:
-                    sql = filled(step.expression, f"({sql})", way)
-                read.append(sql)
-            found.append((column.text, read[0], read[1]))
-    return found
+            alike.setdefault(column.steps, []).append(column.text)
+    ways = _MARKS if token == "{decimal}" else _ORDERS
+    return [Reading(tuple(cells), steps, ways) for steps, cells in alike.items()]
 
 
-def _other_cells(plan: Plan) -> list[Cell]:
+def _other_columns(plan: Plan) -> list[Reading]:
     """Columns that no field uses still show how the file writes its numbers."""
     used = {position for positions in plan.layout.columns.values() for position in positions}
-    found = []
-    for position in sorted(set(range(len(plan.layout.header))) - used):
-        text = f"trim(c{position}, {literal(SPACE)})"
-        first, second = (
-            f"coalesce({filled(normalise.money.expression, text, way)}, "
-            f"{filled(normalise.percent.expression, text, way)})"
-            for way in _MARKS
-        )
-        found.append((text, first, second))
-    return found
+    others = [f"trim(c{p}, {literal(SPACE)})" for p in range(len(plan.layout.header)) if p not in used]
+    return [Reading(tuple(others), (step,), _MARKS) for step in (normalise.money, normalise.percent) if others]
 
 
 def _ambiguous_numbers(tally: Tally) -> FileRefused:

@@ -10,21 +10,13 @@ from weighbridge.rules.typed import ACCEPTED
 
 
 def build(db: Any, plan: Plan) -> None:
-    """Make `facts` from the accepted records of `typed`."""
-    columns = [column for column in map(lambda name: stored(plan, name), plan.pipeline.grain.columns) if column]
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE facts AS
+    """Make `grain` from the accepted records: in the order of the unique key, so that promotion writes the index
+    from left to right. A row's place in the table is its seq."""
+    columns = [column for name in plan.pipeline.grain.columns if (column := stored(plan, name))]
+    order = ", ".join(f"{key} NULLS LAST" for key in keys(plan))
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE grain AS
         SELECT row_index, line, {", ".join(columns)}
-        FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED}""")
-
-
-def sort(db: Any, plan: Plan) -> None:
-    """Make `grain`: the facts in the order of the unique key, so that promotion writes its index from left to right.
-
-    A row's place in the table is its seq.
-    """
-    order = ", ".join(f"{key} NULLS LAST" for key in keys(plan)) or "row_index"
-    db.execute(f"CREATE TEMP TABLE grain AS SELECT * FROM facts ORDER BY {order}")
-    db.execute("DROP TABLE facts")
+        FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {order}, row_index""")
 
 
 def keys(plan: Plan) -> list[str]:
@@ -36,10 +28,10 @@ def values(plan: Plan) -> list[str]:
 
 
 def stored(plan: Plan, name: str) -> str | None:
-    """The column of `facts` that holds a column of the grain; None where it is the same for the whole file."""
+    """The column of `grain` that holds a column of the pipeline's grain; None where the whole file has one value."""
     for ref in plan.pipeline.grain.refs:
         if ref.name == name:
             entity = plan.pipeline.entity(ref.entity)
-            return dimensions.number(entity) if dimensions.present(entity, plan) else None
+            return dimensions.number(entity) if entity in dimensions.entities(plan) else None
     full = f"{plan.pipeline.grain.name}.{name}"
     return quoted(full) if full in plan.layout.columns else None

@@ -43,10 +43,21 @@ class Fault:
 
 
 def faults(plan: Plan) -> list[Fault]:
-    found = [fault for column in plan.columns for fault in _of_column(column, plan)]
-    for entity in plan.pipeline.entities:
+    """All there can be."""
+    return sorted([*own_faults(plan), *shared_faults(plan)], key=lambda fault: fault.column.cells)
+
+
+def own_faults(plan: Plan) -> list[Fault]:
+    """Of the grain's columns."""
+    return [fault for column in plan.own_columns for fault in _of_column(column, plan)]
+
+
+def shared_faults(plan: Plan) -> list[Fault]:
+    """Of the dimensions' columns."""
+    found = [fault for column in plan.shared_columns for fault in _of_column(column, plan)]
+    for entity in plan.pipeline.dimensions:
         found += _of_key(entity, plan)
-    return sorted(found, key=lambda fault: fault.column.cells)
+    return found
 
 
 def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:

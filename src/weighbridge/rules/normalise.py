@@ -3,8 +3,7 @@
     Field("judgment_amount", Decimal, header=["Amount"], normalise=[n.money])
 
 Cells reach the first rule without outer space, and NULL where they hold a null marker. A rule that gives NULL
-for text rejects the record with its `code`. `{decimal}` is '.' or ',' once the file has decided, '' before:
-then only numbers that read the same either way are read, and the rest count as evidence that is still missing.
+for text rejects the record with its `code`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _FORMATS = "['%Y/%m/%d', '%b %d, %Y', '%B %d, %Y', '%d %b %Y', '%d %B %Y', '%d.%
 date = Normaliser(
     "date",
     rf"""CASE
-    WHEN regexp_full_match({{x}}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}') THEN TRY_CAST({{x}} AS DATE)
+    WHEN {{x}} LIKE '____-__-__' AND {{x}} >= '0' THEN TRY_CAST({{x}} AS DATE)
     WHEN regexp_full_match({{x}}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_MIDNIGHT}') THEN TRY_CAST({{x}}[:10] AS DATE)
     WHEN regexp_full_match({{x}}, '{_SLASHED}') THEN CASE
         WHEN {{day_first}} THEN TRY_CAST(try_strptime(replace({{x}}, '-', '/'), '%d/%m/%Y') AS DATE)
@@ -104,3 +103,4 @@ BY_TYPE: dict[type, Normaliser] = {
     datetime.datetime: timestamp,
     bool: boolean,
 }
+TYPED = (*BY_TYPE.values(), money, percent)

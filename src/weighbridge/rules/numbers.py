@@ -1,7 +1,8 @@
-"""How numbers are written, with either decimal mark: the SQL behind `n.number`, `n.money` and `n.integer`.
+"""How numbers are written: the SQL behind `n.number`, `n.money`, `n.percent` and `n.integer`.
 
 A thousands separator stands between groups of three: 1,234 may be a thousand, 12,34 never is. A space or an
-apostrophe groups under either mark. While the file has not decided, only what reads alike both ways is read.
+apostrophe groups under either decimal mark. While the file has not decided on one, only what reads alike both ways
+is read.
 """
 
 from __future__ import annotations
@@ -16,16 +17,13 @@ PLAIN = (_SIGN, "")
 MONEY = (f"{_SIGN}(?:{_CURRENCY}{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?{_CURRENCY})?")
 PERCENT = (f"(?:[<>]{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?%)?")
 
-_TEMPLATE = r"""CASE
-    WHEN {decimal} = '.' AND regexp_full_match({x}, '-?[0-9]+(?:\.<FRACTION>)?') THEN TRY_CAST({x} AS <TYPE>)
-    WHEN {decimal} = '.' AND regexp_full_match({x}, '<BEFORE>(?:<COMMAS>)(?:\.<FRACTION>)?<AFTER>')
-        OR {decimal} = ',' AND regexp_full_match({x}, '<BEFORE>(?:<DOTS>)(?:,<FRACTION>)?<AFTER>')
-        OR {decimal} = '' AND regexp_full_match({x}, '<BEFORE>(?:<NEITHER>)<AFTER>')
-        THEN TRY_CAST(<DIGITS> AS <TYPE>) END"""
-_DIGITS = (
-    "replace(regexp_replace(replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'),"
-    " nullif({decimal}, ''), '.')"
-)
+_EXPRESSION = """CASE
+    WHEN regexp_full_match({x}, '-?[0-9]+(?:{mark}<FRACTION>)?')
+        THEN TRY_CAST(CASE WHEN {decimal} = ',' THEN replace({x}, ',', '.') ELSE {x} END AS <TYPE>)
+    WHEN regexp_full_match({x}, '<BEFORE>(?:<DIGITS>)(?:{mark}<FRACTION>)?<AFTER>')
+        THEN TRY_CAST(replace(
+            regexp_replace(replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'), ',', '.') AS <TYPE>)
+    END"""
 
 
 def decimal_of(ends: tuple[str, str]) -> str:
@@ -39,24 +37,16 @@ def whole_of() -> str:
 
 
 def _filled(ends: tuple[str, str], fraction: str, sql_type: str) -> str:
+    by_three = [f"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in ("{group}", _SPACE, _APOSTROPHE)]
+    by_two = "[1-9][0-9]?(?:{group}[0-9]{2})+{group}[0-9]{3}"  # as in India: 12,34,567
     parts = {
-        "<COMMAS>": _grouped(","),
-        "<DOTS>": _grouped("[.]"),
-        "<NEITHER>": _grouped(),
+        "<DIGITS>": "|".join(["[0-9]+", *by_three, by_two]),
         "<BEFORE>": ends[0],
         "<AFTER>": ends[1],
         "<FRACTION>": fraction,
-        "<DIGITS>": _DIGITS,
         "<TYPE>": sql_type,
     }
-    expression = _TEMPLATE
-    for mark, part in parts.items():
-        expression = expression.replace(mark, part)
+    expression = _EXPRESSION
+    for name, part in parts.items():
+        expression = expression.replace(name, part)
     return expression
-
-
-def _grouped(*separators: str) -> str:
-    """Digits, bare or in groups of three by one separator; also the groups of two of India."""
-    by_three = [f"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in (*separators, _SPACE, _APOSTROPHE)]
-    by_two = [f"[1-9][0-9]?(?:{mark}[0-9]{{2}})+{mark}[0-9]{{3}}" for mark in separators]
-    return "|".join(["[0-9]+", *by_three, *by_two])

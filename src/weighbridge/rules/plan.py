@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
+from decimal import Decimal
+from functools import cached_property, reduce
 
 from weighbridge.model.pipeline import Field, NamePath, Pipeline
 from weighbridge.model.profile import Profile
@@ -17,6 +18,7 @@ from weighbridge.rules import normalise
 from weighbridge.rules.headers import Layout
 
 SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"
+_NEVER = r"[^\x{0}-\x{10FFFF}]"  # the regular expression that fits nothing
 DUCK_TYPES: dict[str, str] = {"text": "VARCHAR", "numeric(18,6)": "DECIMAL(18,6)", "timestamptz": "TIMESTAMPTZ"}
 
 
@@ -44,6 +46,10 @@ class Column:
     steps: tuple[Normaliser, ...]
 
     @property
+    def numeric(self) -> bool:
+        return self.field.type in (int, Decimal)
+
+    @property
     def text(self) -> str:
         return quoted(f"{self.name}@0")
 
@@ -62,7 +68,7 @@ class Plan:
     csv: bool
     today: date | None = None
 
-    @property
+    @cached_property
     def columns(self) -> list[Column]:
         """In the order of the file."""
         found = [
@@ -72,7 +78,23 @@ class Plan:
         ]
         return sorted(found, key=lambda column: column.cells)
 
+    @cached_property
+    def own_columns(self) -> list[Column]:
+        """Those of the grain: their rules run once a record."""
+        return [c for c in self.columns if c.name.startswith(f"{self.pipeline.grain.name}.")]
+
+    @cached_property
+    def shared_columns(self) -> list[Column]:
+        """Those of the dimensions: their texts repeat, and their rules run once for each combination of them."""
+        return [c for c in self.columns if c not in self.own_columns]
+
     @property
+    def shared_cells(self) -> list[str]:
+        """The cells of the shared columns, trimmed; of some names also folded."""
+        trimmed = sorted({p for column in self.shared_columns for p in column.cells})
+        return [*(f"t{p}" for p in trimmed), *(f"k{self.layout.columns[name][0]}" for name in self.folded)]
+
+    @cached_property
     def folded(self) -> list[str]:
         """The name columns whose folded text makes an external id."""
         names: list[str] = []
@@ -85,22 +107,10 @@ class Plan:
         return name.removeprefix(f"{self.pipeline.grain.name}.")
 
 
-def stages(plan: Plan, locale: Locale, source: str, levels: int | None = None) -> str:
-    """A subquery with every stage of every field, or with the first `levels` of them."""
-    nulls = ", ".join(literal(null) for null in ("", *(plan.profile.nulls if plan.profile else ())))
-    columns = plan.columns
-    texts = []
-    for column in columns:
-        first, *copies = (f"CASE WHEN t{p} IN ({nulls}) THEN NULL ELSE t{p} END" for p in column.cells)
-        texts.append(f"coalesce({', '.join([first, *copies])}) AS {column.text}")
-        texts += [
-            f"coalesce({first} <> {copy}, false) AS {quoted(f'{column.name}!{i}')}" for i, copy in enumerate(copies)
-        ]
-    for name in plan.folded:
-        p = plan.layout.columns[name][0]
-        texts.append(f"CASE WHEN t{p} IN ({nulls}) THEN NULL ELSE k{p} END AS {quoted(f'{name}~')}")
-    sql = f"(SELECT *, {', '.join(texts)} FROM {source})"
-    for level in range(max((len(c.steps) for c in columns), default=0) if levels is None else levels):
+def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> str:
+    """A subquery with every stage of the given columns, over a source that has their trimmed cells."""
+    sql = texts(columns, plan, source)
+    for level in range(max((len(c.steps) for c in columns), default=0)):
         made = [
             f"{filled(c.steps[level].expression, quoted(f'{c.name}@{level}'), locale, plan.today)}"
             f" AS {quoted(f'{c.name}@{level + 1}')}"
@@ -111,13 +121,36 @@ def stages(plan: Plan, locale: Locale, source: str, levels: int | None = None) -
     return sql
 
 
+def texts(columns: list[Column], plan: Plan, source: str) -> str:
+    """A subquery with the first stage: the text of each column, and with `!` whether its copies contradict it."""
+    found = []
+    for column in columns:
+        first, *copies = (known(f"t{p}", plan, numeric=column.numeric) for p in column.cells)
+        found.append(f"coalesce({', '.join([first, *copies])}) AS {column.text}")
+        found += [
+            f"coalesce({first} <> {copy}, false) AS {quoted(f'{column.name}!{i}')}" for i, copy in enumerate(copies)
+        ]
+    return f"(SELECT {', '.join(['*', *found])} FROM {source})"
+
+
+def known(cell: str, plan: Plan, value: str | None = None, *, numeric: bool = False) -> str:
+    """SQL: the cell, or another value in its place, and NULL where the cell holds a null marker.
+
+    A marker that is a number, such as 0, is a value to a field that holds numbers.
+    """
+    markers = ("", *(plan.profile.nulls if plan.profile else ()))
+    nulls = ", ".join(literal(marker) for marker in markers if not (numeric and marker.isdigit()))
+    return f"CASE WHEN {cell} IN ({nulls}) THEN NULL ELSE {value or cell} END"
+
+
 def filled(expression: str, x: str, locale: Locale, today: date | None = None) -> str:
     """The expression of a rule, ready to run."""
-    day_first = "NULL::BOOLEAN" if locale.day_first is None else str(locale.day_first).lower()
     parts = {
         "{x}": x,
         "{decimal}": literal(locale.decimal),
-        "{day_first}": day_first,
+        "{mark}": {".": "[.]", ",": ","}.get(locale.decimal, _NEVER),
+        "{group}": {".": ",", ",": "[.]"}.get(locale.decimal, _NEVER),
+        "{day_first}": "NULL::BOOLEAN" if locale.day_first is None else str(locale.day_first).lower(),
         "{today}": f"DATE '{today}'" if today else "DATE 'infinity'",
     }
     return reduce(lambda sql, part: sql.replace(part, parts[part]), parts, expression)
@@ -136,8 +169,16 @@ def duck_type(declared: Field) -> str:
 
 
 def _steps(declared: Field) -> tuple[Normaliser, ...]:
-    """The field's own rules; where none of them makes its type, the ready-made one for the type."""
-    steps = tuple(step for i, step in enumerate(declared.normalise) if i or step is not normalise.strip)
-    if declared.type in normalise.BY_TYPE and not any(step.code for step in steps):
-        return (*steps, normalise.BY_TYPE[declared.type])
-    return steps
+    """The field's own rules; where none of them can make its type, the ready-made one for the type; then a cast."""
+    steps = [step for i, step in enumerate(declared.normalise) if i or step is not normalise.strip]
+    if declared.type is str:
+        return tuple(steps)
+    if not any(step.code for step in steps):
+        steps.append(normalise.BY_TYPE[declared.type])
+    if steps[-1] not in normalise.TYPED:
+        steps.append(
+            Normaliser(
+                "cast", f"TRY_CAST({{x}} AS {duck_type(declared)})", f"a value of type {declared.sql_type}", code="bad_value"
+            )
+        )
+    return tuple(steps)

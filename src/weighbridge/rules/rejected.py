@@ -7,13 +7,13 @@ from weighbridge.rules.plan import Locale, Plan, literal, stages
 from weighbridge.rules.typed import REJECTED, misfit
 
 
-def rejections(plan: Plan, locale: Locale, source: str) -> str:
+def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> str:
     """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`."""
-    refused = (
-        f"(SELECT sheet.*, other_line FROM {source} AS sheet "
-        f"SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index) "
-        "LEFT JOIN conflicts USING (row_index))"
-    )
+    conflicts = "SELECT row_index, other_line FROM judged WHERE conflict" if repeated else "SELECT NULL, NULL"
+    refused = f"""(SELECT sheet.*, other_line
+        FROM {source} AS sheet
+        SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
+        LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line) USING (row_index))"""
     found = ", ".join(fault.struct for fault in faults(plan))
     return f"""
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
@@ -22,7 +22,7 @@ def rejections(plan: Plan, locale: Locale, source: str) -> str:
             WHEN {misfit(plan)} THEN [{_wrong_cell_count(plan)}]
             WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
             ELSE [fault FOR fault IN [{found}] IF fault IS NOT NULL] END AS faults
-        FROM {stages(plan, locale, refused)})
+        FROM {stages(plan.columns, plan, locale, refused)})
         ORDER BY row_index"""
 
 

@@ -12,29 +12,24 @@ from weighbridge.rules.typed import DUPLICATE, REJECTED
 
 
 def mark(db: Any, keys: list[str], values: list[str]) -> bool:
-    """Give the repeats in `facts` their kind in `typed`, and note in `conflicts` which line each contradicts.
+    """Give the repeats in `grain` their kind in `typed`, and note in `judged` which line each contradicts.
 
     False: there are none.
     """
     key = ", ".join(keys)
-    db.execute(
-        f"CREATE OR REPLACE TEMP TABLE repeated AS SELECT {key} FROM facts GROUP BY {key} HAVING count(*) > 1"
-    )
-    if not db.execute("SELECT count(*) FROM repeated").fetchall()[0][0]:
+    repeated = f"SELECT {key} FROM grain GROUP BY {key} HAVING count(*) > 1"
+    if not db.execute(f"SELECT count(*) FROM ({repeated})").fetchall()[0][0]:
         return False
-    same = " AND ".join(f"facts.{name} IS NOT DISTINCT FROM repeated.{name}" for name in keys)
+    same = " AND ".join(f"grain.{name} IS NOT DISTINCT FROM repeated.{name}" for name in keys)
     db.execute(f"""CREATE OR REPLACE TEMP TABLE judged AS
-        WITH facts AS (SELECT facts.* FROM facts JOIN repeated ON {same}),
+        WITH grain AS (SELECT grain.* FROM grain JOIN ({repeated}) AS repeated ON {same}),
         repeated AS (
             SELECT {key}, count(DISTINCT ({", ".join([*values, "0"])})) > 1 AS conflict,
                 min(row_index) AS first, list_sort(list(line))[:2] AS lines
-            FROM facts GROUP BY {key})
-        SELECT facts.row_index, conflict, facts.row_index = first AS is_first,
-            CASE WHEN facts.row_index = first THEN lines[2] ELSE lines[1] END AS other_line
-        FROM facts JOIN repeated ON {same}""")
+            FROM grain GROUP BY {key})
+        SELECT grain.row_index, conflict, grain.row_index = first AS is_first,
+            CASE WHEN grain.row_index = first THEN lines[2] ELSE lines[1] END AS other_line
+        FROM grain JOIN repeated ON {same}""")
     db.execute(f"""UPDATE typed SET kind = CASE WHEN conflict THEN {REJECTED} ELSE {DUPLICATE} END
         FROM judged WHERE typed.row_index = judged.row_index AND (conflict OR NOT is_first)""")
-    db.execute(
-        "CREATE OR REPLACE TEMP TABLE conflicts AS SELECT row_index, other_line FROM judged WHERE conflict"
-    )
     return True

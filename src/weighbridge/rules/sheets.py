@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from weighbridge.model.sheet import Sheet
 from weighbridge.rules.plan import SPACE, Plan
 
+ENOUGH = 2_000  # records, for a first guess
 SMALL = 20_000  # records; up to here a file is held in memory and read once
 
 
@@ -36,12 +37,12 @@ class Source:
 
     def head(self, db: Any) -> str:
         """The first records only; all of them if the file is small."""
-        return self._register(db, iter(self._head))
+        return self._register(db, iter(self._head if self.small else [self._head[0].slice(0, ENOUGH)]))
 
     def records(self, db: Any) -> str:
         """All records, from the start."""
         if self.small:
-            return self.head(db)
+            return self._register(db, iter(self._head))
         unread, self._unread = self._unread, None
         return self._register(db, chain(self._head, unread) if unread else self._sheet.batches())
 

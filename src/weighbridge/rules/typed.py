@@ -2,58 +2,58 @@
 
 from __future__ import annotations
 
-from weighbridge.rules.faults import faults
-from weighbridge.rules.plan import SPACE, Locale, Plan, duck_type, literal, quoted, stages
+from weighbridge.rules.faults import own_faults
+from weighbridge.rules.plan import SPACE, Locale, Plan, known, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE = range(6)
 
 
 def typed(plan: Plan, locale: Locale, source: str) -> str:
-    """SELECT row_index, line, kind and every field of the file, typed."""
-    bad = " OR ".join(f"({fault.when})" for fault in faults(plan)) or "false"
-    fields = [f"TRY_CAST({c.value} AS {duck_type(c.field)}) AS {quoted(c.name)}" for c in plan.columns]
-    fields += [f"{quoted(f'{name}~')}" for name in plan.folded]
+    """SELECT row_index, line, kind, the grain's fields typed, and the trimmed cells of the dimensions' fields."""
+    bad = " OR ".join(f"({fault.when})" for fault in own_faults(plan)) or "false"
+    empty = " AND ".join(f"{column.text} IS NULL" for column in plan.own_columns) or "true"
+    values = [f"{column.value} AS {quoted(column.name)}" for column in plan.own_columns]
+    # A sound record is through after the first question; the costly ones are for those that are not.
     return f"""
-        SELECT row_index, line, CAST(CASE
-            WHEN {_blank(plan)} THEN {BLANK}
-            WHEN {_totals(plan)} THEN {TOTALS}
-            WHEN {misfit(plan)} THEN {REJECTED}
-            WHEN {_several_days(plan)} THEN {NOT_DAILY}
-            WHEN {bad} THEN {REJECTED}
-            ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join(fields)}
-        FROM {stages(plan, locale, source)}"""
+        SELECT row_index, line, CAST(CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) THEN CASE
+                WHEN {_blank(plan)} THEN {BLANK}
+                WHEN {_totals(plan)} THEN {TOTALS}
+                WHEN misfit THEN {REJECTED}
+                WHEN longer THEN {NOT_DAILY}
+                WHEN bad THEN {REJECTED}
+                ELSE {ACCEPTED} END
+            ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join([*values, *plan.shared_cells])}
+        FROM (SELECT *, {misfit(plan)} AS misfit, {_several_days(plan)} AS longer, {bad} AS bad
+        FROM {stages(plan.own_columns, plan, locale, source)})"""
 
 
 def misfit(plan: Plan) -> str:
     """A record with cells missing or too many; empty ones beyond the last column do no harm."""
-    width = len(plan.layout.header)
-    return f"cells < {width} OR surplus IS NOT NULL" if plan.csv else "surplus IS NOT NULL"
+    short = f"cells < {len(plan.layout.header)} OR " if plan.csv else ""
+    return f"{short}surplus IS NOT NULL"
 
 
 def _blank(plan: Plan) -> str:
-    """Cheap conditions first: the cells themselves are looked at where no field has text."""
-    texts = [f"{column.text} IS NULL" for column in plan.columns]
     cells = [f"coalesce(trim(c{i}, {literal(SPACE)}), '') = ''" for i in range(len(plan.layout.header))]
-    return " AND ".join([*texts, *cells, "surplus IS NULL"])
+    return " AND ".join([*cells, "surplus IS NULL"])
 
 
 def _totals(plan: Plan) -> str:
-    """A record that is no day's, with a totals label in any cell; or Meta's, which has no label but no name either."""
+    """A record without a day and with a totals label in any cell; or Meta's, which has no label but no name either."""
     profile = plan.profile
-    if profile is None or not (profile.totals or profile.nameless_totals):
+    if profile is None:
         return "false"
-    anchors = [c for c in plan.columns if c.field.required and (not profile.daily or c.name == profile.daily.field)]
-    no_day = " OR ".join([*(f"{c.value} IS NULL" for c in anchors), _several_days(plan)])
-    conditions = []
+    required = [c for c in plan.own_columns if c.field.required]
+    no_day = " OR ".join([*(f"{c.value} IS NULL" for c in required), "longer"])
+    conditions = ["false"]
     if profile.totals:
         cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
         pattern = literal("|".join(profile.totals))
-        found = f"lambda cell: regexp_full_match(trim(cell, {literal(SPACE)}), {pattern}, 'i')"
-        conditions.append(f"({no_day}) AND len(list_filter([{cells}], {found})) > 0")
-    if profile.nameless_totals:
-        grain = f"{plan.pipeline.grain.name}."
-        names = [f"{c.text} IS NULL" for c in plan.columns if not c.name.startswith(grain)]
-        conditions.append(f"{' AND '.join(names)} AND (row_index = 0 OR {no_day})")
+        labels = f"lambda cell: regexp_full_match(trim(cell, {literal(SPACE)}), {pattern}, 'i')"
+        conditions.append(f"({no_day}) AND len(list_filter([{cells}], {labels})) > 0")
+    if profile.nameless_totals and plan.shared_columns:
+        nameless = " AND ".join(f"{known(f't{p}', plan)} IS NULL" for c in plan.shared_columns for p in c.cells)
+        conditions.append(f"{nameless} AND (row_index = 0 OR {no_day})")
     return " OR ".join(f"({condition})" for condition in conditions)
 
 
@@ -62,5 +62,4 @@ def _several_days(plan: Plan) -> str:
     daily = plan.profile.daily if plan.profile else None
     if daily is None or plan.layout.ends is None:
         return "false"
-    start, end = f"t{plan.layout.columns[daily.field][0]}", f"t{plan.layout.ends}"
-    return f"{start} <> {end}"
+    return f"coalesce(t{plan.layout.columns[daily.field][0]} <> t{plan.layout.ends}, false)"

@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from weighbridge.model import upsert
 from weighbridge.model.pipeline import Entity, Field, InHeader, NamePath, Pipeline, Ref
-from weighbridge.pipelines.ads import meta
+from weighbridge.pipelines.ads import google, meta, tiktok
 from weighbridge.rules import n, v
 
 SCOPE = ("client_id", "platform")
@@ -74,6 +74,6 @@ daily_metric = Entity(
 pipeline = Pipeline(
     name="ads",
     entities=[campaign, ad_set, ad, daily_metric],
-    profiles=[meta.profile],
+    profiles=[meta.profile, google.profile, tiktok.profile],
     affected="metric_date",
 )
