@@ -109,7 +109,7 @@ def _built_in() -> list[Any]:
     except ImportError:
         return []
 
-    return list(BUILT_IN)
+    return list(BUILT_IN.values())
 
 
 def _named(url: str, database: str) -> str:

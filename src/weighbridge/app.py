@@ -35,7 +35,7 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
     """
     from weighbridge.pipelines import find
 
-    pipelines = {pipeline.name: pipeline for pipeline in find(settings.pipelines)}
+    pipelines = find(settings.pipelines)
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
     blobs = open_store(settings.blob_url, settings.home)
     url = await database_url(settings)

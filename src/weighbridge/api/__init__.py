@@ -1,0 +1,65 @@
+"""The HTTP API. Every route is closed until it says which scope opens it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+
+from fastapi import Depends, FastAPI
+
+from weighbridge.api import health, live, rejects, send, uploads
+from weighbridge.api.access import guard
+from weighbridge.api.hub import Hub
+from weighbridge.api.problems import answer_problems
+from weighbridge.api.requests import RequestLog
+from weighbridge.app import App
+
+_ABOUT = """
+Export files into Postgres, exactly once. Send a key as `Authorization: Bearer wb_…` or `X-Api-Key: wb_…`;
+make one with `weighbridge keys create`. A key belongs to a workspace and has scopes: `upload`, `read`,
+`operate`, `admin` (all of them). Every error is `{"error": code, "message": sentence}`.
+
+**Live.** `GET /api/live` streams server-sent events. `WS /api/ws` says the same over a WebSocket: send the
+key as a header, or as the first message, `{"key": "wb_…"}`. Messages are JSON objects with a `type`:
+`snapshot` (`uploads`: those under way), `upload` (one of them moved), `IngestionCompleteEvent` (one landed).
+"""
+
+
+def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
+    """The API over an open application. `stop`, once set, ends the streams that would otherwise never end."""
+    hub = Hub(app.db)
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncIterator[None]:
+        async with hub.running(stop):
+            yield
+
+    api = FastAPI(
+        title="Weighbridge",
+        version=_version(),
+        description=_ABOUT,
+        lifespan=lifespan,
+        dependencies=[Depends(guard)],
+        openapi_url="/api/openapi.json",
+        docs_url="/api/docs",
+        redoc_url=None,
+    )
+    api.state.app = app
+    api.state.hub = hub
+    for part in (send, uploads, rejects, live, health):
+        api.include_router(part.router)
+    answer_problems(api)
+    api.add_middleware(RequestLog)
+    return api
+
+
+def _version() -> str:
+    try:
+        return version("weighbridge")
+    except PackageNotFoundError:
+        return "0"
+
+
+__all__ = ["create"]

@@ -1,0 +1,96 @@
+"""Who may come in: a key, its scopes, its workspace.
+
+A route says `@needs("read")`, or `@opened` for anyone. One that says nothing lets nobody in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends
+from fastapi.requests import HTTPConnection
+from fastapi.security import APIKeyHeader, HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
+from starlette.websockets import WebSocket
+
+from weighbridge.app import App
+from weighbridge.db import keys
+from weighbridge.db.keys import ApiKey
+from weighbridge.model.errors import RequestRefused
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+_SCOPE = "weighbridge_scope"
+
+# Only so that OpenAPI describes them; the guard reads the headers itself.
+SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
+SCHEMES = {
+    "bearer": HTTPBearer(scheme_name="bearer", description="A key: `wb_…`", auto_error=False).model,
+    "header": APIKeyHeader(name="X-Api-Key", scheme_name="header", auto_error=False).model,
+}
+
+
+def needs(scope: str) -> Callable[[Endpoint], Endpoint]:
+    """Open a route to keys with this scope."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _SCOPE, scope)
+        return endpoint
+
+    return mark
+
+
+def opened(endpoint: Endpoint) -> Endpoint:
+    """Open a route to anyone."""
+    setattr(endpoint, _SCOPE, "")
+    return endpoint
+
+
+def scope_of(endpoint: object) -> str | None:
+    """The scope that opens an endpoint: empty for anyone, None for nobody."""
+    return getattr(endpoint, _SCOPE, None)
+
+
+async def guard(connection: HTTPConnection) -> None:
+    """Runs before every route. WebSockets check their key themselves, as it may come in a message."""
+    scope = scope_of(connection.scope.get("endpoint"))
+    if scope is None:
+        raise RequestRefused(403, "closed", "This route is not open to anyone.")
+    if not scope or isinstance(connection, WebSocket):
+        return
+    connection.state.key = await admit(app_of(connection), secret_of(connection), scope)
+
+
+async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
+    """The key, or RequestRefused: 401 for no valid one, 403 for one that may not do this."""
+    if not secret:
+        raise RequestRefused(
+            401, "missing_key", "Send a key: Authorization: Bearer wb_…, or X-Api-Key: wb_…."
+        )
+    async with app.db.tx() as tx:
+        key = await keys.find(tx, secret)
+    if key is None:
+        raise RequestRefused(401, "wrong_key", "This key is not known, or no longer valid.")
+    if not key.may(scope):
+        message = f"This key may {', '.join(key.scopes)}; this needs the scope {scope}."
+        raise RequestRefused(403, "wrong_scope", message)
+    return key
+
+
+def secret_of(connection: HTTPConnection) -> str | None:
+    scheme, token = get_authorization_scheme_param(connection.headers.get("authorization"))
+    return token if scheme.lower() == "bearer" and token else connection.headers.get("x-api-key")
+
+
+def app_of(connection: HTTPConnection) -> App:
+    app: App = connection.app.state.app
+    return app
+
+
+def _key(connection: HTTPConnection) -> ApiKey:
+    key: ApiKey = connection.state.key
+    return key
+
+
+Key = Annotated[ApiKey, Depends(_key)]
+TheApp = Annotated[App, Depends(app_of)]

@@ -1,0 +1,64 @@
+"""What FastAPI cannot see by itself: body and answers of the route that reads its request as a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weighbridge.api.models import Sent, SentMany
+from weighbridge.api.problems import documented
+
+_UUID = {"type": "string", "format": "uuid"}
+_FILE = {"type": "string", "format": "binary"}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "workspace_id": {**_UUID, "description": "The key's own; there is no need to say it."},
+    "client_id": {**_UUID, "description": "Whose rows they are, inside the workspace."},
+    "platform": {"type": "string", "description": "meta, google or tiktok; needed by the pipeline ads."},
+    "source": {"type": "string", "enum": ["manual", "api", "webhook"], "default": "api"},
+    "pipeline": {"type": "string", "default": "ads"},
+    "created_by": {**_UUID, "description": "The user who sends it."},
+    "force_partial": {
+        "type": "boolean",
+        "default": False,
+        "description": "Promote the valid rows regardless.",
+    },
+    "force": {"type": "boolean", "default": False, "description": "Load content again that is already here."},
+}
+
+SEND_BODY: dict[str, Any] = {
+    "required": True,
+    "description": (
+        "A form with any number of files, each CSV or JSON and at most 50 MB by default; fields come before "
+        "files. Or one file as the body, its fields in the query."
+    ),
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file"],
+                "properties": {**_FIELDS, "file": {"type": "array", "items": _FILE, "minItems": 1}},
+            }
+        },
+        "text/csv": {"schema": _FILE},
+        "application/octet-stream": {"schema": _FILE},
+    },
+}
+
+SEND_PARAMETERS: list[dict[str, Any]] = [
+    {"name": name, "in": "query", "required": False, "schema": schema}
+    for name, schema in {**_FIELDS, "filename": {"type": "string"}}.items()
+]
+
+SEND_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"model": Sent, "description": "The same content is already here: the first upload."},
+    201: {
+        "model": Sent | SentMany,
+        "description": "Taken in: one upload, or a list where several files came.",
+    },
+    207: {"model": SentMany, "description": "Several files came and some were refused; each says its own."},
+    **documented(
+        _400="The multipart body cannot be read.",
+        _413="A file is too large; sent as soon as it is known. Nothing of the request is kept.",
+        _415="Neither CSV nor JSON, by its content; or not a form.",
+        _422="A field is wrong or missing or comes after a file; an empty file; none of several accepted.",
+    ),
+}

@@ -1,0 +1,172 @@
+"""One LISTEN connection per process, and everyone who wants to hear what comes in on it.
+
+A notification is a hint that an upload moved; the hub reads how far it is, once, and tells all subscribers of
+its workspace. Rows read and written give no notification: while uploads of a workspace that someone watches are
+under way, the hub looks at them every second. With nobody watching it does nothing at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from weighbridge.db import live
+from weighbridge.db.listen import notifications
+from weighbridge.db.pool import Database
+from weighbridge.model.errors import RetryLater
+from weighbridge.model.states import LIVE
+
+Message = dict[str, Any]
+_LOOK_EVERY = 1.0
+_SNAPSHOT: Message = {"type": "snapshot"}  # stands in the queue for one that is made when it is its turn
+_BACKLOG = 1000  # a subscriber that is further behind gets a fresh snapshot instead
+
+
+class Subscriber:
+    """One page or program that watches a workspace."""
+
+    def __init__(self, hub: Hub, workspace_id: UUID) -> None:
+        self.workspace_id = workspace_id
+        self._hub = hub
+        self._queue: asyncio.Queue[Message | None] = asyncio.Queue(_BACKLOG)
+        self.start_over()
+
+    def tell(self, message: Message) -> None:
+        try:
+            self._queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self.start_over()
+
+    def start_over(self) -> None:
+        """Forget what is waiting; the next message is a snapshot."""
+        self._only(_SNAPSHOT)
+
+    def end(self) -> None:
+        self._only(None)
+
+    def _only(self, message: Message | None) -> None:
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        self._queue.put_nowait(message)
+
+    async def next(self, patience: float) -> Message | None:
+        """The next message; an empty one when nothing came for a while; None when the server is stopping."""
+        try:
+            message = await asyncio.wait_for(self._queue.get(), patience)
+        except TimeoutError:
+            return {}
+        return await self._hub.snapshot(self.workspace_id) if message is _SNAPSHOT else message
+
+
+class Hub:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._subscribers: dict[UUID, set[Subscriber]] = {}
+        self._last: dict[UUID, live.Progress] = {}  # under way and watched, as last told
+        self._stopped = False
+
+    @asynccontextmanager
+    async def running(self, stop: asyncio.Event | None) -> AsyncIterator[None]:
+        """Listen and look until the end, or until `stop` ends all streams."""
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._look())]
+        if stop is not None:
+            tasks.append(asyncio.create_task(self._end_with(stop)))
+        try:
+            yield
+        finally:
+            self._end()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @contextmanager
+    def subscribed(self, workspace_id: UUID) -> Iterator[Subscriber]:
+        subscriber = Subscriber(self, workspace_id)
+        self._subscribers.setdefault(workspace_id, set()).add(subscriber)
+        if self._stopped:
+            subscriber.end()
+        try:
+            yield subscriber
+        finally:
+            others = self._subscribers[workspace_id]
+            others.discard(subscriber)
+            if not others:
+                del self._subscribers[workspace_id]
+
+    async def snapshot(self, workspace_id: UUID) -> Message:
+        """Everything that is under way in a workspace."""
+        async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
+            found = await live.progress_of(tx, await live.under_way(tx, workspace_id))
+        self._last.update({progress.upload_id: progress for progress in found})
+        return {"type": "snapshot", "uploads": [_told(progress) for progress in found]}
+
+    async def _listen(self) -> None:
+        async for payload in notifications(self._db.url, "weighbridge_live"):
+            if not payload:  # just connected: whatever was said meanwhile is lost
+                for subscriber in self._everyone():
+                    subscriber.start_over()
+                continue
+            with suppress(ValueError, KeyError, RetryLater):
+                message = json.loads(payload)
+                workspace_id = UUID(message["workspace_id"])
+                if workspace_id not in self._subscribers:
+                    continue
+                if "type" in message:
+                    self._tell(workspace_id, message)
+                else:
+                    await self._report(workspace_id, [UUID(message["upload_id"])], always=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            watched: dict[UUID, list[UUID]] = {}
+            for upload_id, progress in list(self._last.items()):
+                if progress.workspace_id in self._subscribers:
+                    watched.setdefault(progress.workspace_id, []).append(upload_id)
+                else:
+                    del self._last[upload_id]
+            for workspace_id, uploads in watched.items():
+                with suppress(RetryLater):
+                    await self._report(workspace_id, uploads, always=False)
+
+    async def _report(self, workspace_id: UUID, uploads: list[UUID], *, always: bool) -> None:
+        """Tell how far these uploads are: always, or where it changed."""
+        async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
+            found = await live.progress_of(tx, uploads)
+        for progress in found:
+            changed = self._last.get(progress.upload_id) != progress
+            if progress.status in LIVE:
+                self._last[progress.upload_id] = progress
+            else:
+                self._last.pop(progress.upload_id, None)
+            if always or changed:
+                self._tell(workspace_id, {"type": "upload", **_told(progress)})
+
+    def _tell(self, workspace_id: UUID, message: Message) -> None:
+        for subscriber in self._subscribers.get(workspace_id, ()):
+            subscriber.tell(message)
+
+    def _everyone(self) -> Iterable[Subscriber]:
+        return [each for group in self._subscribers.values() for each in group]
+
+    async def _end_with(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._end()
+
+    def _end(self) -> None:
+        self._stopped = True
+        for subscriber in self._everyone():
+            subscriber.end()
+
+
+def _told(progress: live.Progress) -> Message:
+    return {
+        **asdict(progress),
+        "upload_id": str(progress.upload_id),
+        "workspace_id": str(progress.workspace_id),
+    }

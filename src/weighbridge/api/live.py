@@ -1,0 +1,107 @@
+"""Live: server-sent events, and S1's notifier over a WebSocket. Both say the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from weighbridge.api.access import SECURITY, Key, admit, app_of, needs, secret_of
+from weighbridge.api.hub import Hub, Subscriber
+from weighbridge.api.problems import documented
+from weighbridge.model.errors import RequestRefused
+
+router = APIRouter(tags=["live"])
+KEEP_ALIVE = 15.0  # seconds; proxies close what is silent for longer
+_PATIENCE = 10.0  # how long a WebSocket may take to say its key
+
+_EXAMPLE = """event: snapshot
+data: {"type": "snapshot", "uploads": []}
+
+event: upload
+data: {"type": "upload", "upload_id": "…", "status": "promoting", "total_rows": 4320, "promoted_rows": 2000}
+"""
+
+
+@router.get(
+    "/api/live",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Events `snapshot`, `upload`, `IngestionCompleteEvent`, for as long as you listen.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+        **documented(),
+    },
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def stream_events(request: Request, key: Key) -> StreamingResponse:
+    """The workspace's uploads as they move."""
+    hub: Hub = request.app.state.hub
+    return StreamingResponse(
+        _events(hub, key),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(hub: Hub, key: Key) -> AsyncIterator[str]:
+    yield "retry: 2000\n\n"
+    with hub.subscribed(key.workspace_id) as subscriber:
+        while (message := await subscriber.next(KEEP_ALIVE)) is not None:
+            if message:
+                yield f"event: {message['type']}\ndata: {json.dumps(message)}\n\n"
+            else:
+                yield ": still here\n\n"
+
+
+@router.websocket("/api/ws")
+@needs("read")
+async def notify(socket: WebSocket) -> None:
+    """S1's notifier. 4401: no valid key; 4403: it may not read."""
+    hub: Hub = socket.app.state.hub
+    await socket.accept()
+    try:
+        key = await admit(app_of(socket), secret_of(socket) or await _first_message(socket), "read")
+    except RequestRefused as refusal:
+        await socket.send_json({"type": "error", "error": refusal.code, "message": refusal.message})
+        await socket.close(4000 + refusal.status)
+        return
+    except WebSocketDisconnect:
+        return
+    with hub.subscribed(key.workspace_id) as subscriber:
+        talking = asyncio.create_task(_talk(socket, subscriber))
+        hearing = asyncio.create_task(_hear(socket))
+        done, waiting = await asyncio.wait({talking, hearing}, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*done, *waiting, return_exceptions=True)
+
+
+async def _first_message(socket: WebSocket) -> str | None:
+    """`{"key": "wb_…"}`, for those that cannot set a header."""
+    try:
+        message = json.loads(await asyncio.wait_for(socket.receive_text(), _PATIENCE))
+    except (TimeoutError, ValueError, KeyError):
+        return None
+    secret = message.get("key") if isinstance(message, dict) else None
+    return secret if isinstance(secret, str) else None
+
+
+async def _talk(socket: WebSocket, subscriber: Subscriber) -> None:
+    # uvicorn pings by itself, so silence needs no message.
+    while (message := await subscriber.next(KEEP_ALIVE)) is not None:
+        if message:
+            await socket.send_json(message)
+    await socket.close(1001)
+
+
+async def _hear(socket: WebSocket) -> None:
+    """What a client says is not for us; that it left is."""
+    while (await socket.receive())["type"] != "websocket.disconnect":
+        pass

@@ -1,0 +1,142 @@
+"""Answers, as OpenAPI describes them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, Field
+
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+
+
+class Sent(BaseModel):
+    """A file that was taken in. With `duplicate`, the upload that already holds the same content."""
+
+    upload_id: UUID
+    status: Status
+    duplicate: bool
+    filename: str | None
+
+
+class NotSent(BaseModel):
+    """A file of several that was refused."""
+
+    filename: str | None
+    error: str
+    message: str
+
+
+class SentMany(BaseModel):
+    """Several files, in their order."""
+
+    uploads: list[Sent | NotSent]
+
+
+class BinsOut(BaseModel):
+    """Where every record of the file ended; they add up to the file."""
+
+    preamble: int
+    header: int
+    blank: int
+    totals: int
+    accepted: int
+    duplicate: int
+    rejected: int
+
+
+class ProgressOut(BaseModel):
+    rows_read: int
+    staged: dict[str, int] = Field(description="Rows staged, by entity.")
+    promoted_rows: int
+    total_rows: int
+
+
+class ChangesOut(BaseModel):
+    """What happened to the rows of one production table."""
+
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    failed: int = 0
+
+
+class UploadOut(BaseModel):
+    """Everything about an upload."""
+
+    upload_id: UUID
+    workspace_id: UUID
+    client_id: UUID | None
+    platform: str | None
+    pipeline: str
+    source: str
+    filename: str | None
+    file_kind: str
+    byte_size: int
+    content_sha256: str
+    status: Status
+    row_count: int | None
+    error_code: str | None
+    error_text: str | None
+    created_by: UUID | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    force_partial: bool
+    forced: bool
+    failures: int
+    crashes: int
+    total_rows: int
+    promoted_rows: int
+    failed_rows: int
+    warnings: int
+    bins: BinsOut
+    progress: ProgressOut
+    promoted: dict[str, ChangesOut] = Field(description="By entity.")
+    affected_dates: list[date]
+    columns: list[str]
+
+
+class UploadsOut(BaseModel):
+    """A page, newest first. `next` is the `before` of the next page."""
+
+    uploads: list[UploadOut]
+    next: datetime | None
+
+
+class RetryIn(BaseModel):
+    force_partial: bool = Field(False, description="Promote the valid rows even where too many are not.")
+
+
+class RetryOut(BaseModel):
+    upload_id: UUID
+    status: Status
+
+
+class Health(BaseModel):
+    status: str
+
+
+def upload_out(upload: Upload) -> UploadOut:
+    same: dict[str, Any] = {
+        name: getattr(upload, name) for name in UploadOut.model_fields if hasattr(upload, name)
+    }
+    progress = ProgressOut(
+        rows_read=upload.rows_read,
+        staged=upload.staged,
+        promoted_rows=upload.promoted_rows,
+        total_rows=upload.total_rows,
+    )
+    return UploadOut(
+        **same
+        | {
+            "upload_id": upload.id,
+            "content_sha256": upload.content_sha256.hex(),
+            "bins": upload.bins.as_dict(),
+            "progress": progress,
+            "affected_dates": list(upload.affected_dates),
+            "columns": list(upload.columns),
+        }
+    )

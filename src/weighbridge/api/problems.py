@@ -1,0 +1,81 @@
+"""Errors as answers: `{"error": code, "message": sentence}`, never a stack trace."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from weighbridge.model.errors import Refused, RequestRefused, RetryLater
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}
+
+
+class Problem(BaseModel):
+    """What is wrong: a code for programs, a sentence for people."""
+
+    model_config = ConfigDict(extra="allow")
+    error: str = Field(examples=["unknown_platform"])
+    message: str = Field(
+        examples=["platform: expected one of meta, google, tiktok, got 'mta'; did you mean 'meta'?"]
+    )
+
+
+def problem(status: int, code: str, message: str, **more: Any) -> JSONResponse:
+    return JSONResponse({"error": code, "message": message, **more}, status, headers=_HEADERS.get(status))
+
+
+def documented(**codes: str) -> dict[int | str, dict[str, Any]]:
+    """`responses=documented(_404="no such upload")`; 401, 403 and 503 are always among them."""
+    always = {
+        "_401": "No key, or one that is not valid.",
+        "_403": "The key lacks the scope, or is another workspace's.",
+        "_503": "The database or the file store does not answer; try again.",
+    }
+    return {
+        int(code.removeprefix("_")): {"model": Problem, "description": text}
+        for code, text in {**always, **codes}.items()
+    }
+
+
+def answer_problems(api: FastAPI) -> None:
+    """Turn every exception that a route can raise into its answer."""
+
+    @api.exception_handler(RequestRefused)
+    async def _(request: Request, error: RequestRefused) -> Response:
+        return problem(error.status, error.code, error.message)
+
+    @api.exception_handler(Refused)
+    async def _(request: Request, error: Refused) -> Response:
+        return problem(409, error.code, error.message)
+
+    @api.exception_handler(RetryLater)
+    async def _(request: Request, error: RetryLater) -> Response:
+        return problem(503, "unavailable", error.message)
+
+    @api.exception_handler(RequestValidationError)
+    async def _(request: Request, error: RequestValidationError) -> Response:
+        # Places and expectations, not the values: they may be personal.
+        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        return problem(422, "invalid_request", f"{told}.")
+
+    @api.exception_handler(HTTPException)
+    async def _(request: Request, error: HTTPException) -> Response:
+        code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
+        answer = problem(error.status_code, code, f"{error.detail}.")
+        answer.headers.update(error.headers or {})
+        return answer
+
+    @api.exception_handler(ClientDisconnect)
+    async def _(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # nobody is there to read it
+
+    @api.exception_handler(Exception)
+    async def _(request: Request, error: Exception) -> Response:
+        return problem(500, "internal_error", "Something went wrong inside Weighbridge. Its log says more.")

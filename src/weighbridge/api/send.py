@@ -1,0 +1,175 @@
+"""`POST /api/uploads`: files in a form, or one file as the body, straight into intake.
+
+All files of a request are spooled before the first is recorded: a request that is refused, or breaks off,
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from python_multipart.multipart import parse_options_header
+
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.describe import SEND_BODY, SEND_PARAMETERS, SEND_RESPONSES
+from weighbridge.api.multipart import Part, malformed, parts
+from weighbridge.app import App
+from weighbridge.db.keys import ApiKey
+from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
+from weighbridge.steps import receive
+from weighbridge.steps.receive import Checked, Received, Spooled
+
+router = APIRouter(tags=["uploads"])
+
+FIELDS = (
+    "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
+    "filename",
+)  # fmt: skip
+RAW_TYPES = (
+    "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
+)  # fmt: skip
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+
+
+@router.post(
+    "/api/uploads",
+    status_code=201,
+    response_class=JSONResponse,
+    response_model=None,
+    responses=SEND_RESPONSES,
+    openapi_extra={"requestBody": SEND_BODY, "parameters": SEND_PARAMETERS, "security": SECURITY},
+)
+@needs("upload")
+async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
+    """Hand over files. Fields come before the files and apply to all of them."""
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    intake = _Intake(app, key, dict(request.query_params))
+    with contextlib.ExitStack() as held:
+        held.callback(intake.discard)
+        if kind == b"multipart/form-data":
+            if not options.get(b"boundary"):
+                raise malformed("its boundary is missing in the header Content-Type")
+            async for part in parts(request.stream(), options[b"boundary"]):
+                await intake.take(part)
+        elif kind.decode("latin-1") in RAW_TYPES:
+            await intake.take_raw(request)
+        else:
+            expected = f"multipart/form-data, or one file as {', '.join(RAW_TYPES)}"
+            raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {expected}.")
+        return await intake.answer()
+
+
+@dataclass
+class _Intake:
+    """One request: its fields, then its files."""
+
+    app: App
+    key: ApiKey
+    fields: dict[str, str]
+    checked: Checked | None = None
+    files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
+
+    async def take(self, part: Part) -> None:
+        if part.filename is not None:
+            await self._spool(part.chunks(), part.filename, part.size)
+        elif self.files:
+            message = f"The field {part.name!r} came after a file. Send the fields first, then the files."
+            raise RequestRefused(422, "field_after_file", message)
+        else:
+            self._known(part.name)
+            self.fields[part.name] = await part.text()
+
+    async def take_raw(self, request: Request) -> None:
+        length = request.headers.get("content-length", "")
+        size = int(length) if length.isascii() and length.isdigit() else None
+        await self._spool(request.stream(), self.fields.get("filename"), size)
+
+    async def _spool(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
+        limit = self.app.ctx.limits.max_upload_bytes
+        checked = self._checked()
+        receive.refuse_large(size or 0, limit)
+        name = receive.tidy_name(filename)
+        try:
+            self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename)))
+        except RequestRefused as refusal:
+            if refusal.status == 413:
+                raise  # it ends the request: there is no telling how much is still to come
+            self.files.append((name, refusal))
+            left = limit
+            async for chunk in chunks:  # on to the next file
+                left -= len(chunk)
+                receive.refuse_large(limit - left, limit)
+
+    def _checked(self) -> Checked:
+        """The request in our terms, known when the first file begins."""
+        if self.checked is None:
+            for name in self.fields:
+                self._known(name)
+            said: dict[str, Any] = {n: v for n, v in self.fields.items() if v and not n.startswith("force")}
+            said.setdefault("workspace_id", self.key.workspace_id)
+            said.setdefault("source", "api")
+            said.pop("filename", None)
+            said |= {name: self._flag(name) for name in ("force_partial", "force")}
+            checked = receive.check(self.app.ctx, receive.Request(**said))
+            if checked.workspace_id != self.key.workspace_id:
+                raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
+            self.checked = checked
+        return self.checked
+
+    def _known(self, name: str) -> None:
+        if name not in FIELDS:
+            hint = did_you_mean(name, FIELDS) or "; a file needs a file name."
+            raise RequestRefused(422, "unknown_field", f"{name[:60]!r} is not a field{hint}")
+
+    def _flag(self, name: str) -> bool:
+        value = self.fields.get(name, "").lower()
+        if value not in _YES + _NO:
+            raise RequestRefused(422, "invalid_field", f"{name}: expected true or false, got {value[:60]!r}.")
+        return value in _YES
+
+    async def answer(self) -> JSONResponse:
+        """Record what was spooled and say what became of each file."""
+        if not self.files:
+            raise RequestRefused(422, "missing_file", "file: expected at least one file, got none.")
+        if len(self.files) == 1:
+            found = self.files[0][1]
+            if isinstance(found, RequestRefused):
+                raise found
+            received = await self._record(found)
+            return JSONResponse(_told(received, found.filename), 200 if received.duplicate else 201)
+        told: list[dict[str, Any]] = []
+        for name, found in self.files:
+            try:
+                if isinstance(found, RequestRefused):
+                    raise found
+                told.append(_told(await self._record(found), found.filename))
+            except (RequestRefused, RetryLater) as error:
+                code = error.code if isinstance(error, RequestRefused) else "unavailable"
+                told.append({"filename": name, "error": code, "message": error.message})
+        refused = sum("error" in each for each in told)
+        if refused == len(told):
+            message = f"None of the {len(told)} files was accepted."
+            return JSONResponse({"error": "nothing_accepted", "message": message, "uploads": told}, 422)
+        return JSONResponse({"uploads": told}, 207 if refused else 201)
+
+    async def _record(self, spooled: Spooled) -> Received:
+        return await receive.record(self.app.ctx, self._checked(), spooled)
+
+    def discard(self) -> None:
+        for _, found in self.files:
+            if isinstance(found, Spooled):
+                found.discard()
+
+
+def _told(received: Received, filename: str | None) -> dict[str, Any]:
+    return {
+        "upload_id": str(received.upload_id),
+        "status": received.status.value,
+        "duplicate": received.duplicate,
+        "filename": filename,
+    }

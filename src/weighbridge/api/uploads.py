@@ -1,0 +1,80 @@
+"""`/api/uploads`: what came, and another try."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.models import RetryIn, RetryOut, UploadOut, UploadsOut, upload_out
+from weighbridge.api.problems import documented
+from weighbridge.app import App
+from weighbridge.db import uploads
+from weighbridge.db.keys import ApiKey
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.steps.reopen import reopen
+
+router = APIRouter(tags=["uploads"])
+
+
+@router.get(
+    "/api/uploads",
+    responses=documented(_422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_uploads(
+    key: Key,
+    app: TheApp,
+    status: Annotated[Status | None, Query(description="Only uploads in this state.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[datetime | None, Query(description="The `next` of the page before.")] = None,
+) -> UploadsOut:
+    """The workspace's uploads, newest first."""
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        page = await uploads.recent(tx, key.workspace_id, status=status, before=before, limit=limit)
+    more = page[-1].created_at if len(page) == limit else None
+    return UploadsOut(uploads=[upload_out(upload) for upload in page], next=more)
+
+
+@router.get(
+    "/api/uploads/{upload_id}",
+    responses=documented(_404="No such upload.", _422="Not a UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadOut:
+    """Everything about one upload: state, progress, bins, counts."""
+    return upload_out(await find(app, key, upload_id))
+
+
+@router.post(
+    "/api/uploads/{upload_id}/retry",
+    responses=documented(
+        _404="No such upload.",
+        _409="It is not failed or partial, or was sent again since.",
+        _422="Not a UUID.",
+    ),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | None = None) -> RetryOut:
+    """Open a failed or partial upload again, from the stored file. It is audited."""
+    upload = await find(app, key, upload_id)
+    forced = wish is not None and wish.force_partial
+    status = await reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}")
+    return RetryOut(upload_id=upload.id, status=Status(status))
+
+
+async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
+    """An upload of the key's workspace; of another one it is as if it did not exist."""
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        upload = await uploads.get(tx, upload_id)
+    if upload is None:
+        raise RequestRefused(404, "unknown_upload", f"There is no upload {upload_id}.")
+    return upload
