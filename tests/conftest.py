@@ -32,6 +32,7 @@ import pytest
 
 from weighbridge.db import declared, embedded, migrate
 from weighbridge.db.pool import Database
+from weighbridge.pipelines import BUILT_IN
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -98,18 +99,9 @@ async def _migrate(url: str) -> None:
     try:
         async with db.tx() as tx:
             await migrate.migrate(tx)
-            await declared.install(tx, _built_in())
+            await declared.install(tx, list(BUILT_IN.values()))
     finally:
         await db.close()
-
-
-def _built_in() -> list[Any]:
-    try:
-        from weighbridge.pipelines import BUILT_IN
-    except ImportError:
-        return []
-
-    return list(BUILT_IN.values())
 
 
 def _named(url: str, database: str) -> str:

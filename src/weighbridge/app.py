@@ -15,6 +15,7 @@ from weighbridge.db import readiness
 from weighbridge.db.pool import Database, connect
 from weighbridge.model.errors import ConfigError, RetryLater, did_you_mean
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.pipelines import find
 from weighbridge.settings import Settings
 from weighbridge.steps.announce import consumers
 from weighbridge.steps.context import Context, Limits
@@ -33,8 +34,6 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
 
     Raises ConfigError where a setting, a pipeline or the database cannot work.
     """
-    from weighbridge.pipelines import find
-
     pipelines = find(settings.pipelines)
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
     blobs = open_store(settings.blob_url, settings.home)

@@ -1,8 +1,8 @@
 """One LISTEN connection per process, and everyone who wants to hear what comes in on it.
 
 A notification is a hint that an upload moved; the hub reads how far it is, once, and tells all subscribers of
-its workspace. Rows read and written give no notification: while uploads of a workspace that someone watches are
-under way, the hub looks at them every second. With nobody watching it does nothing at all.
+its workspace. Rows read and written give no notification: while uploads of a workspace that someone watches
+are under way, the hub looks at them every second. With nobody watching it does nothing at all.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ data: {"type": "upload", "upload_id": "…", "status": "promoting", "total_rows"
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Events `snapshot`, `upload`, `IngestionCompleteEvent`, for as long as you listen.",
+            "description": "Events `snapshot`, `upload`, `IngestionCompleteEvent`, while you listen.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
         },
         **documented(),

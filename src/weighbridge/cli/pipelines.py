@@ -62,4 +62,4 @@ def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.")]) -> No
 def _find() -> list[Pipeline]:
     from weighbridge.pipelines import find
 
-    return list(find(read_settings().pipelines))
+    return list(find(read_settings().pipelines).values())
