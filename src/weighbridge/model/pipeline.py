@@ -93,7 +93,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Entity:
-    """One production table. `key` names its fields and refs that, after workspace and scope, identify a row."""
+    """One production table. `key` names fields and refs that identify a row within workspace and scope."""
 
     table: str
     key: Sequence[str]
@@ -164,7 +164,9 @@ class Pipeline:
         if not self.entities:
             raise ConfigError(f"Pipeline {self.name}: expected at least one entity, got none")
         if not 0 <= self.min_valid <= 1:
-            raise ConfigError(f"Pipeline {self.name}: min_valid expected a share from 0 to 1, got {self.min_valid}")
+            raise ConfigError(
+                f"Pipeline {self.name}: min_valid expected a share from 0 to 1, got {self.min_valid}"
+            )
         for kind in self.accepts:
             if kind not in ("csv", "json"):
                 raise ConfigError(f"Pipeline {self.name}: accepts 'csv' and 'json', got '{kind}'")
@@ -175,7 +177,7 @@ class Pipeline:
             for ref in entity.refs:
                 if ref.entity not in seen:
                     raise ConfigError(
-                        f"Entity {entity.table}: '{ref.name}' refers to '{ref.entity}', which is not an entity "
+                        f"Entity {entity.table}: '{ref.name}' refers to '{ref.entity}', which is no entity "
                         f"before it{did_you_mean(ref.entity, seen)}"
                     )
             seen[entity.name] = entity
@@ -217,7 +219,11 @@ class Pipeline:
     @property
     def fields(self) -> dict[str, Field]:
         """Every field by its full name, such as "campaign.name"."""
-        return {f"{entity.name}.{declared.name}": declared for entity in self.entities for declared in entity.fields}
+        return {
+            f"{entity.name}.{declared.name}": declared
+            for entity in self.entities
+            for declared in entity.fields
+        }
 
     @property
     def scope(self) -> tuple[str, ...]:
@@ -233,4 +239,6 @@ class Pipeline:
 
 def _check_name(name: str, what: str) -> None:
     if not _NAME.match(name):
-        raise ConfigError(f"{what} {name!r}: expected lower-case letters, digits and _, at most 48, a letter first")
+        raise ConfigError(
+            f"{what} {name!r}: expected lower-case letters, digits and _, at most 48, a letter first"
+        )

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Daily:
-    """Each record is one day. Without a column for `field`, a period that starts and ends on one day will do."""
+    """Each record is one day. Without a column for `field`, a period of a single day will do."""
 
     field: str  # "daily_metric.metric_date"
     starts: Sequence[str] = ()  # headers
     ends: Sequence[str] = ()
-    longer: Sequence[str] = ()  # headers of weeks and months: named when the file is refused for having no day
+    longer: Sequence[
+        str
+    ] = ()  # headers of weeks and months: named when the file is refused for having no day
     hint: str = ""  # how to get a daily export
 
 

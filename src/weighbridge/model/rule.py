@@ -1,8 +1,8 @@
 """Rules on one column, as data. `weighbridge.rules` has the ready-made ones and runs them all.
 
 An expression is DuckDB SQL over a whole column, with `{x}` where the column stands, so a rule costs the
-same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for what was decided once for
-the file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the third of April (true, false;
+same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for what was decided once for the
+file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the third of April (true, false;
 NULL while undecided). `{mark}` and `{group}` are regular expressions for the decimal mark and the thousands
 separator that goes with it. `{today}` is the day of the check.
 """

@@ -1,4 +1,4 @@
-"""The built-in pipelines, and those that users declare: in modules that a setting names, or in installed packages."""
+"""The built-in pipelines, and those of users: in modules that a setting names, or in installed packages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def find(modules: Sequence[str] = ()) -> dict[str, Pipeline]:
     found = dict(BUILT_IN)
     for origin, pipeline in [*_from_modules(modules), *_from_packages()]:
         if found.get(pipeline.name, pipeline) is not pipeline:
-            raise ConfigError(f"{origin}: there is already a pipeline called '{pipeline.name}'; choose another name.")
+            raise ConfigError(
+                f"{origin}: there is already a pipeline called '{pipeline.name}'; choose another name."
+            )
         found[pipeline.name] = pipeline
     return found
 
@@ -46,5 +48,7 @@ def _from_packages() -> Iterator[tuple[str, Pipeline]]:
     for entry in entry_points(group=GROUP):
         value = entry.load()
         if not isinstance(value, Pipeline):
-            raise ConfigError(f"Entry point {entry.name} of {GROUP}: expected a Pipeline, got {type(value).__name__}.")
+            raise ConfigError(
+                f"Entry point {entry.name} of {GROUP}: expected a Pipeline, got {type(value).__name__}."
+            )
         yield f"entry point {entry.name}", value

@@ -5,6 +5,8 @@
 Blocking: run it in a thread. Memory stays flat whatever the size of the file: DuckDB spills to `scratch`.
 """
 
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,12 +21,14 @@ from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.headers import fold, match
+from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
-from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.typed import ACCEPTED, BLANK, DUPLICATE, NOT_DAILY, REJECTED, TOTALS, typed
 
-DOUBTFUL = 0.1  # so large a share of rejected records puts the decimal mark and the order of dates in question
+DOUBTFUL = (
+    0.1  # so large a share of rejected records puts the decimal mark and the order of dates in question
+)
 
 
 def check(
@@ -40,8 +44,8 @@ def check(
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
-    Raises FileRefused: `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`, `ambiguous_dates`,
-    `unexpected_breakdown`, `no_data`, `rows_not_conserved`.
+    Raises FileRefused: `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
+    `ambiguous_dates`, `unexpected_breakdown`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
     plan = Plan(pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today)
@@ -55,7 +59,7 @@ def check(
 
 
 class _Check:
-    """The steps of one check, over tables that each makes for the next: typed, tuples, links, grain, rejections."""
+    """The steps of one check. Each makes tables for the next: typed, tuples, links, grain, rejections."""
 
     def __init__(self, db: Any, plan: Plan, source: Source, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
@@ -76,7 +80,9 @@ class _Check:
 
     def type_records(self) -> Locale:
         """Make `typed`, under the decimal mark and order of dates that the file itself shows."""
-        locale = evidence.decide(self.db, self.plan, lambda: self.source.head(self.db), whole=self.source.small)
+        locale = evidence.decide(
+            self.db, self.plan, lambda: self.source.head(self.db), whole=self.source.small
+        )
         self.make_typed(locale)
         kinds = self.kinds()
         rejected = kinds.get(REJECTED, 0)

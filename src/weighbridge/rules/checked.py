@@ -1,5 +1,7 @@
 """What a check gives: counts, staged rows to copy, rejections. It owns a database; close it."""
 
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -58,7 +60,7 @@ class Checked:
             yield _with_ids(batch, ids)
 
     def rejections(self) -> Iterator[Any]:
-        """Arrow batches of row_index, line, column_name, code, message, more, raw, in the order of the file."""
+        """Arrow batches of row_index, line, column_name, code, message, more, raw, as in the file."""
         if self.bins.rejected:
             yield from self.select("SELECT * FROM rejections")
 
@@ -101,7 +103,9 @@ class Checked:
         nothing = pa.nulls(1, pa.binary(16))
         if not self.counts[name]:
             return nothing
-        ids = self.db.sql(f"{dimensions.by_number(self.plan.pipeline.entity(name))} ORDER BY no").to_arrow_table()
+        ids = self.db.sql(
+            f"{dimensions.by_number(self.plan.pipeline.entity(name))} ORDER BY no"
+        ).to_arrow_table()
         return pa.concat_arrays([nothing, *(chunk.storage for chunk in ids.column("id").chunks)])
 
 
@@ -115,7 +119,9 @@ def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
 
 
 def _same(scope: Scope) -> str:
-    upload_id, workspace_id = (f"CAST({literal(str(id_))} AS UUID)" for id_ in (scope.upload_id, scope.workspace_id))
+    upload_id, workspace_id = (
+        f"CAST({literal(str(id_))} AS UUID)" for id_ in (scope.upload_id, scope.workspace_id)
+    )
     return f"{upload_id} AS upload_id, {workspace_id} AS workspace_id"
 
 
@@ -126,7 +132,8 @@ def _grain(plan: Plan) -> str:
 
 def _dimension(entity: Entity, plan: Plan) -> str:
     key = ", ".join(f"{quoted(name)} NULLS LAST" for name in entity.key)
-    rows = f"SELECT CAST(row_number() OVER (ORDER BY {key}) AS INTEGER) AS seq, * FROM ({dimensions.rows(entity, plan)})"
+    seq = f"CAST(row_number() OVER (ORDER BY {key}) AS INTEGER) AS seq"
+    rows = f"SELECT {seq}, * FROM ({dimensions.rows(entity, plan)})"
     return f"* FROM (SELECT * FROM ({rows}) ORDER BY seq)"
 
 

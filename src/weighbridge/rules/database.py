@@ -31,7 +31,7 @@ def own(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConnec
 
 
 def shared() -> duckdb.DuckDBPyConnection:
-    """A connection to the one database that small files share: opening one takes longer than checking them."""
+    """A connection to the database that small files share: opening one takes longer than checking them."""
     with _lock:
         if os.getpid() not in _instances:  # a forked child must not use its parent's threads
             _instances[os.getpid()] = duckdb.connect(

@@ -1,11 +1,13 @@
 """Fourth of the checks: the texts of the dimensions' columns → entities with ids.
 
-    tuples   the distinct combinations of the dimensions' cells, typed, with the ids of the entities they name and
-             the last record of each
-    links    key cells → entities, numbered in the order of their ids: sorting facts by number sorts them by id
+    tuples   the distinct combinations of the dimensions' cells, typed, with the ids of the entities that
+             they name and the last record of each
+    links    key cells → entities, numbered in the order of their ids: sorting facts by number sorts by id
 
 Rules and hashes run once for each combination, not once a record.
 """
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -20,10 +22,10 @@ from weighbridge.rules.typed import ACCEPTED, REJECTED
 _SEPARATOR = " || chr(31) || "
 
 
-def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
-    """Make `tuples` and `links` from the accepted records. True if some of those turned out bad and were rejected."""
+def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
+    """Make `tuples` and `links` from the accepted records; those with a fault in them are rejected."""
     if not plan.shared_columns:
-        return False
+        return
     db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
     bad = db.execute("SELECT coalesce(bool_or(bad), false) FROM tuples").fetchall()[0][0]
     if bad:
@@ -34,13 +36,12 @@ def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
         db.execute("DELETE FROM tuples WHERE bad")
     ids = [_id(entity) for entity in entities(plan)]
     numbers = [
-        f"CAST(CASE WHEN {_id(e)} IS NOT NULL THEN dense_rank() OVER (ORDER BY {_id(e)} NULLS LAST) END AS INTEGER)"
-        f" AS {number(e)}"
+        f"CASE WHEN {_id(e)} IS NOT NULL THEN CAST(dense_rank() OVER (ORDER BY {_id(e)}"
+        f" NULLS LAST) AS INTEGER) END AS {number(e)}"
         for e in entities(plan)
     ]
     db.execute(f"""CREATE OR REPLACE TEMP TABLE links AS SELECT *, {", ".join(numbers)}
         FROM (SELECT {", ".join([*_all_sources(plan), *ids])} FROM tuples GROUP BY ALL)""")
-    return bool(bad)
 
 
 def entities(plan: Plan) -> list[Entity]:
@@ -65,7 +66,7 @@ def by_number(entity: Entity) -> str:
 
 
 def rows(entity: Entity, plan: Plan) -> str:
-    """SELECT one row per entity: row_index, line, id, natural_key_hash and its columns, the last known value of each."""
+    """SELECT one row per entity: row_index, line, id, natural_key_hash, and the last known values."""
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     columns = []
     for name in entity.columns:
@@ -95,7 +96,8 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
         values += [
             f"{_name_key(declared.otherwise, plan)} AS {quoted(f'{entity.name}.{declared.name}')}"
             for declared in entity.fields
-            if f"{entity.name}.{declared.name}" not in plan.layout.columns and isinstance(declared.otherwise, NamePath)
+            if f"{entity.name}.{declared.name}" not in plan.layout.columns
+            and isinstance(declared.otherwise, NamePath)
         ]
     bad = " OR ".join(f"({fault.when})" for fault in shared_faults(plan)) or "false"
     sql = f"""SELECT {cells}, last, row_index, line, coalesce({bad}, false) AS bad, {", ".join(values)}
@@ -109,10 +111,13 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
 def _name_key(path: NamePath, plan: Plan) -> str:
     """An external id made of folded names; NULL where the entity's own name is missing."""
     folded = {
-        name: known(f"t{p}", plan, f"k{p}") for name in path.names for p in plan.layout.columns.get(name, ())[:1]
+        name: known(f"t{p}", plan, f"k{p}")
+        for name in path.names
+        for p in plan.layout.columns.get(name, ())[:1]
     }
     parts = [f"coalesce({folded[name]}, '')" if name in folded else "''" for name in path.names]
-    return f"CASE WHEN {folded[path.names[-1]]} IS NOT NULL THEN 'name:' || sha256({_SEPARATOR.join(parts)})[:32] END"
+    key = f"'name:' || sha256({_SEPARATOR.join(parts)})[:32]"
+    return f"CASE WHEN {folded[path.names[-1]]} IS NOT NULL THEN {key} END"
 
 
 def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
@@ -171,4 +176,6 @@ def _sources(entity: Entity, plan: Plan) -> list[str]:
 
 
 def _all_sources(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(source for entity in plan.pipeline.dimensions for source in _sources(entity, plan)))
+    return list(
+        dict.fromkeys(source for entity in plan.pipeline.dimensions for source in _sources(entity, plan))
+    )

@@ -1,4 +1,6 @@
-"""Typed records → rows of the grain: each with the numbers of its entities, in the order of its unique key."""
+"""Typed records → rows of the grain, with the numbers of their entities, in the order of the unique key."""
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -10,8 +12,10 @@ from weighbridge.rules.typed import ACCEPTED
 
 
 def build(db: Any, plan: Plan) -> None:
-    """Make `grain` from the accepted records: in the order of the unique key, so that promotion writes the index
-    from left to right. A row's place in the table is its seq."""
+    """Make `grain` from the accepted records. A row's place in it is its seq.
+
+    The order is that of the unique key, so that promotion writes the index from left to right.
+    """
     columns = [column for name in plan.pipeline.grain.columns if (column := stored(plan, name))]
     order = ", ".join(f"{key} NULLS LAST" for key in keys(plan))
     db.execute(f"""CREATE OR REPLACE TEMP TABLE grain AS
@@ -28,7 +32,7 @@ def values(plan: Plan) -> list[str]:
 
 
 def stored(plan: Plan, name: str) -> str | None:
-    """The column of `grain` that holds a column of the pipeline's grain; None where the whole file has one value."""
+    """The column of `grain` that holds a declared one; None where the whole file has the same value."""
     for ref in plan.pipeline.grain.refs:
         if ref.name == name:
             entity = plan.pipeline.entity(ref.entity)

@@ -1,4 +1,4 @@
-"""What can be wrong with a record, field by field in the order of the file: the conditions, codes and sentences."""
+"""What can be wrong with a record, field by field in the order of the file: conditions, codes, sentences."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.model.rule import Reason
-from weighbridge.rules.plan import Column, Locale, Plan, filled, literal, quoted
+from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, filled, literal, quoted
 
 
 @dataclass(frozen=True)
 class Fault:
-    """`when` is SQL over the stages of `rules.typed`; the first fault of a record is the one reported first."""
+    """`when` is SQL over the stages of `rules.plan`. A record reports its first fault, then the others."""
 
     column: Column
     when: str
@@ -28,7 +28,9 @@ class Fault:
         for reason in reversed(self.reasons):
             looks = f"regexp_full_match({self.column.text}, {literal(reason.pattern)})"
             code = f"CASE WHEN {looks} THEN {literal(reason.code)} ELSE {code} END"
-            sentence = f"CASE WHEN {looks} THEN {self._sentence(reason.expected, reason.hint)} ELSE {sentence} END"
+            sentence = (
+                f"CASE WHEN {looks} THEN {self._sentence(reason.expected, reason.hint)} ELSE {sentence} END"
+            )
         return (
             f"CASE WHEN {self.when} THEN {{'column_name': {literal(self.column.header)}, "
             f"'code': {code}, 'message': {sentence}}} END"
@@ -39,7 +41,8 @@ class Fault:
         shown = f"CASE WHEN length({text}) > 60 THEN {text}[:60] || '…' ELSE {text} END"
         got = f"CASE WHEN {text} IS NULL THEN 'nothing' ELSE '''' || {shown} || '''' END"
         tail = literal(f"). {hint}" if hint else ").")
-        return f"{literal(f'{self.column.label}: expected {expected}, got ')} || {got} || ' (line ' || line || {tail}"
+        start = literal(f"{self.column.label}: expected {expected}, got ")
+        return f"{start} || {got} || ' (line ' || line || {tail}"
 
 
 def faults(plan: Plan) -> list[Fault]:
@@ -49,7 +52,12 @@ def faults(plan: Plan) -> list[Fault]:
 
 def own_faults(plan: Plan) -> list[Fault]:
     """Of the grain's columns."""
-    return [fault for column in plan.own_columns for fault in _of_column(column, plan)]
+    found = [fault for column in plan.own_columns for fault in _of_column(column, plan)]
+    if plan.period:
+        _, last = plan.period
+        found.append(Fault(last, f"{last.text} IS NULL", "missing_value", "a value"))
+        found.append(Fault(last, f"{last.text} IS NOT NULL AND {LAST_DAY} IS NULL", "bad_date", "a date"))
+    return found
 
 
 def shared_faults(plan: Plan) -> list[Fault]:
@@ -82,7 +90,7 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
 
 
 def _of_key(entity: Entity, plan: Plan) -> Iterator[Fault]:
-    """An id that can be made from names: it must be there where the file has ids, its name where it has none."""
+    """An id that names can make: it must be there where the file has ids, its name where it has none."""
     columns = {column.name: column for column in plan.columns}
     for declared in entity.fields:
         if not isinstance(declared.otherwise, NamePath):

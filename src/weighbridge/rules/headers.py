@@ -1,8 +1,8 @@
 """First of the checks: header cells → fields.
 
-Case, spaces, underscores, full-width letters and punctuation at the ends do not matter. Columns with the same name
-are copies: their cells must agree, record by record. Where several different columns fit a field, the profile's
-order decides.
+Case, spaces, underscores, full-width letters and punctuation at the ends do not matter. Columns with the
+same name are copies: their cells must agree, record by record. Where several different columns fit a field,
+the profile's order decides.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def wanted(pipeline: Pipeline, profile: Profile | None) -> Callable[[Sequence[st
             known.setdefault(fold(synonym), set()).add(end[0])
 
     def count(cells: Sequence[str]) -> int:
-        found = {n for cell in cells for n in known.get(fold(cell), known.get(fold(_split_currency(cell)[0]), ()))}
+        found = {
+            n for cell in cells for n in known.get(fold(cell), known.get(fold(_split_currency(cell)[0]), ()))
+        }
         return len(found)
 
     return count
@@ -62,17 +64,19 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
             columns[name] = tuple(cell.position for cell in found)
             codes = {cell.currency for cell in found if cell.currency}
             if len(codes) > 1:
+                got = " and ".join(repr(header[cell.position]) for cell in found)
                 raise FileRefused(
                     "several_currencies",
-                    f"{name}: expected one currency, got {' and '.join(repr(header[c.position]) for c in found)}. "
-                    "Export one currency a file.",
+                    f"{name}: expected one currency, got {got}. Export one currency a file.",
                 )
             currencies.update((name, code) for code in codes)
     ends = _period(cells, columns, profile)
     constants = {
         name: currencies[declared.otherwise.of]
         for name, declared in pipeline.fields.items()
-        if name not in columns and isinstance(declared.otherwise, InHeader) and declared.otherwise.of in currencies
+        if name not in columns
+        and isinstance(declared.otherwise, InHeader)
+        and declared.otherwise.of in currencies
     }
     layout = Layout(tuple(header), columns, constants, ends)
     _refuse_missing(layout, pipeline, profile)
@@ -80,7 +84,7 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
 
 
 def fold(cell: str) -> str:
-    """`Campaign Name ` → `campaign name`; `Impr.` → `impr`; `Clicks（Destination）` → `clicks(destination)`."""
+    """`Campaign Name ` → `campaign name`; `Impr.` → `impr`; `Clicks（All）` → `clicks(all)`."""
     text = unicodedata.normalize("NFKC", cell).lower().replace("_", " ").replace("\u2019", "'")
     text = re.sub(r"\s*([()\[\]])\s*", r"\1", " ".join(text.split()))
     return text.strip(" .,:;*#\"'\ufeff")
@@ -89,7 +93,9 @@ def fold(cell: str) -> str:
 def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | None) -> tuple[str, ...]:
     """Every header a field is known by: the profile's, its own, and if there are none its name."""
     given = (*(profile.headers.get(name, ()) if profile else ()), *declared.header)
-    return given or ((declared.name,) if name.startswith(f"{pipeline.grain.name}.") else (name.replace(".", " "),))
+    return given or (
+        (declared.name,) if name.startswith(f"{pipeline.grain.name}.") else (name.replace(".", " "),)
+    )
 
 
 @dataclass(frozen=True)
@@ -146,10 +152,9 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
             names = (*names[:1], *synonyms(last, pipeline.fields[last], pipeline, profile)[:1])
         guess = next((g for g in (did_you_mean(fold(n), known) for n in names) if g), "")
         sentences.append(f"{name}: expected a column {' or '.join(repr(n) for n in names[:3])}{guess}")
-    raise FileRefused(
-        "missing_column",
-        f"{'. '.join(sentences)}. The file has {_listed(layout.header)}.{_other_platform(layout, pipeline, profile)}",
-    )
+    seen = f"The file has {_listed(layout.header)}."
+    doubt = _other_platform(layout, pipeline, profile)
+    raise FileRefused("missing_column", f"{'. '.join(sentences)}. {seen}{doubt}")
 
 
 def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:
@@ -159,7 +164,9 @@ def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefus
     longer = [c for c in layout.header if fold(c) in {fold(w) for w in daily.longer}]
     name = synonyms(daily.field, pipeline.fields[daily.field], pipeline, profile)[0]
     got = f"{_listed(longer)} only" if longer else f"{_listed(layout.header)}"
-    return FileRefused("not_daily", f"The report is not daily: expected a column {name!r}, got {got}. {daily.hint}")
+    return FileRefused(
+        "not_daily", f"The report is not daily: expected a column {name!r}, got {got}. {daily.hint}"
+    )
 
 
 def _has_otherwise(declared: Field, layout: Layout) -> bool:
@@ -171,10 +178,11 @@ def _other_platform(layout: Layout, pipeline: Pipeline, profile: Profile | None)
     scores = {p.name: wanted(pipeline, p)(layout.header) for p in pipeline.profiles}
     best = max(scores, key=lambda name: scores[name], default="")
     mine = scores.get(profile.name, 0) if profile else 0
-    return f" Its header looks like {best}: is the platform right?" if best and scores[best] > mine + 1 else ""
+    return (
+        f" Its header looks like {best}: is the platform right?" if best and scores[best] > mine + 1 else ""
+    )
 
 
 def _listed(cells: Sequence[str], most: int = 20) -> str:
     shown = ", ".join(repr(cell) for cell in cells[:most])
     return shown + (f" and {len(cells) - most} more" if len(cells) > most else "")
-

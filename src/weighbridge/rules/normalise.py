@@ -2,8 +2,8 @@
 
     Field("judgment_amount", Decimal, header=["Amount"], normalise=[n.money])
 
-Cells reach the first rule without outer space, and NULL where they hold a null marker. A rule that gives NULL
-for text rejects the record with its `code`.
+Cells reach the first rule without outer space, and NULL where they hold a null marker. A rule that gives
+NULL for text rejects the record with its `code`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ date = Normaliser(
     "date",
     rf"""CASE
     WHEN {{x}} LIKE '____-__-__' AND {{x}} >= '0' THEN TRY_CAST({{x}} AS DATE)
-    WHEN regexp_full_match({{x}}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_MIDNIGHT}') THEN TRY_CAST({{x}}[:10] AS DATE)
+    WHEN regexp_full_match({{x}}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_MIDNIGHT}')
+        THEN TRY_CAST({{x}}[:10] AS DATE)
     WHEN regexp_full_match({{x}}, '{_SLASHED}') THEN CASE
         WHEN {{day_first}} THEN TRY_CAST(try_strptime(replace({{x}}, '-', '/'), '%d/%m/%Y') AS DATE)
         WHEN NOT {{day_first}} THEN TRY_CAST(try_strptime(replace({{x}}, '-', '/'), '%m/%d/%Y') AS DATE) END

@@ -1,8 +1,8 @@
 """How numbers are written: the SQL behind `n.number`, `n.money`, `n.percent` and `n.integer`.
 
 A thousands separator stands between groups of three: 1,234 may be a thousand, 12,34 never is. A space or an
-apostrophe groups under either decimal mark. While the file has not decided on one, only what reads alike both ways
-is read.
+apostrophe groups under either decimal mark. While the file has not decided on one, only what reads alike
+both ways is read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _EXPRESSION = """CASE
     WHEN regexp_full_match({x}, '-?[0-9]+(?:{mark}<FRACTION>)?')
         THEN TRY_CAST(CASE WHEN {decimal} = ',' THEN replace({x}, ',', '.') ELSE {x} END AS <TYPE>)
     WHEN regexp_full_match({x}, '<BEFORE>(?:<DIGITS>)(?:{mark}<FRACTION>)?<AFTER>')
-        THEN TRY_CAST(replace(
-            regexp_replace(replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'), ',', '.') AS <TYPE>)
+        THEN TRY_CAST(replace(regexp_replace(
+            replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'), ',', '.') AS <TYPE>)
     END"""
 
 

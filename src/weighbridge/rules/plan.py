@@ -1,12 +1,14 @@
 """A pipeline laid over one file: its columns, and the SQL of their rules, stage by stage.
 
-The stages of a field stand side by side as columns: `"campaign.name@0"` is its text or NULL, `@1` what its first
-normaliser made of that, and so on. DuckDB computes only those that the outer query asks for.
+The stages of a field stand side by side as columns: `"campaign.name@0"` is its text or NULL, `@1` what its
+first normaliser made of that, and so on. DuckDB computes only those that the outer query asks for.
 """
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import cached_property, reduce
@@ -15,11 +17,16 @@ from weighbridge.model.pipeline import Field, NamePath, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules import normalise
-from weighbridge.rules.headers import Layout
+from weighbridge.rules.headers import Layout, fold, synonyms
 
 SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"
+LAST_DAY = '"period end@day"'
 _NEVER = r"[^\x{0}-\x{10FFFF}]"  # the regular expression that fits nothing
-DUCK_TYPES: dict[str, str] = {"text": "VARCHAR", "numeric(18,6)": "DECIMAL(18,6)", "timestamptz": "TIMESTAMPTZ"}
+DUCK_TYPES: dict[str, str] = {
+    "text": "VARCHAR",
+    "numeric(18,6)": "DECIMAL(18,6)",
+    "timestamptz": "TIMESTAMPTZ",
+}
 
 
 @dataclass(frozen=True)
@@ -84,9 +91,28 @@ class Plan:
         return [c for c in self.columns if c.name.startswith(f"{self.pipeline.grain.name}.")]
 
     @cached_property
+    def period(self) -> tuple[Column, Column] | None:
+        """Where a period stands in for the day: its first day, which is the field's column, and its last."""
+        daily = self.profile.daily if self.profile else None
+        if daily is None or self.layout.ends is None:
+            return None
+        first = next(column for column in self.own_columns if column.name == daily.field)
+        header = self.layout.header[self.layout.ends]
+        return first, replace(first, name="period end", header=header, cells=(self.layout.ends,), steps=())
+
+    @cached_property
     def shared_columns(self) -> list[Column]:
-        """Those of the dimensions: their texts repeat, and their rules run once for each combination of them."""
+        """Those of the dimensions: their texts repeat, and their rules run once for each combination."""
         return [c for c in self.columns if c not in self.own_columns]
+
+    @property
+    def known_headers(self) -> set[str]:
+        """Every header that a field goes by, folded."""
+        return {
+            fold(header)
+            for name, declared in self.pipeline.fields.items()
+            for header in synonyms(name, declared, self.pipeline, self.profile)
+        }
 
     @property
     def shared_cells(self) -> list[str]:
@@ -118,17 +144,24 @@ def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> st
             if level < len(c.steps)
         ]
         sql = f"(SELECT *, {', '.join(made)} FROM {sql})"
+    if plan.period and plan.period[0] in columns:
+        first, last = plan.period
+        read = composed(first.steps, last.text, locale, plan.today)
+        # Nearly always the two are the same text: the second need not be read.
+        day = f"CASE WHEN {last.text} = {first.text} THEN {first.value} ELSE {read} END"
+        sql = f"(SELECT *, {day} AS {LAST_DAY} FROM {sql})"
     return sql
 
 
 def texts(columns: list[Column], plan: Plan, source: str) -> str:
-    """A subquery with the first stage: the text of each column, and with `!` whether its copies contradict it."""
+    """A subquery with the first stage: the text of each column, and (`!`) whether a copy contradicts it."""
     found = []
-    for column in columns:
+    for column in [*columns, *(plan.period[1:] if plan.period and plan.period[0] in columns else ())]:
         first, *copies = (known(f"t{p}", plan, numeric=column.numeric) for p in column.cells)
         found.append(f"coalesce({', '.join([first, *copies])}) AS {column.text}")
         found += [
-            f"coalesce({first} <> {copy}, false) AS {quoted(f'{column.name}!{i}')}" for i, copy in enumerate(copies)
+            f"coalesce({first} <> {copy}, false) AS {quoted(f'{column.name}!{i}')}"
+            for i, copy in enumerate(copies)
         ]
     return f"(SELECT {', '.join(['*', *found])} FROM {source})"
 
@@ -156,6 +189,11 @@ def filled(expression: str, x: str, locale: Locale, today: date | None = None) -
     return reduce(lambda sql, part: sql.replace(part, parts[part]), parts, expression)
 
 
+def composed(steps: tuple[Normaliser, ...], x: str, locale: Locale, today: date | None = None) -> str:
+    """All rules of a chain as one expression."""
+    return reduce(lambda sql, step: filled(step.expression, f"({sql})", locale, today), steps, x)
+
+
 def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -169,7 +207,7 @@ def duck_type(declared: Field) -> str:
 
 
 def _steps(declared: Field) -> tuple[Normaliser, ...]:
-    """The field's own rules; where none of them can make its type, the ready-made one for the type; then a cast."""
+    """The field's own rules; the ready-made one for its type if none of them can fail; then a cast."""
     steps = [step for i, step in enumerate(declared.normalise) if i or step is not normalise.strip]
     if declared.type is str:
         return tuple(steps)
@@ -178,7 +216,10 @@ def _steps(declared: Field) -> tuple[Normaliser, ...]:
     if steps[-1] not in normalise.TYPED:
         steps.append(
             Normaliser(
-                "cast", f"TRY_CAST({{x}} AS {duck_type(declared)})", f"a value of type {declared.sql_type}", code="bad_value"
+                "cast",
+                f"TRY_CAST({{x}} AS {duck_type(declared)})",
+                f"a value of type {declared.sql_type}",
+                code="bad_value",
             )
         )
     return tuple(steps)

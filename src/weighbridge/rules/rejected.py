@@ -1,7 +1,10 @@
 """Last of the checks: a sentence for every refused record, and its cells as the file has them."""
 
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
 from __future__ import annotations
 
+from weighbridge.rules.facts import stored
 from weighbridge.rules.faults import faults
 from weighbridge.rules.plan import Locale, Plan, literal, stages
 from weighbridge.rules.typed import REJECTED, misfit
@@ -27,6 +30,12 @@ def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> st
 
 
 def _wrong_cell_count(plan: Plan) -> str:
+    if not plan.csv:
+        return _record_fault(
+            "not_a_record",
+            "'Expected an object with the keys of the first records, got ' || surplus[:60] ||"
+            " ' (line ' || line || ').'",
+        )
     expected = f"Expected {len(plan.layout.header)} cells as in the header, got "
     return _record_fault(
         "wrong_cell_count",
@@ -35,7 +44,10 @@ def _wrong_cell_count(plan: Plan) -> str:
 
 
 def _conflicting_repeat(plan: Plan) -> str:
-    key = " and ".join(name.removesuffix("_id").replace("_", " ") for name in plan.pipeline.grain.key)
+    *others, last = (
+        name.removesuffix("_id").replace("_", " ") for name in plan.pipeline.grain.key if stored(plan, name)
+    )
+    key = f"{', '.join(others)} and {last}" if others else last
     return _record_fault(
         "conflicting_repeat",
         f"{literal(f'Expected one record for each {key}, got another with other values on line ')}"

@@ -1,8 +1,10 @@
 """Fifth of the checks: records with the same key.
 
-Equal ones are the same fact told twice: the first is accepted, the others count as duplicates. Where their values
-differ, none can be trusted: all are rejected as `conflicting_repeat`.
+Equal ones are the same fact told twice: the first is accepted, the others count as duplicates. Where their
+values differ, none can be trusted: all are rejected as `conflicting_repeat`.
 """
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 

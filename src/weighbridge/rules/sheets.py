@@ -47,7 +47,7 @@ class Source:
         return self._register(db, chain(self._head, unread) if unread else self._sheet.batches())
 
     def run(self, db: Any, sql: str) -> Any:
-        """Execute SQL over a source; what goes wrong while reading is raised as itself, not as DuckDB's error."""
+        """Execute SQL over a source. What goes wrong while reading is raised as itself, not as DuckDB's."""
         try:
             return db.execute(sql)
         except Exception:

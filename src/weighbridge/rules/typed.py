@@ -1,15 +1,17 @@
 """Third of the checks: every record → its typed fields, and what kind of record it is."""
 
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
 from __future__ import annotations
 
 from weighbridge.rules.faults import own_faults
-from weighbridge.rules.plan import SPACE, Locale, Plan, known, literal, quoted, stages
+from weighbridge.rules.plan import LAST_DAY, SPACE, Locale, Plan, known, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE = range(6)
 
 
 def typed(plan: Plan, locale: Locale, source: str) -> str:
-    """SELECT row_index, line, kind, the grain's fields typed, and the trimmed cells of the dimensions' fields."""
+    """SELECT row_index, line, kind, the grain's fields typed, and the dimensions' cells trimmed."""
     bad = " OR ".join(f"({fault.when})" for fault in own_faults(plan)) or "false"
     empty = " AND ".join(f"{column.text} IS NULL" for column in plan.own_columns) or "true"
     values = [f"{column.value} AS {quoted(column.name)}" for column in plan.own_columns]
@@ -28,9 +30,16 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
 
 
 def misfit(plan: Plan) -> str:
-    """A record with cells missing or too many; empty ones beyond the last column do no harm."""
-    short = f"cells < {len(plan.layout.header)} OR " if plan.csv else ""
-    return f"{short}surplus IS NOT NULL"
+    """A record with cells missing or too many; empty ones beyond the last column do no harm.
+
+    In JSON: a record that is no object, or one with a key that came too late to be a column and is a field's.
+    """
+    if plan.csv:
+        return f"cells < {len(plan.layout.header)} OR surplus IS NOT NULL"
+    keys = ", ".join(literal(name) for name in sorted(plan.known_headers))
+    late = f"lambda key: lower(replace(key, '_', ' ')) IN ({keys})"
+    return f"""CASE WHEN surplus IS NULL THEN false WHEN cells = 0 THEN true
+        ELSE len(list_filter(json_keys(surplus), {late})) > 0 END"""
 
 
 def _blank(plan: Plan) -> str:
@@ -39,7 +48,7 @@ def _blank(plan: Plan) -> str:
 
 
 def _totals(plan: Plan) -> str:
-    """A record without a day and with a totals label in any cell; or Meta's, which has no label but no name either."""
+    """A record without a day and with a totals label in any cell; or Meta's, with neither label nor name."""
     profile = plan.profile
     if profile is None:
         return "false"
@@ -52,14 +61,15 @@ def _totals(plan: Plan) -> str:
         labels = f"lambda cell: regexp_full_match(trim(cell, {literal(SPACE)}), {pattern}, 'i')"
         conditions.append(f"({no_day}) AND len(list_filter([{cells}], {labels})) > 0")
     if profile.nameless_totals and plan.shared_columns:
-        nameless = " AND ".join(f"{known(f't{p}', plan)} IS NULL" for c in plan.shared_columns for p in c.cells)
-        conditions.append(f"{nameless} AND (row_index = 0 OR {no_day})")
+        cells = [p for column in plan.shared_columns for p in column.cells]
+        nameless = " AND ".join(f"{known(f't{p}', plan)} IS NULL" for p in cells)
+        figures = " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
+        # Of all days when it stands first; of several, or of none, when it was moved.
+        dateless = " OR ".join(["longer", *(f"{c.text} IS NULL" for c in required)])
+        conditions.append(f"NOT misfit AND {nameless} AND ({figures}) AND (row_index = 0 OR {dateless})")
     return " OR ".join(f"({condition})" for condition in conditions)
 
 
 def _several_days(plan: Plan) -> str:
     """Where a period stands in for the day: does it end on another day than it starts?"""
-    daily = plan.profile.daily if plan.profile else None
-    if daily is None or plan.layout.ends is None:
-        return "false"
-    return f"coalesce(t{plan.layout.columns[daily.field][0]} <> t{plan.layout.ends}, false)"
+    return f"coalesce({LAST_DAY} <> {plan.period[0].value}, false)" if plan.period else "false"

@@ -1,12 +1,11 @@
 """Ready-made validators: what a typed value must satisfy. A record without the value passes them all.
 
-    Field("impressions", int, header=["Impr."], normalise=[n.integer], validate=[v.at_least(0)])
+Field("impressions", int, header=["Impr."], normalise=[n.integer], validate=[v.at_least(0)])
 """
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 from decimal import Decimal
 
 from weighbridge.model.rule import Validator
@@ -31,13 +30,19 @@ def one_of(*choices: str) -> Validator:
     known = ", ".join(choices)
     folded = ", ".join(_literal(choice.lower()) for choice in choices)
     return Validator(
-        f"one_of({known})", f"lower({{x}}) IN ({folded})", "unknown_choice", f"one of {known}", f"Use one of {known}."
+        f"one_of({known})",
+        f"lower({{x}}) IN ({folded})",
+        "unknown_choice",
+        f"one of {known}",
+        f"Use one of {known}.",
     )
 
 
 def matches(pattern: str, *, expected: str, hint: str = "", code: str = "bad_format") -> Validator:
     """The regular expression (RE2) must fit the whole text."""
-    return Validator(f"matches({pattern})", f"regexp_full_match({{x}}, {_literal(pattern)})", code, expected, hint)
+    return Validator(
+        f"matches({pattern})", f"regexp_full_match({{x}}, {_literal(pattern)})", code, expected, hint
+    )
 
 
 def max_length(most: int) -> Validator:
@@ -47,7 +52,11 @@ def max_length(most: int) -> Validator:
 
 
 not_in_future = Validator(
-    "not_in_future", "{x} <= {today}", "in_future", "a day that has come", "Check the year and the order of day and month."
+    "not_in_future",
+    "{x} <= {today}",
+    "in_future",
+    "a day that has come",
+    "Check the year and the order of day and month.",
 )
 
 

@@ -1,7 +1,7 @@
 """Daily exports of ad platforms (S1): campaigns, ad sets, ads, and one row of figures per day.
 
-A record is one day of one campaign, ad set or ad: the file's own level decides which. Where the file has no ids,
-an external id is made of the names from the campaign down.
+A record is one day of one campaign, ad set or ad: the file's own level decides which. Where the file has no
+ids, an external id is made of the names from the campaign down.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ daily_metric = Entity(
     key=["metric_date", "campaign_id", "ad_set_id", "ad_id"],
     refs=[Ref("campaign_id", "campaign"), Ref("ad_set_id", "ad_set"), Ref("ad_id", "ad")],
     fields=[
-        Field("metric_date", date, normalise=[n.date], validate=[v.at_least(date(2000, 1, 1))], required=True),
+        Field(
+            "metric_date", date, normalise=[n.date], validate=[v.at_least(date(2000, 1, 1))], required=True
+        ),
         Field("impressions", int, normalise=[n.integer], validate=[v.at_least(0)]),
         Field("clicks", int, normalise=[n.integer], validate=[v.at_least(0)]),
         Field("spend", Decimal, normalise=[n.money]),
@@ -68,7 +70,7 @@ daily_metric = Entity(
         Field("conversion_value", Decimal, normalise=[n.money]),
         Field("reach", int, normalise=[n.integer], validate=[v.at_least(0)]),
     ],
-    # A later export corrects figures; a column that it does not have says nothing about the figure known before.
+    # A later export corrects figures; a column that it lacks says nothing about the figure known before.
     upsert=upsert.keep_known_values,
 )
 pipeline = Pipeline(

@@ -1,7 +1,7 @@
 """Google Ads: report downloads, in UTF-8 with commas or in UTF-16 with tabs.
 
-A title and a date range stand before the header. ` --` and `[]` say "no value". Totals rows come last, with their
-label in any column. Counts have thousands separators, costs have none.
+A title and a date range stand before the header. ` --` and `[]` say "no value". Totals rows come last, with
+their label in any column. Counts have thousands separators, costs have none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ _HEADERS = {
     ],
     "ad_set.external_id": [
         *("Ad group ID", "ID du groupe d'annonces", "Anzeigengruppen-ID", "ID gruppo di annunci"),
-        *("ID gruppo annunci", "ID del grupo de anuncios", "ID de grupo de anuncios", "ID do grupo de anúncios"),
+        *(
+            "ID gruppo annunci",
+            "ID del grupo de anuncios",
+            "ID de grupo de anuncios",
+            "ID do grupo de anúncios",
+        ),
         "Advertentiegroep-ID",
     ],
     "ad_set.name": [
@@ -81,13 +86,36 @@ profile = Profile(
     totals=[r"(?:total|totale|totaux|totaal|gesamt|gesamtwert|summe)\s*:.*", r"(?:grand )?total"],
     daily=Daily(
         field="daily_metric.metric_date",
-        longer=["Week", "Month", "Quarter", "Year", "Semaine", "Mois", "Woche", "Monat", "Semana", "Mes", "Mês"],
+        longer=[
+            "Week",
+            "Month",
+            "Quarter",
+            "Year",
+            "Semaine",
+            "Mois",
+            "Woche",
+            "Monat",
+            "Semana",
+            "Mes",
+            "Mês",
+        ],
         hint="In Google Ads add the segment Time, Day, to the report and download it again.",
     ),
     breakdowns=[
         *("Device", "Network", "Network (with search partners)", "Hour", "Hour of the day", "Click type"),
         *("Conversion action", "Conversion category", "Keyword", "Search keyword", "Search term"),
         *("Top vs. Other", "Age", "Gender", "Country/Territory", "Region", "City", "Day & hour"),
-        *("Gerät", "Appareil", "Dispositivo", "Apparaat", "Netzwerk", "Réseau", "Rete", "Red", "Rede", "Netwerk"),
+        *(
+            "Gerät",
+            "Appareil",
+            "Dispositivo",
+            "Apparaat",
+            "Netzwerk",
+            "Réseau",
+            "Rete",
+            "Red",
+            "Rede",
+            "Netwerk",
+        ),
     ],
 )

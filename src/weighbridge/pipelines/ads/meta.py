@@ -1,8 +1,8 @@
 """Meta Ads Manager: Facebook and Instagram.
 
-The totals row comes directly after the header and names nothing. The currency stands in the header. Without a `Day`
-column, a record is a day where its reporting period starts and ends on one. The names of the Marketing API
-(`campaign_name`, `date_start`) are known too: underscores count as spaces.
+The totals row comes directly after the header and names nothing. The currency stands in the header. Without
+a `Day` column, a record is a day where its reporting period starts and ends on one. The names of the
+Marketing API (`campaign_name`, `date_start`) are known too: underscores count as spaces.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ _HEADERS = {
     "ad_set.external_id": [
         *("Ad set ID", "Adset ID", "ID de l'ensemble de publicités", "Anzeigengruppen-ID"),
         *("ID der Anzeigengruppe", "ID gruppo di inserzioni", "Identificador del conjunto de anuncios"),
-        *("ID del conjunto de anuncios", "Identificação do conjunto de anúncios", "ID do conjunto de anúncios"),
+        *(
+            "ID del conjunto de anuncios",
+            "Identificação do conjunto de anúncios",
+            "ID do conjunto de anúncios",
+        ),
         "Advertentieset-ID",
     ],
     "ad_set.name": [
@@ -39,7 +43,11 @@ _HEADERS = {
     "ad_set.status": [
         *("Ad set delivery", "Ad set status", "Diffusion de l'ensemble de publicités"),
         *("Auslieferung der Anzeigengruppe", "Pubblicazione del gruppo di inserzioni"),
-        *("Entrega del conjunto de anuncios", "Veiculação do conjunto de anúncios", "Weergave van advertentieset"),
+        *(
+            "Entrega del conjunto de anuncios",
+            "Veiculação do conjunto de anúncios",
+            "Weergave van advertentieset",
+        ),
     ],
     "ad.external_id": [
         *("Ad ID", "ID de la publicité", "Anzeigen-ID", "ID der Anzeige", "ID inserzione"),
@@ -61,7 +69,14 @@ _HEADERS = {
         *("Weergaven", "Vertoningen"),
     ],
     "daily_metric.clicks": [
-        *("Clicks (all)", "Clics (tous)", "Klicks (alle)", "Clic (tutti)", "Clics (todos)", "Cliques (todos)"),
+        *(
+            "Clicks (all)",
+            "Clics (tous)",
+            "Klicks (alle)",
+            "Clic (tutti)",
+            "Clics (todos)",
+            "Cliques (todos)",
+        ),
         *("Klikken (alle)", "Clicks", "Link clicks", "Clics sur un lien", "Clics sur le lien", "Link-Klicks"),
         *("Clic sul link", "Clics en el enlace", "Cliques no link", "Klikken op link"),
     ],
@@ -107,7 +122,19 @@ profile = Profile(
             *("Ende des Berichtszeitraums", "Fine dei report", "Fin del informe", "Fin de los informes"),
             *("Encerramento dos relatórios", "Término dos relatórios", "Einde rapportage"),
         ],
-        longer=["Week", "Month", "Semaine", "Mois", "Woche", "Monat", "Settimana", "Mese", "Semana", "Mes", "Mês"],
+        longer=[
+            "Week",
+            "Month",
+            "Semaine",
+            "Mois",
+            "Woche",
+            "Monat",
+            "Settimana",
+            "Mese",
+            "Semana",
+            "Mes",
+            "Mês",
+        ],
         hint="In Ads Manager choose Breakdown, By time, Day, and export again.",
     ),
     breakdowns=[

@@ -49,7 +49,15 @@ _HEADERS = {
         *("Per giorno", "Giorno", "Fecha", "Por día", "Día", "Por dia", "Dia", "Per dag", "Dag"),
     ],
     "daily_metric.impressions": [
-        *("Impressions", "Impression", "Impressionen", "Impresiones", "Impressões", "Weergaven", "Impressies"),
+        *(
+            "Impressions",
+            "Impression",
+            "Impressionen",
+            "Impresiones",
+            "Impressões",
+            "Weergaven",
+            "Impressies",
+        ),
     ],
     "daily_metric.clicks": [
         *("Clicks (destination)", "Clics (destination)", "Klicks (Ziel)", "Clic (destinazione)"),
