@@ -172,7 +172,7 @@ def _bucket_trouble(url: str) -> Iterator[None]:
 
     try:
         yield
-    except NotFoundError as error:
+    except (FileNotFoundError, NotFoundError) as error:  # obstore says it in Python's own way
         if "NoSuchBucket" in str(error):
             raise RetryLater("connection", f"{url}: there is no such bucket.") from error
         raise BlobMissing(f"{url} has no such blob.") from error
