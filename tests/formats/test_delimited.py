@@ -76,6 +76,11 @@ def test_a_quote_inside_a_plain_cell_is_text(read: Reader) -> None:
     assert found.lines == [2, 3, 4, 6]
 
 
+def test_a_doubled_quote_after_a_quote_that_is_text_is_still_one_quote(read: Reader) -> None:
+    found = read('a,b\n5" pipe,"x""\ny"\n1,2\n')
+    assert found.values == [['5" pipe', 'x"\ny'], ["1", "2"]]
+
+
 def test_trailing_delimiters_make_nameless_columns(read: Reader) -> None:
     found = read("a,b,,\n1,2,,\n3,4,5,\n")
     assert found.sheet.header == ("a", "b", "", "")
@@ -119,7 +124,7 @@ def test_blocks_smaller_than_the_file_change_nothing(read: Reader, monkeypatch: 
 
 def test_a_quote_that_is_never_closed_refuses_the_file_by_its_line(read: Reader) -> None:
     with pytest.raises(FileRefused, match="line 3 is never closed") as refused:
-        read('a,b\n1,"x"\n2,"y ""z""\n3,4\n5,6\n')
+        read('a,b\n1,"x"\n2,"y\n""z"" 5\n3,4\n5,6\n')
     assert refused.value.code == "malformed_file"
 
 

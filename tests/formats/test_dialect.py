@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from weighbridge.formats import delimited
 from weighbridge.formats.dialect import UnknownHeader
 from weighbridge.model.errors import FileRefused
 
@@ -55,6 +56,19 @@ def test_a_header_below_the_fiftieth_record_is_not_looked_for(read: Reader) -> N
         read("x\n" * 50 + "a,b\n1,2\n")
 
 
+def test_between_delimiters_that_give_as_many_known_headers_the_rows_decide(read: Reader) -> None:
+    assert read("a;x,b\n1;2\n3;4\n").sheet.delimiter == ";"
+    assert read("a;x,b\n1,2\n3,4\n").sheet.delimiter == ","
+
+
+def test_a_record_whose_crlf_is_cut_by_the_head_is_not_taken_for_whole(
+    read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delimited, "HEAD", len("title\r\na,b\r"))
+    with pytest.raises(UnknownHeader):
+        read("title\r\na,b\r\n1,2\r\n")
+
+
 def test_a_list_of_one_column_keeps_the_commas_of_its_cells(read: Reader) -> None:
     found = read("Keyword\nred shoes\nshoes, red\n" + "x\n" * 60 + "a;b,c\td\n", "keyword")
     assert found.values[:2] + found.values[-1:] == [["red shoes"], ["shoes, red"], ["a;b,c\td"]]
@@ -81,6 +95,14 @@ def test_many_unknown_columns_are_listed_in_part(read: Reader) -> None:
     with pytest.raises(UnknownHeader, match=r"'x39' and 5 more\.") as refused:
         read(",".join(f"x{number}" for number in range(45)) + "\n", "a")
     assert len(refused.value.columns) == 45
+
+
+def test_more_columns_than_any_export_has_are_refused(read: Reader) -> None:
+    header = ["a"] * 2000
+    assert read(",".join(header) + "\n").sheet.header == tuple(header)
+    with pytest.raises(FileRefused, match="has 2,001 columns") as refused:
+        read(",".join([*header, "a"]) + "\n")
+    assert refused.value.code == "malformed_file"
 
 
 @pytest.mark.parametrize(

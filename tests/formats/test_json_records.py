@@ -103,6 +103,14 @@ def test_what_is_no_object_is_a_misfit_with_its_text(read_json: Reader) -> None:
     assert found.values == [["1"], [None], [None], [None], [None], ["3"]]
 
 
+def test_a_number_that_a_window_cuts_is_read_whole(
+    read_json: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for size in range(1, 20):
+        monkeypatch.setattr(json_text, "CHUNK", size)
+        assert [row.surplus for row in read_json('[{"a": 1}, 12345, 67]').rows] == [None, "12345", "67"]
+
+
 @pytest.mark.parametrize(
     "record", ['{"a": 1, "a": 2}', '{"a": "x\\u0000"}', '{"a": ["\\ud800"]}', '{"\\u0000": 1}']
 )
@@ -147,6 +155,11 @@ def test_unknown_keys_are_listed(read_json: Reader) -> None:
         ('{"a": 1}\n{"a": 2} {"a": 3}\n', "Line 2 is not valid JSON: more than one value."),
         ('{"a": 1}\n{"a": "x', "The file ends in the middle of the JSON value that begins in line 2."),
         ('{"a": 1}\n{"a": "x\n{}', "Line 2 is not valid JSON: unterminated string starting at."),
+        ('{\n"a": 1}\n5', "Line 3 is not valid JSON: expected {."),
+        (
+            "[" + json.dumps({f"a{n}" if n else "a": n for n in range(2001)}) + "]",
+            "The header has 2,001 columns; at most 2,000 are read.",
+        ),
         ('{"a": 1}\nhello\n', "Line 2 is not valid JSON: expecting value."),
         ('[{"a": "x\ny"}]', "Line 1 is not valid JSON: invalid control character at."),
         ('{"x": [{"a": 1}], "y": [{"a": 1}]}', "Which list holds the records, 'x' and 'y'? Call it 'data'."),

@@ -17,6 +17,7 @@ from weighbridge.model.errors import FileRefused
 Wanted = Callable[[Sequence[str]], int]
 
 DELIMITERS = (",", "\t", ";", "|")
+MOST_COLUMNS = 2000
 SAMPLE = 50  # records in which a header is looked for
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
 _NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
@@ -68,6 +69,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
     if not best.known:
         raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
+    refuse_many_columns(len(best.cells[row]))
     return Layout(
         dialect=best.dialect,
         preamble=tuple(before.text for before in best.records[:row]),
@@ -76,6 +78,14 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
         data_offset=record.end,
         data_line=record.next_line,
     )
+
+
+def refuse_many_columns(count: int) -> None:
+    """Memory is per column and batch; no export comes near this."""
+    if count > MOST_COLUMNS:
+        raise FileRefused(
+            "malformed_file", f"The header has {count:,} columns; at most {MOST_COLUMNS:,} are read."
+        )
 
 
 def split(record: str, dialect: Dialect) -> list[str]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_layout import Place, Shape
-from weighbridge.formats.scan import Ints, chunks, line_ends_of
+from weighbridge.formats.scan import chunks, line_ends_of
 
 CHUNK = 1 << 20
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
@@ -20,7 +20,7 @@ _MARK[ord(",")] = True
 
 
 def count_records(text: Utf8File, place: Place) -> int:
-    """Lines, or the values at the place: one more than the commas between them."""
+    """Lines, or the values at the place, of which there is at least one."""
     if place.shape is Shape.LINES:
         return _count_lines(text)
     counter = _Counter(place)
@@ -44,8 +44,7 @@ class _Counter:
         self._quoted = False
         self._depth = 0
         self._member = 0
-        self._opened = False  # the list began, and it is not yet known whether anything is in it
-        self.records = 0
+        self.records = 0 if self._level == 0 else 1  # one more than commas: a list without any was refused
 
     def feed(self, bare: bytes) -> None:
         """The next bytes, without escaped characters."""
@@ -62,19 +61,9 @@ class _Counter:
         else:
             here = (depths == self._level) & ((members == self._place.member) | (self._level == 1))
             self.records += int(np.count_nonzero(commas & here))
-            self._count_first(bare, marks[here & (steps > 0) & (data[marks] == ord("["))])
         self._quoted = (len(quotes) + self._quoted) % 2 == 1
         if len(marks):
             self._depth, self._member = int(depths[-1]), int(members[-1])
-
-    def _count_first(self, bare: bytes, openings: Ints) -> None:
-        """A list with n commas has n + 1 records, unless nothing is in it."""
-        if len(openings):
-            self._opened = True
-            bare = bare[openings[0] + 1 :]
-        if self._opened and (first := bare.lstrip()[:1]):
-            self.records += first != b"]"
-            self._opened = False
 
 
 def _count_lines(text: Utf8File) -> int:

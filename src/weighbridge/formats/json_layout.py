@@ -69,6 +69,7 @@ def stream(text: Utf8File, place: Place) -> Iterator[Element]:
             case Shape.VALUES:
                 window = Window(file)
                 while window.peek():
+                    window.expect("{")
                     yield window.take()
             case _:
                 assert_never(place.shape)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from weighbridge.formats import batch
-from weighbridge.formats.dialect import UnknownHeader, Wanted
+from weighbridge.formats.dialect import UnknownHeader, Wanted, refuse_many_columns
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_count import count_records
 from weighbridge.formats.json_layout import Place, find_records, stream
@@ -35,6 +35,7 @@ def open_json(text: Utf8File, wanted: Wanted) -> JsonSheet:
     header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))
     if not wanted(header):
         raise UnknownHeader(header, 0)
+    refuse_many_columns(len(header))
     return JsonSheet(text, place, header)
 
 

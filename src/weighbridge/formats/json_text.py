@@ -70,11 +70,16 @@ class Window:
                 return ""
             self._read_on()
 
-    def skip(self, expected: str) -> str:
-        """Take one of the expected characters."""
+    def expect(self, expected: str) -> str:
+        """The next character, which must be one of these."""
         found = self.peek()
         if not found or found not in expected:
             self._refuse(f"expected {' or '.join(expected)}", self._at)
+        return found
+
+    def skip(self, expected: str) -> str:
+        """Take one of the expected characters."""
+        found = self.expect(expected)
         self._at += 1
         return found
 
