@@ -1,4 +1,4 @@
-"""Stores of blobs: what goes in comes out, and every way of failing is one of two. All pass the same tests."""
+"""Stores of blobs: what goes in comes out; every way of failing is one of two. All pass the same tests."""
 
 from __future__ import annotations
 

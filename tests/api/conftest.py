@@ -1,0 +1,143 @@
+"""What the tests of the API share: keys, a client in this process, a server in another one."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from weighbridge.api import create
+from weighbridge.app import App
+from weighbridge.db import keys
+
+CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"
+MakeKey = Callable[..., Awaitable[dict[str, str]]]
+Query = Callable[..., list[tuple[Any, ...]]]
+
+
+@pytest.fixture
+def make_key(app: App, workspace: UUID) -> MakeKey:
+    """`await make_key("read")`: the headers of a new key with these scopes, for the test's workspace."""
+
+    async def make_key(*scopes: str, of: UUID | None = None, expires_at: Any = None) -> dict[str, str]:
+        async with app.db.tx() as tx:
+            _, secret = await keys.create(tx, of or workspace, "test", scopes, expires_at)
+        return {"Authorization": f"Bearer {secret}"}
+
+    return make_key
+
+
+@pytest.fixture
+async def key(make_key: MakeKey) -> dict[str, str]:
+    return await make_key("upload", "read", "operate")
+
+
+@pytest.fixture
+async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
+    """The API without a socket."""
+    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
+        yield client
+
+
+@pytest.fixture
+def left_behind(home: Path, query: Query) -> Callable[[], list[str]]:
+    """What intake left: rows, blobs, scratch files. Nothing, after a refusal."""
+
+    def left_behind() -> list[str]:
+        rows = [f"row {id_}" for (id_,) in query("SELECT id FROM data_uploads")]
+        return rows + [str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()]
+
+    return left_behind
+
+
+@pytest.fixture
+def make_upload(query: Query, workspace: UUID) -> Callable[..., UUID]:
+    """`make_upload(status="failed")`: a row of data_uploads as it would be by now."""
+
+    def make_upload(**columns: Any) -> UUID:
+        values = {
+            "workspace_id": workspace,
+            "platform": "meta",
+            "source": "api",
+            "pipeline": "ads",
+            "filename": "export.csv",
+            "file_url": "file:///nowhere",
+            "content_sha256": uuid4().bytes * 2,
+            "byte_size": 1,
+            **columns,
+        }
+        names, places = ", ".join(values), ", ".join(["%s"] * len(values))
+        ((id_,),) = query(
+            f"INSERT INTO data_uploads ({names}) VALUES ({places}) RETURNING id", tuple(values.values())
+        )
+        return UUID(str(id_))
+
+    return make_upload
+
+
+@dataclass
+class Server:
+    """`weighbridge up` or `api` in a process of its own."""
+
+    process: subprocess.Popen[str]
+    url: str
+    lines: queue.Queue[str]
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1])
+
+
+@pytest.fixture
+def serve(database_url: str, home: Path) -> Iterator[Callable[..., Server]]:
+    """`serve("up", WEIGHBRIDGE_MAX_UPLOAD_MB=1)`: started and listening; ended after the test."""
+    started: list[subprocess.Popen[str]] = []
+
+    def serve(command: str = "api", **settings: Any) -> Server:
+        environment = {
+            **os.environ,
+            "DATABASE_URL": database_url,
+            "WEIGHBRIDGE_HOME": str(home),
+            "WEIGHBRIDGE_PORT": "0",
+            **{name: str(value) for name, value in settings.items()},
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-m", "weighbridge", command],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        lines: queue.Queue[str] = queue.Queue()
+
+        def read() -> None:
+            assert process.stderr is not None
+            for line in process.stderr:
+                lines.put(line)
+
+        threading.Thread(target=read, daemon=True).start()
+        seen = []
+        while True:
+            seen.append(lines.get(timeout=30))
+            if found := re.search(r"listens on (http://\S+)", seen[-1]):
+                return Server(process, found.group(1), lines)
+
+    yield serve
+    for process in started:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(20)
+        assert process.stderr is not None
+        process.stderr.close()

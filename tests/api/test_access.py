@@ -1,0 +1,152 @@
+"""Who may come in: every route is closed until it is opened, to whom it is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from weighbridge.api import create
+from weighbridge.api.access import scope_of
+from weighbridge.app import App
+
+from .conftest import CSV, MakeKey, Query
+
+CALLS = [  # method, path, the scope that opens it
+    ("POST", "/api/uploads", "upload"),
+    ("GET", "/api/uploads", "read"),
+    ("GET", "/api/uploads/{id}", "read"),
+    ("GET", "/api/uploads/{id}/rejects", "read"),
+    ("POST", "/api/uploads/{id}/retry", "operate"),
+    ("GET", "/api/live", "read"),
+]
+
+
+def api_routes(api: FastAPI) -> list[APIRoute]:
+    found: list[APIRoute] = []
+
+    def walk(routes: Any) -> None:
+        for route in routes:
+            if isinstance(route, APIRoute):
+                found.append(route)
+            walk(getattr(getattr(route, "original_router", None), "routes", ()))
+
+    walk(api.routes)
+    return found
+
+
+async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
+    routes = {
+        (method, route.path.replace("upload_id", "id"), scope_of(route.endpoint))
+        for route in api_routes(create(app))
+        for method in route.methods
+    }
+    assert routes == {*CALLS, ("GET", "/healthz", ""), ("GET", "/readyz", "")}
+
+
+async def test_a_route_that_names_no_scope_lets_nobody_in(app: App, make_key: MakeKey) -> None:
+    api = create(app)
+
+    @api.get("/api/forgotten")
+    async def forgotten() -> str:
+        return "secret"
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://weighbridge") as client:
+        answer = await client.get("/api/forgotten", headers=await make_key("admin"))
+    assert (answer.status_code, answer.json()["error"]) == (403, "closed")
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), CALLS)
+async def test_no_key_or_a_wrong_one_is_401(
+    client: httpx.AsyncClient, method: str, path: str, scope: str
+) -> None:
+    path = path.format(id=uuid4())
+    for headers, code in (
+        ({}, "missing_key"),
+        ({"Authorization": "Bearer wb_wrong"}, "wrong_key"),
+        ({"Authorization": "Basic d2I6d2I="}, "missing_key"),
+        ({"X-Api-Key": "wb_wrong"}, "wrong_key"),
+    ):
+        answer = await client.request(method, path, headers=headers)
+        assert (answer.status_code, answer.json()["error"]) == (401, code)
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), CALLS)
+async def test_a_key_without_the_scope_is_403(
+    client: httpx.AsyncClient, make_key: MakeKey, method: str, path: str, scope: str
+) -> None:
+    others = [each for each in ("upload", "read", "operate") if each != scope]
+    answer = await client.request(method, path.format(id=uuid4()), headers=await make_key(*others))
+    assert (answer.status_code, answer.json()) == (
+        403,
+        {
+            "error": "wrong_scope",
+            "message": f"This key may {', '.join(others)}; this needs the scope {scope}.",
+        },
+    )
+
+
+async def test_admin_opens_everything_and_the_other_header_works_too(
+    client: httpx.AsyncClient, make_key: MakeKey
+) -> None:
+    secret = (await make_key("admin"))["Authorization"].removeprefix("Bearer ")
+    headers = {"X-Api-Key": secret}
+    sent = await client.post(
+        "/api/uploads", headers=headers, data={"platform": "meta"}, files={"file": ("a.csv", CSV)}
+    )
+    assert sent.status_code == 201
+    assert (await client.get("/api/uploads", headers=headers)).status_code == 200
+
+
+async def test_an_expired_and_a_revoked_key_are_401(
+    client: httpx.AsyncClient, make_key: MakeKey, clock: Any, query: Query
+) -> None:
+    expiring = await make_key("read", expires_at=datetime.now(UTC) + timedelta(days=1))
+    lasting = await make_key("read")
+    assert (await client.get("/api/uploads", headers=expiring)).status_code == 200
+    clock.forward(days=2)
+    assert (await client.get("/api/uploads", headers=expiring)).status_code == 401
+    assert (await client.get("/api/uploads", headers=lasting)).status_code == 200
+    query("UPDATE weighbridge.api_keys SET revoked_at = weighbridge.now()")
+    assert (await client.get("/api/uploads", headers=lasting)).status_code == 401
+
+
+async def test_another_workspace_cannot_be_uploaded_to(
+    client: httpx.AsyncClient, key: dict[str, str], left_behind: Callable[[], list[str]]
+) -> None:
+    data = {"platform": "meta", "workspace_id": str(uuid4())}
+    answer = await client.post("/api/uploads", headers=key, data=data, files={"file": ("a.csv", CSV)})
+    assert (answer.status_code, answer.json()["error"]) == (403, "wrong_workspace")
+    assert left_behind() == []
+
+
+async def test_another_workspace_cannot_be_seen(
+    client: httpx.AsyncClient, make_key: MakeKey, make_upload: Callable[..., UUID], query: Query
+) -> None:
+    mine, theirs = make_upload(status="failed"), make_upload(status="failed", workspace_id=uuid4())
+    key = await make_key("read", "operate")
+    listed = (await client.get("/api/uploads", headers=key)).json()["uploads"]
+    assert [each["upload_id"] for each in listed] == [str(mine)]
+    for method, path in (("GET", ""), ("GET", "/rejects"), ("POST", "/retry")):
+        answer = await client.request(method, f"/api/uploads/{theirs}{path}", headers=key)
+        assert (answer.status_code, answer.json()["error"]) == (404, "unknown_upload")
+    assert query("SELECT status FROM data_uploads WHERE id = %s", (theirs,)) == [("failed",)]
+
+
+async def test_health_is_open(client: httpx.AsyncClient) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = await client.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_what_does_not_exist_is_said_in_the_same_words(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/nothing")).json() == {"error": "not_found", "message": "Not Found."}
+    answer = await client.delete("/api/uploads")
+    assert (answer.status_code, answer.json()["error"]) == (405, "method_not_allowed")
