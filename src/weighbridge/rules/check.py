@@ -53,9 +53,10 @@ def check(
     db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
     try:
         return _Check(db, plan, source, sheet).run(scope)
-    except BaseException:
+    except BaseException as error:
         db.close()
-        raise
+        # DuckDB wraps what goes wrong while it reads from us.
+        raise source.failure or error from None
 
 
 class _Check:
@@ -74,7 +75,7 @@ class _Check:
         bins = self.weigh()
         if bins.rejected:
             sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated)
-            self.source.run(self.db, f"CREATE TEMP TABLE rejections AS {sql}")
+            self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         self.db.execute("DROP TABLE typed")
         return Checked(self.db, self.plan, scope, bins, self.counts(bins), self.affected_dates(), [])
 
@@ -99,7 +100,7 @@ class _Check:
 
     def make_typed(self, locale: Locale) -> None:
         sql = typed(self.plan, locale, self.source.records(self.db))
-        self.source.run(self.db, f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

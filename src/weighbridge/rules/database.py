@@ -35,7 +35,7 @@ def shared() -> duckdb.DuckDBPyConnection:
     with _lock:
         if os.getpid() not in _instances:  # a forked child must not use its parent's threads
             _instances[os.getpid()] = duckdb.connect(
-                config={"threads": 2, "memory_limit": "200MB", **_ALWAYS}
+                config={"threads": 1, "memory_limit": "200MB", **_ALWAYS}
             )
         return _instances[os.getpid()].cursor()
 

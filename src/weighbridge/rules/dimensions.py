@@ -16,7 +16,7 @@ from typing import Any
 from weighbridge.model.pipeline import Entity, Field, NamePath
 from weighbridge.model.upload import Scope
 from weighbridge.rules.faults import shared_faults
-from weighbridge.rules.plan import Locale, Plan, duck_type, known, literal, quoted, stages
+from weighbridge.rules.plan import Locale, Plan, duck_type, literal, quoted, stages
 from weighbridge.rules.typed import ACCEPTED, REJECTED
 
 _SEPARATOR = " || chr(31) || "
@@ -110,14 +110,10 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
 
 def _name_key(path: NamePath, plan: Plan) -> str:
     """An external id made of folded names; NULL where the entity's own name is missing."""
-    folded = {
-        name: known(f"t{p}", plan, f"k{p}")
-        for name in path.names
-        for p in plan.layout.columns.get(name, ())[:1]
-    }
-    parts = [f"coalesce({folded[name]}, '')" if name in folded else "''" for name in path.names]
+    folded = [[f"k{p}" for p in plan.layout.columns.get(name, ())] for name in path.names]
+    parts = [f"coalesce({', '.join([*cells, literal('')])})" for cells in folded]
     key = f"'name:' || sha256({_SEPARATOR.join(parts)})[:32]"
-    return f"CASE WHEN {folded[path.names[-1]]} IS NOT NULL THEN {key} END"
+    return f"CASE WHEN coalesce({', '.join(folded[-1])}) IS NOT NULL THEN {key} END"
 
 
 def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:

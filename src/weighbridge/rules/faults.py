@@ -81,7 +81,7 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
         yield Fault(column, f"{column.text} IS NULL", "missing_value", "a value")
     for level, step in enumerate(column.steps):
         if step.code:
-            before, after = quoted(f"{column.name}@{level}"), quoted(f"{column.name}@{level + 1}")
+            before, after = column.stage(level), column.stage(level + 1)
             when = f"{before} IS NOT NULL AND {after} IS NULL"
             yield Fault(column, when, step.code, step.expected, step.hint, tuple(step.reasons))
     for rule in column.field.validate:

@@ -17,10 +17,16 @@ PLAIN = (_SIGN, "")
 MONEY = (f"{_SIGN}(?:{_CURRENCY}{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?{_CURRENCY})?")
 PERCENT = (f"(?:[<>]{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?%)?")
 
+_ANY = ("[^0-9]*", "[^0-9]*")
+_DECIMAL, _WHOLE = (
+    "[0-9]+",
+    "00?",
+)  # what may follow the mark; 1234.00 is whole, 1.000 is a thousand or nothing
+
 _EXPRESSION = """CASE
     WHEN regexp_full_match({x}, '-?[0-9]+(?:{mark}<FRACTION>)?')
         THEN TRY_CAST(CASE WHEN {decimal} = ',' THEN replace({x}, ',', '.') ELSE {x} END AS <TYPE>)
-    WHEN regexp_full_match({x}, '<BEFORE>(?:<DIGITS>)(?:{mark}<FRACTION>)?<AFTER>')
+    WHEN regexp_full_match({x}, '<PATTERN>')
         THEN TRY_CAST(replace(regexp_replace(
             replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'), ',', '.') AS <TYPE>)
     END"""
@@ -28,25 +34,26 @@ _EXPRESSION = """CASE
 
 def decimal_of(ends: tuple[str, str]) -> str:
     """SQL from text to DECIMAL(18,6)."""
-    return _filled(ends, fraction="[0-9]+", sql_type="DECIMAL(18,6)")
+    return _expression(ends, _DECIMAL, "DECIMAL(18,6)")
 
 
 def whole_of() -> str:
-    """SQL from text to BIGINT. 1234.0 and 1234.00 are whole; 1.000 is a thousand or nothing."""
-    return _filled(PLAIN, fraction="00?", sql_type="BIGINT")
+    """SQL from text to BIGINT."""
+    return _expression(PLAIN, _WHOLE, "BIGINT")
 
 
-def _filled(ends: tuple[str, str], fraction: str, sql_type: str) -> str:
+def readable(*, whole: bool) -> str:
+    """A regular expression, over `{mark}` and `{group}`, for any number at all."""
+    return _pattern(_ANY, _WHOLE if whole else _DECIMAL)
+
+
+def _expression(ends: tuple[str, str], fraction: str, sql_type: str) -> str:
+    filled = _EXPRESSION.replace("<PATTERN>", _pattern(ends, fraction))
+    return filled.replace("<FRACTION>", fraction).replace("<TYPE>", sql_type)
+
+
+def _pattern(ends: tuple[str, str], fraction: str) -> str:
     by_three = [f"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in ("{group}", _SPACE, _APOSTROPHE)]
     by_two = "[1-9][0-9]?(?:{group}[0-9]{2})+{group}[0-9]{3}"  # as in India: 12,34,567
-    parts = {
-        "<DIGITS>": "|".join(["[0-9]+", *by_three, by_two]),
-        "<BEFORE>": ends[0],
-        "<AFTER>": ends[1],
-        "<FRACTION>": fraction,
-        "<TYPE>": sql_type,
-    }
-    expression = _EXPRESSION
-    for name, part in parts.items():
-        expression = expression.replace(name, part)
-    return expression
+    digits = "|".join(["[0-9]+", *by_three, by_two])
+    return f"{ends[0]}(?:{digits})(?:{{mark}}{fraction})?{ends[1]}"

@@ -1,6 +1,6 @@
 """A pipeline laid over one file: its columns, and the SQL of their rules, stage by stage.
 
-The stages of a field stand side by side as columns: `"campaign.name@0"` is its text or NULL, `@1` what its
+The stages of a field stand side by side as columns: `t3` is its text or NULL, `"campaign.name@1"` what its
 first normaliser made of that, and so on. DuckDB computes only those that the outer query asks for.
 """
 
@@ -58,11 +58,15 @@ class Column:
 
     @property
     def text(self) -> str:
-        return quoted(f"{self.name}@0")
+        return self.stage(0)
 
     @property
     def value(self) -> str:
-        return quoted(f"{self.name}@{len(self.steps)}")
+        return self.stage(len(self.steps))
+
+    def stage(self, level: int) -> str:
+        """The text, and then what each rule made of it."""
+        return quoted(f"{self.name}@{level}") if level or len(self.cells) > 1 else f"t{self.cells[0]}"
 
 
 @dataclass(frozen=True)
@@ -118,16 +122,17 @@ class Plan:
     def shared_cells(self) -> list[str]:
         """The cells of the shared columns, trimmed; of some names also folded."""
         trimmed = sorted({p for column in self.shared_columns for p in column.cells})
-        return [*(f"t{p}" for p in trimmed), *(f"k{self.layout.columns[name][0]}" for name in self.folded)]
+        return [*(f"t{p}" for p in trimmed), *(f"k{p}" for p in self.folded)]
 
     @cached_property
-    def folded(self) -> list[str]:
-        """The name columns whose folded text makes an external id."""
-        names: list[str] = []
-        for name, declared in self.pipeline.fields.items():
-            if name not in self.layout.columns and isinstance(declared.otherwise, NamePath):
-                names += [n for n in declared.otherwise.names if n in self.layout.columns and n not in names]
-        return names
+    def folded(self) -> list[int]:
+        """Where the names stand whose folded text makes an external id."""
+        paths = [
+            declared.otherwise.names
+            for name, declared in self.pipeline.fields.items()
+            if name not in self.layout.columns and isinstance(declared.otherwise, NamePath)
+        ]
+        return sorted({p for path in paths for name in path for p in self.layout.columns.get(name, ())})
 
     def _label(self, name: str) -> str:
         return name.removeprefix(f"{self.pipeline.grain.name}.")
@@ -135,11 +140,10 @@ class Plan:
 
 def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> str:
     """A subquery with every stage of the given columns, over a source that has their trimmed cells."""
-    sql = texts(columns, plan, source)
+    sql = texts(columns, source)
     for level in range(max((len(c.steps) for c in columns), default=0)):
         made = [
-            f"{filled(c.steps[level].expression, quoted(f'{c.name}@{level}'), locale, plan.today)}"
-            f" AS {quoted(f'{c.name}@{level + 1}')}"
+            f"{filled(c.steps[level].expression, c.stage(level), locale, plan.today)} AS {c.stage(level + 1)}"
             for c in columns
             if level < len(c.steps)
         ]
@@ -153,27 +157,18 @@ def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> st
     return sql
 
 
-def texts(columns: list[Column], plan: Plan, source: str) -> str:
-    """A subquery with the first stage: the text of each column, and (`!`) whether a copy contradicts it."""
+def texts(columns: list[Column], source: str) -> str:
+    """A source with the text of columns that have copies, and (`!`) whether a copy contradicts the first."""
     found = []
-    for column in [*columns, *(plan.period[1:] if plan.period and plan.period[0] in columns else ())]:
-        first, *copies = (known(f"t{p}", plan, numeric=column.numeric) for p in column.cells)
-        found.append(f"coalesce({', '.join([first, *copies])}) AS {column.text}")
-        found += [
-            f"coalesce({first} <> {copy}, false) AS {quoted(f'{column.name}!{i}')}"
-            for i, copy in enumerate(copies)
-        ]
-    return f"(SELECT {', '.join(['*', *found])} FROM {source})"
-
-
-def known(cell: str, plan: Plan, value: str | None = None, *, numeric: bool = False) -> str:
-    """SQL: the cell, or another value in its place, and NULL where the cell holds a null marker.
-
-    A marker that is a number, such as 0, is a value to a field that holds numbers.
-    """
-    markers = ("", *(plan.profile.nulls if plan.profile else ()))
-    nulls = ", ".join(literal(marker) for marker in markers if not (numeric and marker.isdigit()))
-    return f"CASE WHEN {cell} IN ({nulls}) THEN NULL ELSE {value or cell} END"
+    for column in columns:
+        if len(column.cells) > 1:
+            first, *copies = (f"t{p}" for p in column.cells)
+            found.append(f"coalesce({', '.join([first, *copies])}) AS {column.text}")
+            found += [
+                f"coalesce({first} <> {copy}, false) AS {quoted(f'{column.name}!{i}')}"
+                for i, copy in enumerate(copies)
+            ]
+    return f"(SELECT *, {', '.join(found)} FROM {source})" if found else source
 
 
 def filled(expression: str, x: str, locale: Locale, today: date | None = None) -> str:

@@ -20,66 +20,82 @@ class Source:
     """The records of a sheet as something DuckDB can scan, any number of times."""
 
     def __init__(self, plan: Plan, sheet: Sheet, on_rows: Callable[[int], None]) -> None:
-        self._plan, self._sheet, self._on_rows = plan, sheet, on_rows
-        self._failure: BaseException | None = None
-        unread = self._counted(sheet.batches())
-        self._head: list[Any] = []
-        while sum(batch.num_rows for batch in self._head) < SMALL:
-            batch = next(unread, None)
-            if batch is None:
-                break
-            self._head.append(batch)
-        else:
-            self._unread: Iterator[Any] | None = unread
-            self.small = False
-            return
-        self._unread, self.small = None, True
+        self._plan, self._sheet = plan, sheet
+        self.failure: BaseException | None = None  # what went wrong while DuckDB was reading
+        unread = _counted(sheet.batches(), on_rows)
+        head = list(_first(unread))
+        self.small = sum(batch.num_rows for batch in head) < SMALL
+        self._head = [_prepare(batch, plan) for batch in head]
+        self._unread: Iterator[Any] | None = unread
 
     def head(self, db: Any) -> str:
         """The first records only; all of them if the file is small."""
-        return self._register(db, iter(self._head if self.small else [self._head[0].slice(0, ENOUGH)]))
+        return self._register(db, self._head if self.small else [self._head[0].slice(0, ENOUGH)])
 
     def records(self, db: Any) -> str:
         """All records, from the start."""
         if self.small:
-            return self._register(db, iter(self._head))
+            return self._register(db, self._head)
+        if self._unread is None:
+            return self._register(db, self._prepared(self._sheet.batches()))
         unread, self._unread = self._unread, None
-        return self._register(db, chain(self._head, unread) if unread else self._sheet.batches())
-
-    def run(self, db: Any, sql: str) -> Any:
-        """Execute SQL over a source. What goes wrong while reading is raised as itself, not as DuckDB's."""
-        try:
-            return db.execute(sql)
-        except Exception:
-            if self._failure is not None:
-                raise self._failure from None
-            raise
+        return self._register(db, chain(self._head, self._prepared(unread)))
 
     def _register(self, db: Any, batches: Iterable[Any]) -> str:
-        db.register("sheet", pa.RecordBatchReader.from_batches(_schema(self._plan), self._prepared(batches)))
+        db.register("sheet", pa.RecordBatchReader.from_batches(_schema(self._plan), batches))
         return "sheet"
-
-    def _counted(self, batches: Iterable[Any]) -> Iterator[Any]:
-        read = 0
-        for batch in batches:
-            read += batch.num_rows
-            self._on_rows(read)
-            yield batch
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
         try:
             for batch in batches:
                 yield _prepare(batch, self._plan)
         except BaseException as failure:
-            self._failure = failure
+            self.failure = failure
             raise
+
+
+def _counted(batches: Iterable[Any], on_rows: Callable[[int], None]) -> Iterator[Any]:
+    read = 0
+    for batch in batches:
+        read += batch.num_rows
+        on_rows(read)
+        yield batch
+
+
+def _first(batches: Iterator[Any]) -> Iterator[Any]:
+    """Enough batches to know whether the file is small."""
+    read = 0
+    while read < SMALL and (batch := next(batches, None)) is not None:
+        read += batch.num_rows
+        yield batch
 
 
 def _prepare(batch: Any, plan: Plan) -> Any:
     """Arrow trims and folds several times faster than DuckDB."""
-    trimmed = {p: pc.utf8_trim(batch.column(f"c{p}"), SPACE) for p in _used(plan)}
-    folded = [_fold(trimmed[plan.layout.columns[name][0]]) for name in plan.folded]
-    return pa.RecordBatch.from_arrays([*batch.columns, *trimmed.values(), *folded], schema=_schema(plan))
+    numeric = {p for column in plan.columns if column.numeric for p in column.cells}
+    texts = {p: _text(batch.column(f"c{p}"), plan, p in numeric) for p in _used(plan)}
+    folded = [_fold(texts[p]) for p in plan.folded]
+    return pa.RecordBatch.from_arrays([*batch.columns, *texts.values(), *folded], schema=_schema(plan))
+
+
+def _text(column: Any, plan: Plan, numeric: bool) -> Any:
+    """The cells without outer space, NULL where they are empty or hold a null marker.
+
+    A marker that is a number, such as 0, is a value to a field that holds numbers.
+    """
+    column = pc.utf8_trim(column, SPACE)
+    lengths = pc.min_max(pc.binary_length(column)).as_py()
+    if lengths["min"] is None:
+        return column
+    markers = [
+        marker
+        for marker in ("", *(plan.profile.nulls if plan.profile else ()))
+        if lengths["min"] <= len(marker.encode()) <= lengths["max"] and not (numeric and marker.isdigit())
+    ]
+    if not markers:
+        return column
+    empty = pc.is_in(column, value_set=pa.array(markers, pa.string()))
+    return pc.if_else(empty, pa.scalar(None, pa.string()), column)
 
 
 def _fold(column: Any) -> Any:
@@ -93,7 +109,7 @@ def _fold(column: Any) -> Any:
 def _schema(plan: Plan) -> Any:
     numbers = [(name, pa.int32()) for name in ("row_index", "line", "cells")]
     texts = [f"c{p}" for p in range(len(plan.layout.header))] + ["surplus"]
-    texts += [f"t{p}" for p in _used(plan)] + [f"k{plan.layout.columns[name][0]}" for name in plan.folded]
+    texts += [f"t{p}" for p in _used(plan)] + [f"k{p}" for p in plan.folded]
     return pa.schema([*numbers, *((name, pa.string()) for name in texts)])
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from weighbridge.rules.faults import own_faults
-from weighbridge.rules.plan import LAST_DAY, SPACE, Locale, Plan, known, literal, quoted, stages
+from weighbridge.rules.plan import LAST_DAY, SPACE, Locale, Plan, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE = range(6)
 
@@ -43,8 +43,8 @@ def misfit(plan: Plan) -> str:
 
 
 def _blank(plan: Plan) -> str:
-    cells = [f"coalesce(trim(c{i}, {literal(SPACE)}), '') = ''" for i in range(len(plan.layout.header))]
-    return " AND ".join([*cells, "surplus IS NULL"])
+    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
+    return f"surplus IS NULL AND trim(concat({cells}), {literal(SPACE)}) = ''"
 
 
 def _totals(plan: Plan) -> str:
@@ -53,16 +53,16 @@ def _totals(plan: Plan) -> str:
     if profile is None:
         return "false"
     required = [c for c in plan.own_columns if c.field.required]
-    no_day = " OR ".join([*(f"{c.value} IS NULL" for c in required), "longer"])
     conditions = ["false"]
     if profile.totals:
+        no_day = " OR ".join(["longer", *(f"{c.value} IS NULL" for c in required)])
         cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
-        pattern = literal("|".join(profile.totals))
-        labels = f"lambda cell: regexp_full_match(trim(cell, {literal(SPACE)}), {pattern}, 'i')"
-        conditions.append(f"({no_day}) AND len(list_filter([{cells}], {labels})) > 0")
+        # A cell a line: the dot of a pattern stays in its cell.
+        label = f"(?im)^[ \\t]*(?:{'|'.join(profile.totals)})[ \\t\\r]*$"
+        conditions.append(f"({no_day}) AND regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})")
     if profile.nameless_totals and plan.shared_columns:
-        cells = [p for column in plan.shared_columns for p in column.cells]
-        nameless = " AND ".join(f"{known(f't{p}', plan)} IS NULL" for p in cells)
+        positions = [p for column in plan.shared_columns for p in column.cells]
+        nameless = " AND ".join(f"t{p} IS NULL" for p in positions)
         figures = " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
         # Of all days when it stands first; of several, or of none, when it was moved.
         dateless = " OR ".join(["longer", *(f"{c.text} IS NULL" for c in required)])
