@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench lock clean
+.PHONY: help install demo test check bench schema lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,10 @@ check: install ## lint, formatting, types, import layers
 
 bench: $(VENV)/.bench ## measure us against psql and dlt (make bench ARGS="--rows 50000")
 	@$(BIN)/python -m bench $(ARGS)
+
+schema: install ## write src/weighbridge/db/schema.sql anew from the migrations
+	@$(BIN)/python -m weighbridge.db.schema > src/weighbridge/db/schema.new
+	@mv src/weighbridge/db/schema.new src/weighbridge/db/schema.sql
 
 # --no-header and the two --no-emit flags: these files name no registry and no path of one machine.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

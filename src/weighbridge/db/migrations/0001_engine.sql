@@ -802,47 +802,6 @@ CREATE TABLE weighbridge.pipelines (
     updated_at timestamptz NOT NULL DEFAULT weighbridge.now()
 );
 
--- Who may do what -------------------------------------------------------------------------------------------
-
-ALTER TABLE public.data_uploads ENABLE ROW LEVEL SECURITY;
-ALTER TABLE public.upload_rejections ENABLE ROW LEVEL SECURITY;
-ALTER TABLE public.upload_warnings ENABLE ROW LEVEL SECURITY;
--- The sub-select is evaluated once per statement, not once per row.
-CREATE POLICY workspace ON public.data_uploads USING (workspace_id = (SELECT weighbridge.workspace()));
-CREATE POLICY workspace ON public.upload_rejections USING (workspace_id = (SELECT weighbridge.workspace()));
-CREATE POLICY workspace ON public.upload_warnings USING (workspace_id = (SELECT weighbridge.workspace()));
-
-REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA weighbridge FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.now(), weighbridge.workspace(), weighbridge.natural_key_hash(text[]),
-    weighbridge.entity_id(text[]) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid) TO
-    weighbridge_parse, weighbridge_promote, weighbridge_announce;
-
-GRANT INSERT, UPDATE ON public.data_uploads TO weighbridge_intake;
-GRANT EXECUTE ON FUNCTION weighbridge.receive_upload(
-    uuid, uuid, text, text, text, text, text, text, bytea, bigint, uuid, boolean, boolean) TO weighbridge_intake;
-
-GRANT SELECT ON public.data_uploads TO weighbridge_parse;
-GRANT SELECT, INSERT ON public.staging_id_resolution TO weighbridge_parse;
-GRANT INSERT ON public.upload_rejections, public.upload_warnings TO weighbridge_parse;
-GRANT EXECUTE ON FUNCTION weighbridge.reset_staging(uuid), weighbridge.note_rows_read(uuid, bigint), weighbridge.note_staged(uuid, text, bigint),
-    weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bigint) TO weighbridge_parse;
-
-GRANT SELECT, INSERT, UPDATE ON public.data_uploads TO weighbridge_promote;
-GRANT SELECT ON public.staging_id_resolution TO weighbridge_promote;
-GRANT SELECT, INSERT, UPDATE ON public.upload_rejections, public.upload_warnings TO weighbridge_promote;
-GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid),
-    weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint),
-    weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) TO weighbridge_promote;
-
-GRANT SELECT, DELETE ON public.staging_id_resolution TO weighbridge_clean;
-
-GRANT SELECT, INSERT ON weighbridge.audit_log TO weighbridge_announce;
-GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
-GRANT EXECUTE ON FUNCTION weighbridge.finish_delivery(uuid) TO weighbridge_announce;
-
-GRANT SELECT ON public.data_uploads, public.upload_rejections, public.upload_warnings TO weighbridge_tenant;
-
 -- Receipts --------------------------------------------------------------------------------------------------
 
 -- What was last applied to a group of production rows (for ads: a day of a client's platform). Where the staged
@@ -886,3 +845,44 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
+
+-- Who may do what -------------------------------------------------------------------------------------------
+
+ALTER TABLE public.data_uploads ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.upload_rejections ENABLE ROW LEVEL SECURITY;
+ALTER TABLE public.upload_warnings ENABLE ROW LEVEL SECURITY;
+-- The sub-select is evaluated once per statement, not once per row.
+CREATE POLICY workspace ON public.data_uploads USING (workspace_id = (SELECT weighbridge.workspace()));
+CREATE POLICY workspace ON public.upload_rejections USING (workspace_id = (SELECT weighbridge.workspace()));
+CREATE POLICY workspace ON public.upload_warnings USING (workspace_id = (SELECT weighbridge.workspace()));
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA weighbridge FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.now(), weighbridge.workspace(), weighbridge.natural_key_hash(text[]),
+    weighbridge.entity_id(text[]) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid) TO
+    weighbridge_parse, weighbridge_promote, weighbridge_announce;
+
+GRANT INSERT, UPDATE ON public.data_uploads TO weighbridge_intake;
+GRANT EXECUTE ON FUNCTION weighbridge.receive_upload(
+    uuid, uuid, text, text, text, text, text, text, bytea, bigint, uuid, boolean, boolean) TO weighbridge_intake;
+
+GRANT SELECT ON public.data_uploads TO weighbridge_parse;
+GRANT SELECT, INSERT ON public.staging_id_resolution TO weighbridge_parse;
+GRANT INSERT ON public.upload_rejections, public.upload_warnings TO weighbridge_parse;
+GRANT EXECUTE ON FUNCTION weighbridge.reset_staging(uuid), weighbridge.note_rows_read(uuid, bigint), weighbridge.note_staged(uuid, text, bigint),
+    weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bigint) TO weighbridge_parse;
+
+GRANT SELECT, INSERT, UPDATE ON public.data_uploads TO weighbridge_promote;
+GRANT SELECT ON public.staging_id_resolution TO weighbridge_promote;
+GRANT SELECT, INSERT, UPDATE ON public.upload_rejections, public.upload_warnings TO weighbridge_promote;
+GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid),
+    weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint),
+    weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) TO weighbridge_promote;
+
+GRANT SELECT, DELETE ON public.staging_id_resolution TO weighbridge_clean;
+
+GRANT SELECT, INSERT ON weighbridge.audit_log TO weighbridge_announce;
+GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
+GRANT EXECUTE ON FUNCTION weighbridge.finish_delivery(uuid) TO weighbridge_announce;
+
+GRANT SELECT ON public.data_uploads, public.upload_rejections, public.upload_warnings TO weighbridge_tenant;

@@ -1,0 +1,1100 @@
+CREATE SCHEMA staging;
+
+CREATE SCHEMA weighbridge;
+
+CREATE SCHEMA weighbridge_migrations;
+
+CREATE TYPE weighbridge.received AS (
+	upload_id uuid,
+	duplicate boolean
+);
+
+CREATE FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads
+    SET watermark_entity = p_entity, watermark_seq = p_seq, promoted = p_promoted, promoted_rows = p_promoted_rows,
+        failures = 0
+    WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+
+CREATE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status = 'staging_complete';
+END $$;
+
+CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT d.* FROM event_deliveries d
+        WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.run_after <= v_now
+          AND NOT EXISTS (SELECT FROM attempts a
+                          WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
+        ORDER BY d.run_after LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ), opened AS (
+        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        SELECT 'outbox', d.id, d.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM due d
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token, a.subject
+    )
+    SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id
+    FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
+END $$;
+
+CREATE FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_workspace uuid;
+    v_upload uuid;
+    v_status text;
+    v_slot int;
+    v_token uuid;
+BEGIN
+    FOR v_workspace IN
+        -- A loose index scan: one probe per workspace with waiting uploads, however many each has, so that a
+        -- full workspace at the head holds nobody up.
+        WITH RECURSIVE waiting (workspace_id) AS (
+            (SELECT d.workspace_id FROM data_uploads d
+             WHERE d.status IN ('pending', 'staging_complete')
+             ORDER BY d.workspace_id LIMIT 1)
+            UNION ALL
+            SELECT (SELECT d.workspace_id FROM data_uploads d
+                    WHERE d.status IN ('pending', 'staging_complete') AND d.workspace_id > w.workspace_id
+                    ORDER BY d.workspace_id LIMIT 1)
+            FROM waiting w WHERE w.workspace_id IS NOT NULL
+        )
+        SELECT w.workspace_id
+        FROM waiting w
+        CROSS JOIN LATERAL (
+            SELECT d.created_at FROM data_uploads d
+            WHERE d.workspace_id = w.workspace_id AND d.status IN ('pending', 'staging_complete')
+              AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+              AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+            ORDER BY d.created_at, d.id LIMIT 1
+        ) head
+        WHERE (SELECT count(*) FROM attempts a
+               WHERE a.queue = 'uploads' AND a.workspace_id = w.workspace_id AND a.closed_at IS NULL
+                 AND a.slot IS NOT NULL) < p_per_workspace
+        ORDER BY head.created_at
+    LOOP
+        -- SKIP LOCKED: a slow claim must not queue the others.
+        SELECT d.id, d.status INTO v_upload, v_status FROM data_uploads d
+        WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete')
+          AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+          -- staged, and its own attempt goes on to promote it
+          AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+        ORDER BY d.created_at, d.id LIMIT 1
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        v_token := NULL;
+        LOOP
+            SELECT s INTO v_slot FROM generate_series(1, p_per_workspace) s
+            WHERE NOT EXISTS (
+                SELECT FROM attempts a
+                WHERE a.queue = 'uploads' AND a.workspace_id = v_workspace AND a.slot = s AND a.closed_at IS NULL)
+            ORDER BY s LIMIT 1;
+            EXIT WHEN NOT FOUND; -- another claim took the last place meanwhile
+            INSERT INTO attempts AS a (queue, subject, workspace_id, slot, worker, opened_at, progressed_at, lease_until)
+            VALUES ('uploads', v_upload, v_workspace, v_slot, p_worker, v_now, v_now, v_now + p_lease)
+            ON CONFLICT DO NOTHING
+            RETURNING a.lease_token INTO v_token;
+            EXIT WHEN v_token IS NOT NULL;
+            -- The conflict was over the slot: try the next one; or over the upload: leave it to the other.
+            EXIT WHEN EXISTS (SELECT FROM attempts a
+                              WHERE a.queue = 'uploads' AND a.subject = v_upload AND a.closed_at IS NULL);
+        END LOOP;
+        CONTINUE WHEN v_token IS NULL;
+        UPDATE data_uploads d
+        SET status = CASE v_status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
+            started_at = coalesce(d.started_at, v_now)
+        WHERE d.id = v_upload;
+        upload_id := v_upload;
+        lease_token := v_token;
+        RETURN NEXT;
+        RETURN;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE attempts SET closed_at = weighbridge.now(), outcome = p_outcome, error = p_error
+    WHERE lease_token = p_token AND closed_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001';
+    END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.entity_id(VARIADIC parts text[]) RETURNS uuid
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT encode(set_byte(set_byte(h, 6, (get_byte(h, 6) & 15) | 128), 8, (get_byte(h, 8) & 63) | 128), 'hex')::uuid
+        FROM (SELECT substring(weighbridge.natural_key_hash(VARIADIC parts) FROM 1 FOR 16)) AS cut (h)
+    $$;
+
+CREATE FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_delivery uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'failed', p_error);
+    UPDATE event_deliveries
+    SET failures = failures + 1, last_error = p_error,
+        run_after = weighbridge.now() + coalesce(p_delay, '0'),
+        gave_up_at = CASE WHEN p_delay IS NULL THEN weighbridge.now() END
+    WHERE id = v_delivery;
+END $$;
+
+CREATE FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'failed', p_text);
+    UPDATE data_uploads
+    SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = weighbridge.now()
+    WHERE id = v_upload;
+END $$;
+
+CREATE FUNCTION weighbridge.fence(p_token uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_subject uuid;
+BEGIN
+    SELECT subject INTO v_subject FROM attempts
+    WHERE lease_token = p_token AND closed_at IS NULL
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001',
+            HINT = 'Another attempt owns this work now. Change nothing.';
+    END IF;
+    RETURN v_subject;
+END $$;
+
+CREATE FUNCTION weighbridge.finish_delivery(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_delivery uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    UPDATE event_deliveries SET delivered_at = weighbridge.now(), last_error = NULL WHERE id = v_delivery;
+END $$;
+
+CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_workspace uuid;
+BEGIN
+    SELECT workspace_id INTO v_workspace FROM data_uploads WHERE id = v_upload;
+    -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
+    UPDATE data_uploads
+    SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping,
+        affected_dates = p_dates, warnings = p_warnings, failures = 0, staged_at = weighbridge.now(),
+        total_rows = (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint,
+        failed_rows = (p_bins ->> 'rejected')::bigint
+    WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+
+CREATE FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_now timestamptz := weighbridge.now();
+    v_row data_uploads;
+    v_event uuid;
+BEGIN
+    PERFORM close_attempt(p_token, 'done', p_error);
+    UPDATE data_uploads
+    SET status = p_status, row_count = promoted_rows, failed_rows = p_failed_rows, error_code = p_error_code,
+        error_text = p_error, finished_at = v_now, failures = 0
+    WHERE id = v_upload
+    RETURNING * INTO v_row;
+    IF p_status IN ('completed', 'partial') AND v_row.promoted_rows > 0 AND NOT v_row.event_emitted THEN
+        INSERT INTO events (workspace_id, upload_id, type, payload)
+        VALUES (v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
+            'upload_id', v_row.id,
+            'workspace_id', v_row.workspace_id,
+            'client_id', v_row.client_id,
+            'platform', v_row.platform,
+            'status', v_row.status,
+            'metrics', jsonb_build_object(
+                'total_rows', v_row.total_rows,
+                'promoted_rows', v_row.promoted_rows,
+                'failed_rows', v_row.failed_rows
+            ) || coalesce((
+                -- campaigns_upserted and so on: the entities written, by table
+                SELECT jsonb_object_agg(
+                    e.value ->> 'table' || '_upserted',
+                    (e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint)
+                FROM jsonb_each(v_row.promoted) e), '{}'),
+            'affected_dates', to_jsonb(v_row.affected_dates),
+            'timestamp', v_now))
+        ON CONFLICT DO NOTHING
+        RETURNING id INTO v_event;
+        IF v_event IS NOT NULL THEN
+            INSERT INTO event_deliveries (event_id, workspace_id, consumer)
+            SELECT v_event, v_row.workspace_id, c FROM unnest(p_consumers) c;
+            UPDATE data_uploads SET event_emitted = true WHERE id = v_upload;
+            PERFORM pg_notify('weighbridge_work', '');
+        END IF;
+    END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.guard_status() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.status = OLD.status THEN
+        RETURN NEW;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM weighbridge.moves m
+        WHERE m.from_status = OLD.status AND m.to_status = NEW.status
+          AND (NOT m.operator OR current_setting('weighbridge.verb', true) = m.verb)
+    ) THEN
+        RAISE EXCEPTION 'upload %: % → % is not a move', OLD.id, OLD.status, NEW.status
+            USING ERRCODE = 'WB002',
+                  HINT = CASE WHEN OLD.status IN ('completed', 'partial', 'failed')
+                              THEN 'A finished upload changes only by an operator''s verb: weighbridge uploads retry.'
+                              ELSE 'The moves there are stand in weighbridge.moves.' END;
+    END IF;
+    PERFORM pg_notify('weighbridge_live', json_build_object(
+        'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION weighbridge.hand_over(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) RETURNS SETOF uuid
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE attempts
+        SET lease_until = least(weighbridge.now() + p_lease, progressed_at + p_ceiling)
+        WHERE lease_token = ANY (p_tokens) AND closed_at IS NULL
+        RETURNING lease_token
+    $$;
+
+CREATE FUNCTION weighbridge.keep_dimension() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(OLD.workspace_id::text, 1));
+    IF EXISTS (SELECT FROM data_uploads
+               WHERE workspace_id = OLD.workspace_id AND status IN ('staging_complete', 'promoting'))
+       OR EXISTS (SELECT FROM daily_metrics f
+                  WHERE f.workspace_id = OLD.workspace_id AND f.client_id IS NOT DISTINCT FROM OLD.client_id
+                    AND f.platform = OLD.platform
+                    AND CASE TG_TABLE_NAME WHEN 'campaigns' THEN f.campaign_id
+                                           WHEN 'ad_sets' THEN f.ad_set_id ELSE f.ad_id END = OLD.id)
+    THEN
+        RAISE EXCEPTION '% % is in use by daily_metrics', TG_TABLE_NAME, OLD.id
+            USING ERRCODE = 'foreign_key_violation',
+                  HINT = 'Delete its daily_metrics first, while no upload of the workspace is being promoted.';
+    END IF;
+    RETURN OLD;
+END $$;
+
+CREATE FUNCTION weighbridge.natural_key_hash(VARIADIC parts text[]) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$ SELECT sha256(convert_to(array_to_string(parts, E'\x1f', ''), 'UTF8')) $$;
+
+CREATE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads SET rows_read = p_rows WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+
+CREATE FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads SET staged = staged || jsonb_build_object(p_entity, p_seq) WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+
+CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT clock_timestamp() + shift FROM weighbridge.clock $$;
+
+CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean) RETURNS weighbridge.received
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_id uuid;
+BEGIN
+    LOOP
+        INSERT INTO data_uploads (workspace_id, client_id, platform, source, pipeline, filename, file_url, file_kind,
+                                  content_sha256, byte_size, created_by, force_partial, forced)
+        VALUES (p_workspace, p_client, p_platform, p_source, p_pipeline, p_filename, p_file_url, p_file_kind,
+                p_sha256, p_size, p_created_by, p_force_partial, p_forced)
+        ON CONFLICT DO NOTHING
+        RETURNING id INTO v_id;
+        IF v_id IS NOT NULL THEN
+            PERFORM pg_notify('weighbridge_work', '');
+            PERFORM pg_notify('weighbridge_live', json_build_object(
+                'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
+            RETURN (v_id, false);
+        END IF;
+        SELECT id INTO v_id FROM data_uploads
+        WHERE workspace_id = p_workspace AND pipeline = p_pipeline
+          AND client_id IS NOT DISTINCT FROM p_client AND platform IS NOT DISTINCT FROM p_platform
+          AND content_sha256 = p_sha256 AND status <> 'failed' AND NOT forced;
+        IF v_id IS NOT NULL THEN
+            RETURN (v_id, true);
+        END IF;
+        -- It failed between the two statements: now the way is free.
+    END LOOP;
+END $$;
+
+CREATE FUNCTION weighbridge.recover(p_max_crashes integer) RETURNS TABLE(queue text, subject uuid, worker text, opened_at timestamp with time zone, gave_up boolean)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_dead record;
+BEGIN
+    -- A frozen worker may hold its fence: end the session that does, long after its lease.
+    PERFORM pg_terminate_backend(s.pid)
+    FROM attempts a
+    JOIN pg_stat_activity s ON s.application_name = 'weighbridge ' || a.lease_token AND s.datname = current_database()
+    WHERE a.closed_at IS NULL AND a.lease_until < v_now AND s.xact_start IS NOT NULL;
+
+    FOR v_dead IN
+        SELECT a.* FROM attempts a
+        WHERE a.closed_at IS NULL AND a.lease_until < v_now
+        ORDER BY a.lease_until
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
+        gave_up := false;
+        IF v_dead.queue = 'uploads' THEN
+            UPDATE data_uploads d
+            SET crashes = d.crashes + 1,
+                status = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'failed'
+                              WHEN d.status = 'promoting' THEN 'staging_complete'
+                              WHEN d.status = 'processing' THEN 'pending'
+                              ELSE d.status END,
+                error_code = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'worker_crashed' END,
+                error_text = CASE WHEN d.crashes + 1 >= p_max_crashes
+                    THEN format('The worker stopped %s times while working on this file. Look at its log, then: weighbridge uploads retry %s', d.crashes + 1, d.id) END,
+                finished_at = CASE WHEN d.crashes + 1 >= p_max_crashes THEN v_now END
+            WHERE d.id = v_dead.subject AND d.status IN ('processing', 'staging_complete', 'promoting')
+            RETURNING d.status = 'failed' INTO gave_up;
+        END IF;
+        queue := v_dead.queue;
+        subject := v_dead.subject;
+        worker := v_dead.worker;
+        opened_at := v_dead.opened_at;
+        gave_up := coalesce(gave_up, false);
+        RETURN NEXT;
+    END LOOP;
+    IF FOUND THEN
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'released', p_error);
+    UPDATE data_uploads
+    SET status = CASE status WHEN 'processing' THEN 'pending' WHEN 'promoting' THEN 'staging_complete' ELSE status END,
+        run_after = weighbridge.now() + p_delay,
+        failures = failures + p_failed::int
+    WHERE id = v_upload;
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.reset_staging(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $_$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_table text;
+BEGIN
+    FOR v_table IN SELECT tablename FROM pg_tables WHERE schemaname = 'staging' LOOP
+        EXECUTE format('DELETE FROM staging.%I WHERE upload_id = $1', v_table) USING v_upload;
+    END LOOP;
+    DELETE FROM staging_id_resolution WHERE upload_id = v_upload;
+    DELETE FROM staging_groups WHERE upload_id = v_upload;
+    DELETE FROM upload_rejections WHERE upload_id = v_upload;
+    DELETE FROM upload_warnings WHERE upload_id = v_upload;
+    UPDATE data_uploads SET staged = '{}', watermark_entity = '', watermark_seq = 0 WHERE id = v_upload;
+END $_$;
+
+CREATE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'released', 'staging was gone');
+    UPDATE data_uploads
+    SET status = 'pending', staged = '{}', staged_at = NULL
+    WHERE id = v_upload;
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF v_before.status NOT IN ('failed', 'partial') THEN
+        RETURN v_before.status;
+    END IF;
+    PERFORM set_config('weighbridge.verb', 'retry', true);
+    UPDATE data_uploads
+    SET status = 'pending', run_after = '-infinity', failures = 0, crashes = 0, error_code = NULL, error_text = NULL,
+        finished_at = NULL, started_at = NULL, rows_read = 0, staged = '{}', staged_at = NULL, watermark_entity = '',
+        watermark_seq = 0, promoted = '{}', promoted_rows = 0, failed_rows = 0, total_rows = 0, warnings = 0,
+        bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial
+    WHERE id = p_upload;
+    PERFORM set_config('weighbridge.verb', '', true);
+    DELETE FROM upload_rejections WHERE upload_id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
+            jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code));
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN 'pending';
+END $$;
+
+CREATE FUNCTION weighbridge.void_receipts() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF current_setting('role', true) IS DISTINCT FROM 'weighbridge_promote' THEN
+        DELETE FROM weighbridge.receipts WHERE target LIKE TG_TABLE_NAME || ':%';
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION weighbridge.workspace() RETURNS uuid
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT nullif(current_setting('weighbridge.workspace_id', true), '')::uuid $$;
+
+CREATE TABLE public.ad_sets (
+    workspace_id uuid NOT NULL,
+    id uuid NOT NULL,
+    client_id uuid,
+    platform text NOT NULL COLLATE pg_catalog."C",
+    external_id text NOT NULL COLLATE pg_catalog."C",
+    campaign_id uuid,
+    name text,
+    status text,
+    upload_id uuid NOT NULL,
+    line integer NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT ad_sets_id_from_key CHECK ((id = weighbridge.entity_id(VARIADIC ARRAY['ad_set'::text, (workspace_id)::text, COALESCE((client_id)::text, ''::text), platform, external_id])))
+);
+
+CREATE TABLE public.ads (
+    workspace_id uuid NOT NULL,
+    id uuid NOT NULL,
+    client_id uuid,
+    platform text NOT NULL COLLATE pg_catalog."C",
+    external_id text NOT NULL COLLATE pg_catalog."C",
+    campaign_id uuid,
+    ad_set_id uuid,
+    name text,
+    status text,
+    upload_id uuid NOT NULL,
+    line integer NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT ads_id_from_key CHECK ((id = weighbridge.entity_id(VARIADIC ARRAY['ad'::text, (workspace_id)::text, COALESCE((client_id)::text, ''::text), platform, external_id])))
+);
+
+CREATE TABLE public.campaigns (
+    workspace_id uuid NOT NULL,
+    id uuid NOT NULL,
+    client_id uuid,
+    platform text NOT NULL COLLATE pg_catalog."C",
+    external_id text NOT NULL COLLATE pg_catalog."C",
+    name text,
+    status text,
+    objective text,
+    upload_id uuid NOT NULL,
+    line integer NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT campaigns_id_from_key CHECK ((id = weighbridge.entity_id(VARIADIC ARRAY['campaign'::text, (workspace_id)::text, COALESCE((client_id)::text, ''::text), platform, external_id])))
+);
+
+CREATE TABLE public.daily_metrics (
+    workspace_id uuid NOT NULL,
+    client_id uuid,
+    platform text NOT NULL COLLATE pg_catalog."C",
+    metric_date date NOT NULL,
+    campaign_id uuid,
+    ad_set_id uuid,
+    ad_id uuid,
+    impressions bigint,
+    clicks bigint,
+    spend numeric(18,6),
+    currency text,
+    conversions numeric(18,6),
+    conversion_value numeric(18,6),
+    reach bigint,
+    upload_id uuid NOT NULL,
+    line integer NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT daily_metrics_clicks_check CHECK ((clicks >= 0)),
+    CONSTRAINT daily_metrics_impressions_check CHECK ((impressions >= 0)),
+    CONSTRAINT daily_metrics_reach_check CHECK ((reach >= 0))
+);
+
+CREATE TABLE public.data_uploads (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    workspace_id uuid NOT NULL,
+    client_id uuid,
+    platform text,
+    source text NOT NULL,
+    pipeline text NOT NULL,
+    filename text,
+    file_url text,
+    file_kind text DEFAULT 'csv'::text NOT NULL,
+    content_sha256 bytea NOT NULL,
+    byte_size bigint NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    row_count bigint,
+    error_code text,
+    error_text text,
+    created_by uuid,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    force_partial boolean DEFAULT false NOT NULL,
+    forced boolean DEFAULT false NOT NULL,
+    run_after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    staged_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    rows_read bigint DEFAULT 0 NOT NULL,
+    staged jsonb DEFAULT '{}'::jsonb NOT NULL,
+    watermark_entity text DEFAULT ''::text NOT NULL,
+    watermark_seq bigint DEFAULT 0 NOT NULL,
+    promoted jsonb DEFAULT '{}'::jsonb NOT NULL,
+    bins jsonb,
+    total_rows bigint DEFAULT 0 NOT NULL,
+    promoted_rows bigint DEFAULT 0 NOT NULL,
+    failed_rows bigint DEFAULT 0 NOT NULL,
+    warnings bigint DEFAULT 0 NOT NULL,
+    affected_dates date[] DEFAULT '{}'::date[] NOT NULL,
+    columns text[] DEFAULT '{}'::text[] NOT NULL,
+    mapping jsonb DEFAULT '{}'::jsonb NOT NULL,
+    event_emitted boolean DEFAULT false NOT NULL,
+    CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
+    CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
+    CONSTRAINT data_uploads_file_kind_check CHECK ((file_kind = ANY (ARRAY['csv'::text, 'json'::text]))),
+    CONSTRAINT data_uploads_source_check CHECK ((source = ANY (ARRAY['manual'::text, 'api'::text, 'webhook'::text]))),
+    CONSTRAINT data_uploads_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text, 'completed'::text, 'partial'::text, 'failed'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE public.data_uploads IS 'One row per file handed over. Its status is the only truth about it.';
+
+CREATE UNLOGGED TABLE public.staging_id_resolution (
+    upload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    entity_type text NOT NULL,
+    natural_key_hash bytea NOT NULL,
+    production_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+);
+
+CREATE TABLE public.upload_rejections (
+    upload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    row_index integer NOT NULL,
+    line integer NOT NULL,
+    stage text NOT NULL,
+    column_name text,
+    code text NOT NULL,
+    message text NOT NULL,
+    raw text[],
+    more text[],
+    CONSTRAINT upload_rejections_stage_check CHECK ((stage = ANY (ARRAY['parse'::text, 'promote'::text])))
+);
+
+CREATE TABLE public.upload_warnings (
+    upload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    row_index integer NOT NULL,
+    line integer NOT NULL,
+    code text NOT NULL,
+    message text NOT NULL
+);
+
+CREATE TABLE weighbridge.api_keys (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    workspace_id uuid NOT NULL,
+    name text NOT NULL,
+    prefix text NOT NULL,
+    key_hash bytea NOT NULL,
+    scopes text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    expires_at timestamp with time zone,
+    revoked_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT api_keys_key_hash_check CHECK ((length(key_hash) = 32)),
+    CONSTRAINT api_keys_scopes_check CHECK (((scopes <@ ARRAY['upload'::text, 'read'::text, 'operate'::text, 'admin'::text]) AND (cardinality(scopes) > 0)))
+);
+
+CREATE TABLE weighbridge.attempts (
+    lease_token uuid DEFAULT gen_random_uuid() NOT NULL,
+    queue text NOT NULL,
+    subject uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    slot integer,
+    worker text NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    progressed_at timestamp with time zone NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    closed_at timestamp with time zone,
+    outcome text,
+    error text,
+    CONSTRAINT attempts_check CHECK (((closed_at IS NULL) = (outcome IS NULL))),
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'failed'::text, 'released'::text, 'expired'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE weighbridge.attempts IS 'Who works on what, until when. A lease_token is never reused.';
+
+CREATE TABLE weighbridge.audit_log (
+    id bigint NOT NULL,
+    workspace_id uuid,
+    at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    subject uuid,
+    detail jsonb DEFAULT '{}'::jsonb NOT NULL
+);
+
+CREATE SEQUENCE weighbridge.audit_log_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE weighbridge.audit_log_id_seq OWNED BY weighbridge.audit_log.id;
+
+CREATE TABLE weighbridge.clock (
+    one boolean DEFAULT true NOT NULL,
+    shift interval DEFAULT '00:00:00'::interval NOT NULL,
+    CONSTRAINT clock_one_check CHECK (one)
+);
+
+CREATE TABLE weighbridge.event_deliveries (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    event_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    consumer text NOT NULL,
+    run_after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    last_error text,
+    delivered_at timestamp with time zone,
+    gave_up_at timestamp with time zone
+);
+
+CREATE TABLE weighbridge.events (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    workspace_id uuid NOT NULL,
+    upload_id uuid NOT NULL,
+    type text NOT NULL,
+    payload jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+);
+
+CREATE TABLE weighbridge.moves (
+    verb text NOT NULL,
+    from_status text NOT NULL,
+    to_status text NOT NULL,
+    operator boolean DEFAULT false NOT NULL
+);
+
+CREATE TABLE weighbridge.pipelines (
+    name text NOT NULL,
+    fingerprint text NOT NULL,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+);
+
+CREATE TABLE weighbridge.receipts (
+    workspace_id uuid NOT NULL,
+    target text NOT NULL,
+    scope text NOT NULL,
+    group_key text NOT NULL,
+    upload_id uuid NOT NULL,
+    digest bytea,
+    complete boolean DEFAULT false NOT NULL,
+    mixed boolean DEFAULT false NOT NULL
+);
+
+CREATE UNLOGGED TABLE weighbridge.staging_groups (
+    upload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    group_key text NOT NULL,
+    first_seq integer NOT NULL,
+    last_seq integer NOT NULL,
+    digest bytea NOT NULL
+);
+
+CREATE TABLE weighbridge_migrations.applied (
+    version integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+ALTER TABLE ONLY weighbridge.audit_log ALTER COLUMN id SET DEFAULT nextval('weighbridge.audit_log_id_seq'::regclass);
+
+ALTER TABLE ONLY public.ad_sets
+    ADD CONSTRAINT ad_sets_pkey PRIMARY KEY (workspace_id, id);
+
+ALTER TABLE ONLY public.ad_sets
+    ADD CONSTRAINT ad_sets_workspace_id_client_id_platform_external_id_key UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, platform, external_id);
+
+ALTER TABLE ONLY public.ads
+    ADD CONSTRAINT ads_pkey PRIMARY KEY (workspace_id, id);
+
+ALTER TABLE ONLY public.ads
+    ADD CONSTRAINT ads_workspace_id_client_id_platform_external_id_key UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, platform, external_id);
+
+ALTER TABLE ONLY public.campaigns
+    ADD CONSTRAINT campaigns_pkey PRIMARY KEY (workspace_id, id);
+
+ALTER TABLE ONLY public.campaigns
+    ADD CONSTRAINT campaigns_workspace_id_client_id_platform_external_id_key UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, platform, external_id);
+
+ALTER TABLE ONLY public.daily_metrics
+    ADD CONSTRAINT daily_metrics_key UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, platform, metric_date, campaign_id, ad_set_id, ad_id);
+
+ALTER TABLE ONLY public.data_uploads
+    ADD CONSTRAINT data_uploads_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.staging_id_resolution
+    ADD CONSTRAINT staging_id_resolution_pkey PRIMARY KEY (upload_id, entity_type, production_id);
+
+ALTER TABLE ONLY public.upload_rejections
+    ADD CONSTRAINT upload_rejections_pkey PRIMARY KEY (upload_id, row_index, stage);
+
+ALTER TABLE ONLY public.upload_warnings
+    ADD CONSTRAINT upload_warnings_pkey PRIMARY KEY (upload_id, row_index, code);
+
+ALTER TABLE ONLY weighbridge.api_keys
+    ADD CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash);
+
+ALTER TABLE ONLY weighbridge.api_keys
+    ADD CONSTRAINT api_keys_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY weighbridge.attempts
+    ADD CONSTRAINT attempts_pkey PRIMARY KEY (lease_token);
+
+ALTER TABLE ONLY weighbridge.audit_log
+    ADD CONSTRAINT audit_log_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY weighbridge.clock
+    ADD CONSTRAINT clock_pkey PRIMARY KEY (one);
+
+ALTER TABLE ONLY weighbridge.event_deliveries
+    ADD CONSTRAINT event_deliveries_event_id_consumer_key UNIQUE (event_id, consumer);
+
+ALTER TABLE ONLY weighbridge.event_deliveries
+    ADD CONSTRAINT event_deliveries_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY weighbridge.events
+    ADD CONSTRAINT events_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY weighbridge.events
+    ADD CONSTRAINT events_upload_id_type_key UNIQUE (upload_id, type);
+
+ALTER TABLE ONLY weighbridge.moves
+    ADD CONSTRAINT moves_pkey PRIMARY KEY (from_status, to_status, verb);
+
+ALTER TABLE ONLY weighbridge.pipelines
+    ADD CONSTRAINT pipelines_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY weighbridge.receipts
+    ADD CONSTRAINT receipts_pkey PRIMARY KEY (workspace_id, target, scope, group_key);
+
+ALTER TABLE ONLY weighbridge.staging_groups
+    ADD CONSTRAINT staging_groups_pkey PRIMARY KEY (upload_id, first_seq);
+
+ALTER TABLE ONLY weighbridge_migrations.applied
+    ADD CONSTRAINT applied_pkey PRIMARY KEY (version);
+
+CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspace_id, created_at, id) WHERE (status = ANY (ARRAY['pending'::text, 'staging_complete'::text]));
+
+CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, content_sha256) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
+
+CREATE INDEX data_uploads_recent ON public.data_uploads USING btree (workspace_id, created_at DESC, id);
+
+CREATE INDEX data_uploads_staged ON public.data_uploads USING btree (staged_at) WHERE (staged_at IS NOT NULL);
+
+CREATE INDEX attempts_expiring ON weighbridge.attempts USING btree (lease_until) WHERE (closed_at IS NULL);
+
+CREATE INDEX attempts_history ON weighbridge.attempts USING btree (subject, opened_at);
+
+CREATE UNIQUE INDEX attempts_live ON weighbridge.attempts USING btree (queue, subject) WHERE (closed_at IS NULL);
+
+CREATE UNIQUE INDEX attempts_slots ON weighbridge.attempts USING btree (queue, workspace_id, slot) WHERE ((closed_at IS NULL) AND (slot IS NOT NULL));
+
+CREATE UNIQUE INDEX audit_log_event ON weighbridge.audit_log USING btree (((detail ->> 'event_id'::text))) WHERE (detail ? 'event_id'::text);
+
+CREATE INDEX audit_log_subject ON weighbridge.audit_log USING btree (subject);
+
+CREATE INDEX event_deliveries_waiting ON weighbridge.event_deliveries USING btree (run_after) WHERE ((delivered_at IS NULL) AND (gave_up_at IS NULL));
+
+CREATE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
+
+CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ad_sets FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
+
+CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ads FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
+
+CREATE TRIGGER keep_dimension BEFORE DELETE ON public.campaigns FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
+
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.ad_sets FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.ads FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.campaigns FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.daily_metrics FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+ALTER TABLE ONLY public.ad_sets
+    ADD CONSTRAINT ad_sets_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
+
+ALTER TABLE ONLY public.ads
+    ADD CONSTRAINT ads_workspace_id_ad_set_id_fkey FOREIGN KEY (workspace_id, ad_set_id) REFERENCES public.ad_sets(workspace_id, id);
+
+ALTER TABLE ONLY public.ads
+    ADD CONSTRAINT ads_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
+
+ALTER TABLE ONLY weighbridge.event_deliveries
+    ADD CONSTRAINT event_deliveries_event_id_fkey FOREIGN KEY (event_id) REFERENCES weighbridge.events(id) ON DELETE CASCADE;
+
+ALTER TABLE public.ad_sets ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.ads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.campaigns ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.daily_metrics ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.data_uploads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.upload_rejections ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.upload_warnings ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY workspace ON public.ad_sets USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.ads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.campaigns USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.daily_metrics USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.data_uploads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.upload_rejections USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.upload_warnings USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+GRANT USAGE ON SCHEMA public TO weighbridge_intake;
+GRANT USAGE ON SCHEMA public TO weighbridge_parse;
+GRANT USAGE ON SCHEMA public TO weighbridge_promote;
+GRANT USAGE ON SCHEMA public TO weighbridge_clean;
+GRANT USAGE ON SCHEMA public TO weighbridge_announce;
+GRANT USAGE ON SCHEMA public TO weighbridge_tenant;
+
+GRANT USAGE ON SCHEMA staging TO weighbridge_intake;
+GRANT USAGE ON SCHEMA staging TO weighbridge_parse;
+GRANT USAGE ON SCHEMA staging TO weighbridge_promote;
+GRANT USAGE ON SCHEMA staging TO weighbridge_clean;
+GRANT USAGE ON SCHEMA staging TO weighbridge_announce;
+
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_intake;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_parse;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_promote;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_clean;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_announce;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) TO weighbridge_promote;
+
+REVOKE ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) TO weighbridge_promote;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.fence(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_parse;
+GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_promote;
+GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_announce;
+
+REVOKE ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_announce;
+
+REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint) TO weighbridge_parse;
+
+REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;
+
+REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.hand_over(p_token uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.keep_dimension() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;
+
+REVOKE ALL ON FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) TO weighbridge_parse;
+
+REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean) TO weighbridge_intake;
+
+REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) TO weighbridge_parse;
+
+REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.ad_sets TO weighbridge_promote;
+GRANT SELECT ON TABLE public.ad_sets TO weighbridge_tenant;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.ads TO weighbridge_promote;
+GRANT SELECT ON TABLE public.ads TO weighbridge_tenant;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.campaigns TO weighbridge_promote;
+GRANT SELECT ON TABLE public.campaigns TO weighbridge_tenant;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.daily_metrics TO weighbridge_promote;
+GRANT SELECT ON TABLE public.daily_metrics TO weighbridge_tenant;
+
+GRANT INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_intake;
+GRANT SELECT ON TABLE public.data_uploads TO weighbridge_parse;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_promote;
+GRANT SELECT ON TABLE public.data_uploads TO weighbridge_tenant;
+
+GRANT SELECT,INSERT ON TABLE public.staging_id_resolution TO weighbridge_parse;
+GRANT SELECT ON TABLE public.staging_id_resolution TO weighbridge_promote;
+GRANT SELECT,DELETE ON TABLE public.staging_id_resolution TO weighbridge_clean;
+
+GRANT INSERT ON TABLE public.upload_rejections TO weighbridge_parse;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.upload_rejections TO weighbridge_promote;
+GRANT SELECT ON TABLE public.upload_rejections TO weighbridge_tenant;
+
+GRANT INSERT ON TABLE public.upload_warnings TO weighbridge_parse;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.upload_warnings TO weighbridge_promote;
+GRANT SELECT ON TABLE public.upload_warnings TO weighbridge_tenant;
+
+GRANT SELECT,INSERT ON TABLE weighbridge.audit_log TO weighbridge_announce;
+
+GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
+
+GRANT SELECT ON TABLE weighbridge.clock TO PUBLIC;
+
+GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
+
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE weighbridge.receipts TO weighbridge_promote;
+
+GRANT INSERT ON TABLE weighbridge.staging_groups TO weighbridge_parse;
+GRANT SELECT ON TABLE weighbridge.staging_groups TO weighbridge_promote;
+GRANT SELECT,DELETE ON TABLE weighbridge.staging_groups TO weighbridge_clean;

@@ -1,0 +1,45 @@
+"""CleanupWorker: staging after seven days, production never."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.engine.conftest import Put, Run, meta_file
+from tests.engine.steps import parse_by_hand
+
+from weighbridge.steps.clean import clean
+from weighbridge.steps.context import Context
+
+STAGED = "SELECT count(*) FROM staging_rows"
+LANDED = "SELECT (SELECT count(*) FROM campaigns), (SELECT count(*) FROM daily_metrics)"
+
+
+async def test_staged_rows_go_after_seven_days_and_production_stays(
+    ctx: Context, put: Put, run: Run, query: Any, clock: Any
+) -> None:
+    await run(await put(meta_file(days=3, ads=4)))
+    clock.forward(days=6, hours=23)
+    assert await clean(ctx) == 0
+    assert query(STAGED) == [(19,)]
+    clock.forward(hours=2)
+    assert await clean(ctx) > 0
+    assert query(STAGED) == [(0,)]
+    assert query("SELECT count(*) FROM staging_id_resolution") == [(0,)]
+    assert query(LANDED) == [(1, 12)]
+
+
+async def test_staging_that_an_unfinished_upload_needs_is_kept(
+    ctx: Context, put: Put, query: Any, clock: Any
+) -> None:
+    await put(meta_file())
+    await parse_by_hand(ctx)
+    clock.forward(days=8)
+    assert await clean(ctx) == 0
+    assert query(STAGED) == [(19,)]
+
+
+async def test_cleaning_twice_is_cleaning_once(ctx: Context, put: Put, run: Run, clock: Any) -> None:
+    await run(await put(meta_file()))
+    clock.forward(days=8)
+    assert await clean(ctx) > 0
+    assert await clean(ctx) == 0

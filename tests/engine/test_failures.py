@@ -1,0 +1,366 @@
+"""S1 §6: every line of its tables, made to happen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
+from tests.engine.steps import claim, parse_by_hand
+
+from weighbridge.db.pool import Database
+from weighbridge.model.errors import RetryLater
+from weighbridge.model.states import Status
+from weighbridge.steps.context import Context
+from weighbridge.steps.promote import promote
+from weighbridge.worker.attempt import work
+from weighbridge.worker.loop import Worker, WorkerOptions
+
+Query = Callable[..., list[tuple[Any, ...]]]
+Eventually = Callable[..., Awaitable[Any]]
+
+
+def trouble(query: Query, body: str, *, table: str = "daily_metrics", times: int = 1_000_000) -> None:
+    """Make the first `times` inserts into a table run `body`. The sequence counts through rollbacks."""
+    query(
+        f"CREATE SEQUENCE public.troubles; GRANT USAGE ON SEQUENCE public.troubles TO PUBLIC;"
+        f"CREATE FUNCTION public.trouble() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN"
+        f" IF nextval('public.troubles') <= {times} THEN {body} END IF; RETURN NULL; END $$;"
+        f"CREATE TRIGGER trouble AFTER INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION public.trouble()"
+    )
+
+
+def tries(query: Query) -> int:
+    return int(query("SELECT last_value FROM public.troubles")[0][0])
+
+
+# §6.1 -------------------------------------------------------------------------------------------------------
+
+
+async def test_file_not_found_fails_the_upload(ctx: Context, put: Put, run: Run, query: Query) -> None:
+    upload_id = await put(meta_file())
+    [(url,)] = query("SELECT file_url FROM data_uploads")
+    (await ctx.blobs.fetch(url, Path("."))).unlink()
+    upload = await run(upload_id)
+    assert (upload.status, upload.error_code) == (Status.FAILED, "file_not_found")
+    assert upload.error_text == "The stored file is gone. Upload it again."
+
+
+async def test_a_file_that_changed_in_the_store_fails_the_upload(
+    ctx: Context, put: Put, run: Run, query: Query
+) -> None:
+    upload_id = await put(meta_file())
+    [(url,)] = query("SELECT file_url FROM data_uploads")
+    path = await ctx.blobs.fetch(url, Path("."))
+    path.chmod(0o600)
+    path.write_bytes(meta_file(days=1))
+    upload = await run(upload_id)
+    assert (upload.status, upload.error_code) == (Status.FAILED, "file_changed")
+
+
+async def test_a_malformed_file_fails_the_upload(put: Put, run: Run, query: Query) -> None:
+    upload = await run(await put(meta_file() + b'2026-01-05,"never closed\n'))
+    assert (upload.status, upload.error_code) == (Status.FAILED, "malformed_file")
+    assert upload.error_text and "line" in upload.error_text
+    assert query("SELECT count(*) FROM daily_metrics") == [(0,)]
+
+
+async def test_a_row_that_cannot_be_parsed_is_skipped(put: Put, run: Run, query: Query) -> None:
+    upload = await run(await put(meta_file(days=3, ads=4, extra=("2026-01-05,too,few",))))
+    assert upload.status == Status.COMPLETED
+    assert (upload.bins.accepted, upload.bins.rejected, upload.failed_rows) == (12, 1, 1)
+    assert query("SELECT line, stage, code FROM upload_rejections") == [(14, "parse", "wrong_cell_count")]
+
+
+async def test_a_row_that_is_not_valid_is_marked_and_the_rest_goes_on(put: Put, run: Run, query: Query) -> None:
+    upload = await run(await put(meta_file(extra=(meta_line("2026-01-05", 1, impressions=-3),))))
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.COMPLETED, 12, 1)
+    [(line, column, message)] = query("SELECT line, column_name, message FROM upload_rejections")
+    assert (line, column) == (14, "Impressions")
+    assert "-3" in message
+    assert query("SELECT count(*) FROM staging_rows WHERE validation_status = 'invalid'") == [(1,)]
+
+
+async def test_a_parent_that_is_not_found_leaves_null_and_a_warning(put: Put, run: Run, query: Query) -> None:
+    query("ALTER TABLE campaigns ADD CONSTRAINT no_second CHECK (name <> 'Campaign 1')")
+    upload = await run(await put(meta_file(days=2, ads=8)))
+    assert (upload.status, upload.error_code) == (Status.PARTIAL, "rows_failed")
+    assert query("SELECT count(*) FROM daily_metrics WHERE campaign_id IS NULL AND ad_id IS NOT NULL") == [(8,)]
+    assert query("SELECT count(*) FROM daily_metrics") == [(16,)]
+    assert query("SELECT code, count(*) FROM upload_warnings GROUP BY 1 ORDER BY 1") == [
+        ("campaign_check_violation", 1),
+        ("campaign_id_not_found", 8),
+    ]
+
+
+async def test_facts_that_cannot_be_told_apart_without_their_parent_are_not_merged(
+    put: Put, run: Run, query: Query
+) -> None:
+    query("ALTER TABLE campaigns ADD CONSTRAINT only_one CHECK (name = 'A')")
+    header = "Day,Campaign name,Campaign ID,Impressions"
+    rows = [f"2026-01-01,{name},12020000000000000{n},{n + 1}" for n, name in enumerate("ABC")]
+    upload = await run(await put("\n".join([header, *rows]).encode()))
+    assert upload.status == Status.PARTIAL
+    assert query("SELECT impressions FROM daily_metrics ORDER BY campaign_id IS NULL") == [(1,), (2,)] or query(
+        "SELECT impressions FROM daily_metrics ORDER BY campaign_id IS NULL"
+    ) == [(1,), (3,)]
+    assert (upload.promoted_rows, upload.failed_rows) == (2, 1)
+
+
+@pytest.fixture
+def work_through(ctx: Context, clock: Any, query: Query, eventually: Eventually) -> Any:
+    """Work on one upload, moving the clock past each pause; the pauses it took, in seconds."""
+
+    async def work_through(upload_id: UUID) -> list[float]:
+        stop = asyncio.Event()
+        options = WorkerOptions(poll=timedelta(seconds=0.02), lease=timedelta(hours=10))
+        running = asyncio.create_task(Worker(ctx, options).run(stop))
+        pauses: list[float] = []
+
+        def parked_or_ended() -> Any:
+            return query(
+                "SELECT status, extract(epoch FROM run_after - weighbridge.now()) FROM data_uploads WHERE id = %s"
+                " AND (status IN ('completed', 'partial', 'failed') OR run_after > weighbridge.now())",
+                (upload_id,),
+            )
+
+        try:
+            while True:
+                [(status, pause)] = await eventually(parked_or_ended)
+                if status in ("completed", "partial", "failed"):
+                    return pauses
+                pauses.append(float(pause))
+                clock.forward(seconds=float(pause) + 0.001)
+        finally:
+            stop.set()
+            await running
+
+    return work_through
+
+
+async def test_a_lost_connection_is_retried_three_times_and_the_work_goes_on(
+    put: Put, query: Query, work_through: Any
+) -> None:
+    trouble(query, "PERFORM pg_terminate_backend(pg_backend_pid());", times=3)
+    pauses = await work_through(await put(meta_file()))
+    assert [round(pause) for pause in pauses] == [1, 2, 4]
+    assert query("SELECT status, row_count FROM data_uploads") == [("completed", 12)]
+
+
+async def test_a_connection_that_is_lost_a_fourth_time_fails_the_upload(
+    put: Put, query: Query, work_through: Any
+) -> None:
+    trouble(query, "PERFORM pg_terminate_backend(pg_backend_pid());")
+    pauses = await work_through(await put(meta_file()))
+    assert len(pauses) == 3
+    assert query("SELECT status, error_code FROM data_uploads") == [("failed", "connection")]
+
+
+async def test_a_transaction_that_takes_too_long_is_retried_three_times(
+    database_url: str, put: Put, query: Query, ctx: Context, work_through: Any
+) -> None:
+    query(f"ALTER DATABASE {database_url.split('/')[3].split('?')[0]} SET statement_timeout = '10s'")
+    trouble(query, "SET LOCAL statement_timeout = '50ms'; PERFORM pg_sleep(30);", times=3)
+    query("ALTER FUNCTION public.trouble() SET statement_timeout = '50ms'")
+    quick = Database(database_url, statement_timeout_ms=300)
+    await quick.open()
+    try:
+        object.__setattr__(ctx, "db", quick)
+        pauses = await work_through(await put(meta_file()))
+    finally:
+        await quick.close()
+    assert [round(pause) for pause in pauses] == [1, 2, 4]
+    assert query("SELECT status, row_count FROM data_uploads") == [("completed", 12)]
+
+
+async def test_a_write_that_row_level_security_denies_fails_the_upload(put: Put, run: Run, query: Query) -> None:
+    query("DROP POLICY workspace ON daily_metrics; CREATE POLICY nobody ON daily_metrics USING (false)")
+    upload = await run(await put(meta_file()))
+    assert (upload.status, upload.error_code) == (Status.FAILED, "permission_denied")
+
+
+async def test_an_unexpected_unique_violation_skips_that_row_alone(put: Put, run: Run, query: Query) -> None:
+    query("CREATE UNIQUE INDEX unexpected ON daily_metrics (workspace_id, spend) WHERE spend = 7.77")
+    odd = tuple(meta_line("2026-02-01", ad, spend="7.77") for ad in range(2))
+    upload = await run(await put(meta_file(days=3, ads=4, extra=odd)))
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.PARTIAL, 13, 1)
+    [(line, stage, code, message, raw)] = query("SELECT line, stage, code, message, raw FROM upload_rejections")
+    assert (stage, code) == ("promote", "unique_violation")
+    assert line in (14, 15)
+    assert "7.77" not in message
+    assert raw == odd[line - 14].split(",")
+
+
+async def test_a_batch_that_a_row_breaks_is_split_until_that_row_alone_is_skipped(
+    put: Put, run: Run, query: Query
+) -> None:
+    query("ALTER TABLE daily_metrics ADD CONSTRAINT no_13 CHECK (impressions <> 13)")
+    content = [HEADER, *(meta_line("2026-01-01", ad, impressions=ad) for ad in range(200))]
+    upload = await run(await put("\n".join(content).encode()))
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.PARTIAL, 199, 1)
+    assert query("SELECT line, code FROM upload_rejections") == [(15, "check_violation")]
+    assert query("SELECT count(*) FROM daily_metrics") == [(199,)]
+
+
+# §6.2 -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_deadlock_is_retried_three_times_within_the_batch(put: Put, run: Run, query: Query) -> None:
+    trouble(query, "RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01';", times=3)
+    upload = await run(await put(meta_file()))
+    assert (upload.status, upload.failures) == (Status.COMPLETED, 0)
+    assert tries(query) == 4
+
+
+async def test_a_deadlock_that_does_not_go_away_fails_its_batch_alone(ctx: Context, put: Put, query: Query) -> None:
+    trouble(query, "RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01';", times=4)
+    await put(meta_file(days=3, ads=4))
+    small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
+    await promote(await parse_by_hand(small), small)
+    assert query("SELECT status, promoted_rows, failed_rows FROM data_uploads") == [("partial", 8, 4)]
+    assert query("SELECT DISTINCT code, count(*) FROM upload_rejections GROUP BY 1") == [("deadlock", 4)]
+
+
+class RateLimited:
+    """A store that is asked too often, the first `times` times."""
+
+    def __init__(self, store: Any, times: int) -> None:
+        self.store, self.times = store, times
+
+    async def put(self, key: str, file: Path) -> str:
+        return str(await self.store.put(key, file))
+
+    async def fetch(self, file_url: str, scratch: Path) -> Path:
+        self.times -= 1
+        if self.times >= 0:
+            raise RetryLater("rate_limit", "The store asks us to slow down.")
+        return Path(await self.store.fetch(file_url, scratch))
+
+
+@pytest.mark.parametrize(("times", "status"), [(5, "completed"), (6, "failed")])
+async def test_a_rate_limit_is_retried_five_times_a_minute_apart(
+    ctx: Context, put: Put, query: Query, work_through: Any, times: int, status: str
+) -> None:
+    upload_id = await put(meta_file())
+    object.__setattr__(ctx, "blobs", RateLimited(ctx.blobs, times))
+    pauses = await work_through(upload_id)
+    assert [round(pause) for pause in pauses] == [60] * 5
+    assert query("SELECT status FROM data_uploads") == [(status,)]
+
+
+# §6.3 -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pending_upload_starts_from_the_beginning(put: Put, run: Run) -> None:
+    assert (await run(await put(meta_file()))).status == Status.COMPLETED
+
+
+async def test_a_parse_that_stopped_half_way_stages_only_the_rest(
+    ctx: Context, put: Put, run: Run, query: Query, clock: Any
+) -> None:
+    upload_id = await put(meta_file(days=3, ads=4))
+    query(
+        "CREATE FUNCTION public.stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END $$;"
+        "CREATE TRIGGER stop BEFORE INSERT ON staging.ads_ad EXECUTE FUNCTION public.stop()"
+    )
+    attempt = await claim(ctx)
+    await work(attempt, ctx, promotes=True)
+    [(staged, before)] = query("SELECT staged, (SELECT min(xmin::text) FROM staging.ads_campaign) FROM data_uploads")
+    assert staged == {"campaign": 1, "ad_set": 2}
+    query("DROP TRIGGER stop ON staging.ads_ad")
+    clock.forward(seconds=5)
+    assert (await run(upload_id)).status == Status.COMPLETED
+    assert query("SELECT min(xmin::text) FROM staging.ads_campaign") == [(before,)]
+
+
+async def test_a_staged_upload_goes_on_to_promotion(ctx: Context, put: Put, run: Run, query: Query, clock: Any) -> None:
+    upload_id = await put(meta_file())
+    await parse_by_hand(ctx)
+    clock.forward(minutes=2)
+    upload = await run(upload_id)
+    assert (upload.status, upload.crashes) == (Status.COMPLETED, 1)
+
+
+async def test_a_promotion_that_stopped_half_way_repeats_nothing(
+    ctx: Context, put: Put, run: Run, query: Query, clock: Any
+) -> None:
+    upload_id = await put(meta_file(days=3, ads=4))
+    small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
+    attempt = await parse_by_hand(small)
+    trouble(query, "IF currval('public.troubles') = 3 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END IF;")
+    await work(attempt, small, promotes=True)
+    assert query("SELECT status, watermark_entity, watermark_seq, promoted_rows FROM data_uploads") == [
+        ("staging_complete", "daily_metric", 8, 8)
+    ]
+    before = query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")
+    assert len(before) == 8
+    clock.forward(seconds=5)
+    upload = await run(upload_id)
+    assert (upload.status, upload.promoted["daily_metric"]["inserted"]) == (Status.COMPLETED, 12)
+    assert query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")[:8] == before
+
+
+@pytest.mark.parametrize("status", [Status.COMPLETED, Status.PARTIAL, Status.FAILED])
+async def test_an_ended_upload_is_not_resumed(ctx: Context, put: Put, query: Query, status: Status) -> None:
+    upload_id = await put(meta_file())
+    query("ALTER TABLE data_uploads DISABLE TRIGGER guard_status")
+    query("UPDATE data_uploads SET status = %s WHERE id = %s", (status, upload_id))
+    with pytest.raises(AssertionError):
+        await claim(ctx)
+
+
+async def test_staging_that_is_gone_is_made_again_from_the_file(
+    ctx: Context, put: Put, run: Run, query: Query
+) -> None:
+    """As after a crash of Postgres, which empties unlogged tables."""
+    upload_id = await put(meta_file())
+    attempt = await parse_by_hand(ctx)
+    query("TRUNCATE staging.ads_campaign, staging.ads_ad_set, staging.ads_ad, staging.ads_daily_metric")
+    await work(attempt, ctx, promotes=True)
+    assert query("SELECT status FROM data_uploads") == [("pending",)]
+    assert (await run(upload_id)).status == Status.COMPLETED
+    assert query("SELECT count(*) FROM daily_metrics") == [(12,)]
+
+
+# §4.4 -------------------------------------------------------------------------------------------------------
+
+
+def _file_with(valid: int, invalid: int) -> bytes:
+    good = [meta_line("2026-01-01", ad) for ad in range(valid)]
+    bad = [meta_line("2026-01-02", ad, impressions="x") for ad in range(invalid)]
+    return "\n".join([HEADER, *good, *bad]).encode()
+
+
+async def test_ninety_percent_valid_rows_are_enough(put: Put, run: Run) -> None:
+    upload = await run(await put(_file_with(9, 1)))
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.COMPLETED, 9, 1)
+
+
+async def test_fewer_than_ninety_percent_fail_the_upload_and_write_nothing(put: Put, run: Run, query: Query) -> None:
+    upload = await run(await put(_file_with(8, 1)))
+    assert (upload.status, upload.error_code) == (Status.FAILED, "too_many_invalid_rows")
+    assert upload.error_text and "88.9% of 9 rows" in upload.error_text
+    assert query("SELECT count(*) FROM daily_metrics") == [(0,)]
+    assert query("SELECT count(*) FROM weighbridge.events") == [(0,)]
+
+
+async def test_force_partial_lets_the_valid_rows_through(put: Put, run: Run) -> None:
+    upload = await run(await put(_file_with(2, 3), force_partial=True))
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.PARTIAL, 2, 3)
+
+
+async def test_a_file_without_one_valid_row_fails_even_when_forced(put: Put, run: Run) -> None:
+    upload = await run(await put(_file_with(0, 3), force_partial=True))
+    assert (upload.status, upload.error_code) == (Status.FAILED, "no_valid_rows")
+
+
+async def test_a_header_without_rows_fails(put: Put, run: Run) -> None:
+    upload = await run(await put(f"{HEADER}\n".encode()))
+    assert (upload.status, upload.error_code) == (Status.FAILED, "no_data")

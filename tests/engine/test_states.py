@@ -1,0 +1,61 @@
+"""The state machine: one table, in Python and in the database."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from weighbridge.model.states import MOVES, Status
+
+
+def test_the_database_and_python_know_the_same_moves(query: Any) -> None:
+    stored = {tuple(row) for row in query("SELECT verb, from_status, to_status, operator FROM weighbridge.moves")}
+    declared = {(m.verb, str(s), str(m.target), m.operator) for m in MOVES.values() for s in m.sources}
+    assert stored == declared
+
+
+@pytest.mark.parametrize("before", list(Status))
+@pytest.mark.parametrize("after", list(Status))
+def test_the_guard_lets_only_declared_moves_pass_even_in_psql(
+    query: Any, workspace: UUID, before: Status, after: Status
+) -> None:
+    query(
+        "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status)"
+        " VALUES (%s, 'manual', 'ads', sha256('x'), 1, %s)",
+        (workspace, before),
+    )
+    allowed = before == after or any(
+        before in move.sources and after == move.target and not move.operator for move in MOVES.values()
+    )
+    if allowed:
+        query("UPDATE data_uploads SET status = %s", (after,))
+    else:
+        with pytest.raises(psycopg.Error, match="is not a move") as caught:
+            query("UPDATE data_uploads SET status = %s", (after,))
+        assert caught.value.sqlstate == "WB002"
+
+
+def test_an_operators_retry_opens_a_failed_upload_and_is_audited(query: Any, workspace: UUID) -> None:
+    [(upload,)] = query(
+        "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status, error_code)"
+        " VALUES (%s, 'manual', 'ads', sha256('x'), 1, 'failed', 'malformed_file') RETURNING id",
+        (workspace,),
+    )
+    assert query("SELECT weighbridge.retry_upload(%s, false, 'someone')", (upload,)) == [("pending",)]
+    assert query("SELECT actor, action, detail ->> 'from' FROM weighbridge.audit_log WHERE subject = %s", (upload,)) == [
+        ("someone", "upload.retry", "failed")
+    ]
+
+
+@pytest.mark.parametrize("status", ["completed", "processing", "pending"])
+def test_retry_leaves_an_upload_alone_that_did_not_fail(query: Any, workspace: UUID, status: str) -> None:
+    [(upload,)] = query(
+        "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status)"
+        " VALUES (%s, 'manual', 'ads', sha256('x'), 1, %s) RETURNING id",
+        (workspace, status),
+    )
+    assert query("SELECT weighbridge.retry_upload(%s, false, 'someone')", (upload,)) == [(status,)]
+    assert query("SELECT status FROM data_uploads") == [(status,)]
