@@ -26,24 +26,42 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="WEIGHBRIDGE_", extra="forbid", frozen=True)
 
-    home: Path = Field(Path("~/.weighbridge"), description="Holds the embedded database, blobs and scratch files.")
+    home: Path = Field(
+        Path("~/.weighbridge"), description="Holds the embedded database, blobs and scratch files."
+    )
     database_url: str | None = Field(
         None,
         validation_alias="DATABASE_URL",
         description="A Postgres of your own, 15 or newer. Empty: the embedded one.",
     )
-    blob_url: str | None = Field(None, description="Where files lie: a folder, or s3://bucket/prefix. Empty: home/blobs.")
-    pipelines: tuple[str, ...] = Field((), description="Modules with pipelines of your own, comma separated: shop.pipes.")
+    blob_url: str | None = Field(
+        None, description="Where files lie: a folder, or s3://bucket/prefix. Empty: home/blobs."
+    )
+    pipelines: tuple[str, ...] = Field(
+        (), description="Modules with pipelines of your own, comma separated: shop.pipes."
+    )
     max_upload_mb: int = Field(50, ge=1, description="The largest file that is accepted, in MB (S1 §3.2).")
-    batch_rows: int = Field(1000, ge=1, description="Rows written to production in one transaction (S1 §5.3).")
-    uploads_per_workspace: int = Field(3, ge=1, description="How many uploads of a workspace run at once (S1 §5.3).")
+    batch_rows: int = Field(
+        1000, ge=1, description="Rows written to production in one transaction (S1 §5.3)."
+    )
+    uploads_per_workspace: int = Field(
+        3, ge=1, description="How many uploads of a workspace run at once (S1 §5.3)."
+    )
     worker_slots: int = Field(2, ge=1, description="How many uploads one worker process works on at once.")
-    lease_seconds: float = Field(60, gt=0, description="How long a worker may be silent before its work is taken over.")
-    processing_timeout_hours: float = Field(1, gt=0, description="How long a run may beat without progress (S3 §2).")
+    lease_seconds: float = Field(
+        60, gt=0, description="How long a worker may be silent before its work is taken over."
+    )
+    processing_timeout_hours: float = Field(
+        1, gt=0, description="How long a run may beat without progress (S3 §2)."
+    )
     max_crashes: int = Field(5, ge=1, description="How often an upload may lose its worker before it fails.")
-    poll_seconds: float = Field(2, gt=0, description="How often a worker looks for work when nobody calls it.")
+    poll_seconds: float = Field(
+        2, gt=0, description="How often a worker looks for work when nobody calls it."
+    )
     staging_days: int = Field(7, ge=0, description="How long staged rows are kept (S1 §8).")
-    parse_memory_mb: int = Field(200, ge=64, description="What checking one file may take before it spills to disk.")
+    parse_memory_mb: int = Field(
+        200, ge=64, description="What checking one file may take before it spills to disk."
+    )
     statement_timeout_seconds: float = Field(120, ge=0, description="The longest statement; 0: no limit.")
     alert_hook: str | None = Field(None, description="module:function that gets each IngestionCompleteEvent.")
     host: str = Field("127.0.0.1", description="The address the API listens on.")
@@ -99,8 +117,14 @@ def read(**overrides: object) -> Settings:
 def _refuse_unknown_names() -> None:
     known = {f"WEIGHBRIDGE_{name.upper()}" for name in Settings.model_fields} | {"WEIGHBRIDGE_CONFIG"}
     for name in os.environ:
-        if name.startswith("WEIGHBRIDGE_") and name not in known and not name.startswith("WEIGHBRIDGE_BENCH_"):
-            raise ConfigError(f"{name} is not a setting{did_you_mean(name, known) or '.'} See docs/settings.md.")
+        if (
+            name.startswith("WEIGHBRIDGE_")
+            and name not in known
+            and not name.startswith("WEIGHBRIDGE_BENCH_")
+        ):
+            raise ConfigError(
+                f"{name} is not a setting{did_you_mean(name, known) or '.'} See docs/settings.md."
+            )
 
 
 def _spelled(name: str) -> str:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from uuid import UUID
 
 from tests.engine.conftest import CLAIM
-
 from weighbridge.db import uploads
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context

@@ -8,8 +8,8 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 
+from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Tx
 from weighbridge.steps.announce import announce, consumers
@@ -112,7 +112,9 @@ async def test_a_consumer_that_fails_is_tried_again_and_holds_no_other_up(
 
     object.__setattr__(ctx, "consumers", {"broken": broken, **consumers(None)})
     await run(await put(meta_file()))
-    waiting = "SELECT consumer, failures, last_error FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"
+    waiting = (
+        "SELECT consumer, failures, last_error FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"
+    )
     assert query(waiting) == [("broken", 1, "ConnectionError: nobody there")]
     clock.forward(seconds=6)
     await announce(ctx, "test", LEASE)

@@ -14,7 +14,9 @@ def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
     database_url: str, workspace: UUID
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("DROP INDEX data_uploads_recent, data_uploads_content")  # they only slow the set-up
+        connection.execute(
+            "DROP INDEX data_uploads_recent, data_uploads_content"
+        )  # they only slow the set-up
         connection.execute(
             "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status)"
             " SELECT %s, 'manual', 'ads', '\\x00'::bytea || substring(sha256('x') FROM 2), 1, 'completed'"

@@ -6,7 +6,6 @@ from typing import Any
 
 from tests.engine.conftest import Put, Run, meta_file
 from tests.engine.steps import parse_by_hand
-
 from weighbridge.steps.clean import clean
 from weighbridge.steps.context import Context
 

@@ -9,8 +9,8 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.engine.conftest import CLAIM, Put
 
+from tests.engine.conftest import CLAIM, Put
 from weighbridge.db import uploads
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import LeaseLost
@@ -54,7 +54,9 @@ async def test_a_full_workspace_does_not_hold_up_another(db: Database, put: Put)
     assert upload.id == theirs
 
 
-async def test_an_upload_of_a_pipeline_that_the_worker_does_not_know_is_left_to_others(db: Database, put: Put) -> None:
+async def test_an_upload_of_a_pipeline_that_the_worker_does_not_know_is_left_to_others(
+    db: Database, put: Put
+) -> None:
     await put(b"a")
     assert await _claim(db, pipelines=("other",)) is None
 
@@ -77,7 +79,9 @@ async def test_a_parked_upload_waits_for_its_time(db: Database, put: Put, clock:
     assert upload.failures == 1
 
 
-async def test_a_heartbeat_moves_the_lease_on_and_tells_of_lost_ones(db: Database, put: Put, clock: Any, query: Any) -> None:
+async def test_a_heartbeat_moves_the_lease_on_and_tells_of_lost_ones(
+    db: Database, put: Put, clock: Any, query: Any
+) -> None:
     await put(b"a")
     lease, _ = await _claim(db)
     clock.forward(seconds=50)
@@ -143,11 +147,15 @@ async def test_a_heartbeat_passes_while_its_own_attempt_is_in_a_fenced_transacti
     await put(b"a")
     lease, _ = await _claim(db)
     async with db.fenced(lease, "weighbridge_parse"):
-        beat = asyncio.to_thread(query, "SELECT weighbridge.heartbeat(%s, '60 s', '1 hour')", ([lease.token],))
+        beat = asyncio.to_thread(
+            query, "SELECT weighbridge.heartbeat(%s, '60 s', '1 hour')", ([lease.token],)
+        )
         assert await asyncio.wait_for(beat, 5) == [(lease.token,)]
 
 
-async def test_an_upload_that_kills_its_workers_fails_in_the_end(db: Database, put: Put, clock: Any, query: Any) -> None:
+async def test_an_upload_that_kills_its_workers_fails_in_the_end(
+    db: Database, put: Put, clock: Any, query: Any
+) -> None:
     await put(b"a")
     for crash in range(1, 4):
         await _claim(db)
@@ -183,5 +191,3 @@ async def test_a_dead_attempt_does_not_keep_its_slot(db: Database, put: Put, clo
     async with db.tx() as tx:
         await uploads.recover(tx, 5)
     assert await _claim(db) is not None
-
-

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
-
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
 
@@ -29,13 +28,17 @@ async def test_a_file_becomes_campaigns_ad_sets_ads_and_daily_metrics(put: Put, 
     ) == [(12,)]
 
 
-async def test_every_production_row_says_which_upload_and_line_wrote_it(put: Put, run: Run, query: Any) -> None:
+async def test_every_production_row_says_which_upload_and_line_wrote_it(
+    put: Put, run: Run, query: Any
+) -> None:
     upload = await run(await put(meta_file(days=2, ads=2)))
     assert query("SELECT DISTINCT upload_id FROM daily_metrics") == [(upload.id,)]
     assert query("SELECT line FROM daily_metrics ORDER BY line") == [(2,), (3,), (4,), (5,)]
 
 
-async def test_the_same_rows_again_are_unchanged_and_keep_their_first_upload(put: Put, run: Run, query: Any) -> None:
+async def test_the_same_rows_again_are_unchanged_and_keep_their_first_upload(
+    put: Put, run: Run, query: Any
+) -> None:
     first = await run(await put(meta_file()))
     again = await run(await put(meta_file(), forced=True))
     assert again.status == Status.COMPLETED
@@ -71,7 +74,9 @@ async def test_a_day_that_was_changed_since_is_written_again(put: Put, run: Run,
     assert query("SELECT max(impressions) FROM daily_metrics") == [(100,)]
 
 
-async def test_what_someone_changed_by_hand_is_put_right_by_the_same_file(put: Put, run: Run, query: Any) -> None:
+async def test_what_someone_changed_by_hand_is_put_right_by_the_same_file(
+    put: Put, run: Run, query: Any
+) -> None:
     await run(await put(meta_file(days=2, ads=2)))
     query("UPDATE daily_metrics SET impressions = 1 WHERE metric_date = '2026-01-01'")
     query("DELETE FROM daily_metrics WHERE metric_date = '2026-01-02'")
@@ -83,8 +88,9 @@ async def test_what_someone_changed_by_hand_is_put_right_by_the_same_file(put: P
 
 async def test_a_null_does_not_erase_what_is_known(put: Put, run: Run, query: Any) -> None:
     await run(await put(meta_file(days=1, ads=1)))
-    without_spend = "Day,Campaign ID,Ad set ID,Ad ID,Impressions\n2026-01-01,120200000000000000,120210000000000000,120220000000000000,101\n"
-    upload = await run(await put(without_spend.encode()))
+    header = "Day,Campaign ID,Ad set ID,Ad ID,Impressions"
+    row = "2026-01-01,120200000000000000,120210000000000000,120220000000000000,101"
+    upload = await run(await put(f"{header}\n{row}\n".encode()))
     assert upload.status == Status.COMPLETED
     assert query("SELECT impressions, spend::text FROM daily_metrics") == [(101, "1.500000")]
     assert query("SELECT name FROM ads") == [("Ad 0",)]
@@ -140,13 +146,17 @@ async def test_a_dimension_row_cannot_have_an_id_of_its_own_making(workspace: UU
         )
 
 
-async def test_natural_key_hashes_are_the_same_in_staging_and_in_postgres(put: Put, run: Run, query: Any) -> None:
+async def test_natural_key_hashes_are_the_same_in_staging_and_in_postgres(
+    put: Put, run: Run, query: Any
+) -> None:
     await run(await put(meta_file(days=1, ads=2)))
     assert query(
         "SELECT bool_and(s.natural_key_hash = encode(weighbridge.natural_key_hash('campaign', c.workspace_id::text, '',"
         " 'meta', c.external_id), 'hex')) FROM staging_rows s JOIN campaigns c ON true WHERE entity_type = 'campaign'"
     ) == [(True,)]
-    assert query("SELECT entity_type, count(*), min(length(natural_key_hash)) FROM staging_rows GROUP BY 1 ORDER BY 1") == [
+    assert query(
+        "SELECT entity_type, count(*), min(length(natural_key_hash)) FROM staging_rows GROUP BY 1 ORDER BY 1"
+    ) == [
         ("ad", 2, 64),
         ("ad_set", 1, 64),
         ("campaign", 1, 64),
@@ -157,6 +167,7 @@ async def test_natural_key_hashes_are_the_same_in_staging_and_in_postgres(put: P
 async def test_the_resume_check_query_of_s1_runs_as_printed(put: Put, run: Run, query: Any) -> None:
     upload = await run(await put(meta_file(days=2, ads=2)))
     assert query(
-        "SELECT MAX(row_index) as last_processed FROM staging_rows WHERE upload_id = %s AND validation_status != 'pending'",
+        "SELECT MAX(row_index) as last_processed FROM staging_rows"
+        " WHERE upload_id = %s AND validation_status != 'pending'",
         (upload.id,),
     ) == [(3,)]

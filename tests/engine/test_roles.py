@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+
 from tests.engine.conftest import Put, Run, meta_file
 
 STAGING = ("staging.ads_campaign", "staging.ads_ad_set", "staging.ads_ad", "staging.ads_daily_metric")
@@ -44,9 +45,8 @@ def _try(url: str, role: str, statement: str) -> bool:
         try:
             connection.execute(statement)
         except psycopg.errors.InsufficientPrivilege as error:
-            if "row-level security" in str(error):
-                return True  # the right is there; the row was another workspace's
-            return False
+            # Where row-level security says no, the right is there; the row was another workspace's.
+            return "row-level security" in str(error)
         except psycopg.Error:
             return True
         return True
@@ -69,7 +69,11 @@ def test_each_worker_writes_and_reads_just_what_s1_draws(database_url: str, role
 
 def test_the_parse_role_cannot_write_production(database_url: str) -> None:
     for table in PRODUCTION:
-        for statement in (f"INSERT INTO {table} DEFAULT VALUES", f"UPDATE {table} SET line = 1", f"TRUNCATE {table}"):
+        for statement in (
+            f"INSERT INTO {table} DEFAULT VALUES",
+            f"UPDATE {table} SET line = 1",
+            f"TRUNCATE {table}",
+        ):
             assert not _try(database_url, "weighbridge_parse", statement)
 
 
@@ -102,7 +106,9 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
     assert {name for (name,) in rows} == own.get(role, set()) | for_all
 
 
-async def test_a_tenant_sees_only_its_own_workspace(put: Put, run: Run, workspace: UUID, database_url: str) -> None:
+async def test_a_tenant_sees_only_its_own_workspace(
+    put: Put, run: Run, workspace: UUID, database_url: str
+) -> None:
     await run(await put(meta_file(days=1, ads=1)))
     await run(await put(meta_file(days=1, ads=1), workspace_id=uuid4()))
     with psycopg.connect(database_url) as connection:

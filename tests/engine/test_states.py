@@ -12,7 +12,9 @@ from weighbridge.model.states import MOVES, Status
 
 
 def test_the_database_and_python_know_the_same_moves(query: Any) -> None:
-    stored = {tuple(row) for row in query("SELECT verb, from_status, to_status, operator FROM weighbridge.moves")}
+    stored = {
+        tuple(row) for row in query("SELECT verb, from_status, to_status, operator FROM weighbridge.moves")
+    }
     declared = {(m.verb, str(s), str(m.target), m.operator) for m in MOVES.values() for s in m.sources}
     assert stored == declared
 
@@ -45,9 +47,9 @@ def test_an_operators_retry_opens_a_failed_upload_and_is_audited(query: Any, wor
         (workspace,),
     )
     assert query("SELECT weighbridge.retry_upload(%s, false, 'someone')", (upload,)) == [("pending",)]
-    assert query("SELECT actor, action, detail ->> 'from' FROM weighbridge.audit_log WHERE subject = %s", (upload,)) == [
-        ("someone", "upload.retry", "failed")
-    ]
+    assert query(
+        "SELECT actor, action, detail ->> 'from' FROM weighbridge.audit_log WHERE subject = %s", (upload,)
+    ) == [("someone", "upload.retry", "failed")]
 
 
 @pytest.mark.parametrize("status", ["completed", "processing", "pending"])

@@ -89,7 +89,8 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
         for needed in _needed(pipeline, entity):
             if needed not in there:
                 raise ConfigError(
-                    f"Pipeline {pipeline.name}: table {entity.table} has no column '{needed}'{did_you_mean(needed, there) or '.'} "
+                    f"Pipeline {pipeline.name}: table {entity.table} has no column '{needed}'"
+                    f"{did_you_mean(needed, there) or '.'} "
                     "Add it, or name another table."
                 )
         await _check_key(tx, pipeline, entity)
@@ -101,7 +102,10 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     columns += [sql.SQL("{} {}").format(sql.Identifier(s), sql.SQL(SCOPE_TYPES[s])) for s in entity.scope]
     columns += [_column(entity, name) for name in entity.columns]
     columns.append(
-        sql.SQL("upload_id uuid NOT NULL, line int NOT NULL, created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL")
+        sql.SQL(
+            "upload_id uuid NOT NULL, line int NOT NULL,"
+            " created_at timestamptz NOT NULL, updated_at timestamptz NOT NULL"
+        )
     )
     if entity is not pipeline.grain:
         columns.append(sql.SQL("PRIMARY KEY (workspace_id, id)"))
@@ -110,7 +114,9 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     await tx.execute(sql.SQL("CREATE TABLE {} ({})").format(table, sql.SQL(", ").join(columns)))
     await tx.execute(sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(table))
     await tx.execute(
-        sql.SQL("CREATE POLICY workspace ON {} USING (workspace_id = (SELECT weighbridge.workspace()))").format(table)
+        sql.SQL(
+            "CREATE POLICY workspace ON {} USING (workspace_id = (SELECT weighbridge.workspace()))"
+        ).format(table)
     )
     await tx.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO weighbridge_promote").format(table))
     await tx.execute(sql.SQL("GRANT SELECT ON {} TO weighbridge_tenant").format(table))
@@ -152,7 +158,8 @@ async def _make_view(tx: Tx, pipelines: list[Pipeline]) -> None:
     parts: list[sql.Composable] = [_view_part(p, e) for p in pipelines for e in p.entities]
     parts.append(
         sql.SQL(
-            "SELECT r.upload_id, r.workspace_id, r.row_index, NULL::text AS entity_type, NULL::text AS natural_key_hash,"
+            "SELECT r.upload_id, r.workspace_id, r.row_index,"
+            " NULL::text AS entity_type, NULL::text AS natural_key_hash,"
             " to_jsonb(r.raw) AS raw_data, 'invalid' AS validation_status,"
             " jsonb_build_array(jsonb_build_object('line', r.line, 'column', r.column_name, 'code', r.code,"
             " 'message', r.message)) AS validation_errors, u.staged_at AS created_at"
@@ -160,8 +167,12 @@ async def _make_view(tx: Tx, pipelines: list[Pipeline]) -> None:
         )
     )
     await tx.execute("DROP VIEW IF EXISTS public.staging_rows")
-    await tx.execute(sql.SQL("CREATE VIEW public.staging_rows AS {}").format(sql.SQL(" UNION ALL ").join(parts)))
-    await tx.execute("GRANT SELECT ON public.staging_rows TO weighbridge_parse, weighbridge_promote, weighbridge_clean")
+    await tx.execute(
+        sql.SQL("CREATE VIEW public.staging_rows AS {}").format(sql.SQL(" UNION ALL ").join(parts))
+    )
+    await tx.execute(
+        "GRANT SELECT ON public.staging_rows TO weighbridge_parse, weighbridge_promote, weighbridge_clean"
+    )
 
 
 def _view_part(pipeline: Pipeline, entity: Entity) -> sql.Composed:
@@ -179,6 +190,7 @@ def _view_part(pipeline: Pipeline, entity: Entity) -> sql.Composed:
     return sql.SQL(
         "SELECT s.upload_id, s.workspace_id, s.row_index, {entity}::text AS entity_type,"
         " encode({key}, 'hex') AS natural_key_hash, jsonb_build_object({raw}) AS raw_data,"
-        " 'valid' AS validation_status, NULL::jsonb AS validation_errors, coalesce(u.staged_at, u.started_at) AS created_at"
+        " 'valid' AS validation_status, NULL::jsonb AS validation_errors,"
+        " coalesce(u.staged_at, u.started_at) AS created_at"
         " FROM {table} s JOIN public.data_uploads u ON u.id = s.upload_id"
     ).format(entity=sql.Literal(entity.name), key=key, raw=raw, table=staging_table(pipeline, entity))

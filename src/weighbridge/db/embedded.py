@@ -61,4 +61,3 @@ def _create_database(uri: str, database: str) -> None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
             except psycopg.errors.DuplicateDatabase:
                 return  # another process was quicker
-

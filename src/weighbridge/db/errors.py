@@ -42,7 +42,12 @@ def _meaning(error: psycopg.Error) -> Exception:
     state = error.sqlstate or ""
     if state == LEASE_LOST:
         return LeaseLost(_primary(error))
-    if state in ("40P01", "40001", "55P03", "23503"):  # deadlock, serialisation, lock timeout, parent in flight
+    if state in (
+        "40P01",
+        "40001",
+        "55P03",
+        "23503",
+    ):  # deadlock, serialisation, lock timeout, parent in flight
         return Contention(_primary(error), parent=state == "23503")
     if state == "42501":
         return Refused("permission_denied", f"The database refused the write: {_primary(error)}.")

@@ -16,7 +16,9 @@ log = structlog.get_logger()
 class Heartbeat:
     """Beats every third of the lease for the tokens it holds; tells `on_lost` of each token that is gone."""
 
-    def __init__(self, url: str, lease: timedelta, ceiling: timedelta, on_lost: Callable[[UUID], None]) -> None:
+    def __init__(
+        self, url: str, lease: timedelta, ceiling: timedelta, on_lost: Callable[[UUID], None]
+    ) -> None:
         self._url = url
         self._lease = lease
         self._ceiling = ceiling
@@ -50,7 +52,9 @@ class Heartbeat:
                 continue
             try:
                 if connection is None or connection.closed:
-                    connection = psycopg.connect(self._url, autocommit=True, application_name="weighbridge heartbeat")
+                    connection = psycopg.connect(
+                        self._url, autocommit=True, application_name="weighbridge heartbeat"
+                    )
                 self._beat(connection, tokens)
             except psycopg.Error as error:
                 # The next beat tries again; if none gets through, the lease runs out and the work is taken over.

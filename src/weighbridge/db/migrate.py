@@ -48,16 +48,19 @@ async def pending(tx: Tx) -> list[Migration]:
     """What migrate would apply. Raises ConfigError where an applied file has changed since."""
     version = tx.info.server_version
     if version < 150000:
-        raise ConfigError(f"Expected PostgreSQL 15 or newer, got {version // 10000}. Point DATABASE_URL at a newer one.")
+        raise ConfigError(
+            f"Expected PostgreSQL 15 or newer, got {version // 10000}. Point DATABASE_URL at a newer one."
+        )
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     await tx.execute(_LEDGER)
-    done = {v: c for v, c in await fetch_all(tx, "SELECT version, checksum FROM weighbridge_migrations.applied")}
+    rows = await fetch_all(tx, "SELECT version, checksum FROM weighbridge_migrations.applied")
+    done: dict[int, str] = dict(rows)
     known = migrations()
     for migration in known:
         if done.get(migration.version, migration.checksum) != migration.checksum:
             raise ConfigError(
-                f"Migration {migration.version:04}_{migration.name} was applied with another text. Migrations are never "
-                "edited: undo the edit and add a new one."
+                f"Migration {migration.version:04}_{migration.name} was applied with another text. "
+                "Migrations are never edited: undo the edit and add a new one."
             )
     newer = set(done) - {m.version for m in known}
     if newer:

@@ -52,7 +52,9 @@ class Database:
         await self._pool.close()
 
     @asynccontextmanager
-    async def tx(self, role: LiteralString | None = None, workspace_id: UUID | None = None) -> AsyncIterator[Tx]:
+    async def tx(
+        self, role: LiteralString | None = None, workspace_id: UUID | None = None
+    ) -> AsyncIterator[Tx]:
         """A transaction as the service itself, or in a role and, with it, a workspace."""
         async with self._begin() as tx:
             if role is not None:
@@ -112,4 +114,6 @@ async def fetch_named(tx: Tx, query: LiteralString, params: Any = None) -> list[
 async def connect(url: str) -> Tx:
     """A connection of one's own, for LISTEN."""
     with translated():
-        return await psycopg.AsyncConnection.connect(url, autocommit=True, application_name="weighbridge listen")
+        return await psycopg.AsyncConnection.connect(
+            url, autocommit=True, application_name="weighbridge listen"
+        )

@@ -63,7 +63,9 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> Ch
 async def staged_upto(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> int:
     """The last seq that is really in staging; 0 where nothing is."""
     query = sql.SQL("SELECT coalesce(max(seq), 0) FROM {} WHERE upload_id = %s AND workspace_id = %s")
-    row = await (await tx.execute(query.format(staging_table(pipeline, entity)), (scope.upload_id, scope.workspace_id))).fetchone()
+    row = await (
+        await tx.execute(query.format(staging_table(pipeline, entity)), (scope.upload_id, scope.workspace_id))
+    ).fetchone()
     assert row is not None
     return int(row[0])
 
@@ -83,7 +85,9 @@ async def collisions(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, l
     """Seqs of rows whose key, with lost parents left empty, is that of another row of the upload."""
     refs = {ref.name for ref in entity.refs}
     key = sql.SQL(", ").join(
-        sql.SQL("CASE WHEN {0} = ANY (%(lost)s) THEN NULL ELSE {0} END" if c in refs else "{0}").format(sql.Identifier(c))
+        sql.SQL("CASE WHEN {0} = ANY (%(lost)s) THEN NULL ELSE {0} END" if c in refs else "{0}").format(
+            sql.Identifier(c)
+        )
         for c in entity.key
     )
     query = sql.SQL(
@@ -108,14 +112,18 @@ async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) 
     return found
 
 
-async def staged_lines(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, int]]:
+async def staged_lines(
+    tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch
+) -> list[tuple[int, int, int]]:
     """Seq, row index and line of the batch's rows, in order."""
     query = sql.SQL(
         "SELECT seq, row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s AND seq > %s AND seq <= %s"
         " ORDER BY seq"
     ).format(staging_table(pipeline, entity))
     scope = batch.scope
-    rows = await (await tx.execute(query, (scope.upload_id, scope.workspace_id, batch.after, batch.upto))).fetchall()
+    rows = await (
+        await tx.execute(query, (scope.upload_id, scope.workspace_id, batch.after, batch.upto))
+    ).fetchall()
     return [(seq, index, line) for seq, index, line in rows]
 
 
@@ -158,7 +166,9 @@ def _upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
         news = sql.SQL(", ").join(
             [
                 *(sql.SQL("{} = {}").format(sql.Identifier(c), changed(c)) for c in entity.values),
-                sql.SQL("upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"),
+                sql.SQL(
+                    "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
+                ),
             ]
         )
         conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) IS DISTINCT FROM ({})").format(

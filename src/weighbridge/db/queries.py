@@ -16,4 +16,6 @@ def load(file: str) -> dict[str, LiteralString]:
     text = resources.files(__package__).joinpath(f"sql/{file}.sql").read_text()
     parts = _NAME.split(text)
     # The files are part of the program, so their text is as literal as any string in it.
-    return {name: cast(LiteralString, body.strip()) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    return {
+        name: cast(LiteralString, body.strip()) for name, body in zip(parts[1::2], parts[2::2], strict=True)
+    }

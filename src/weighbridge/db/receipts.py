@@ -13,9 +13,11 @@ _SQL = load("receipts")
 
 
 async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
-    """Ranges of seq, (after, upto], whose groups all match their receipts; the receipts stay as they are until commit."""
+    """Ranges of seq, (after, upto], whose groups all match their receipts; they go on to match until commit."""
     runs: list[tuple[int, int]] = []
-    for first, last in await fetch_all(tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after}):
+    for first, last in await fetch_all(
+        tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after}
+    ):
         if runs and runs[-1][1] == first - 1:
             runs[-1] = (runs[-1][0], last)
         else:

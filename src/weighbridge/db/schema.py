@@ -25,8 +25,11 @@ def dump(url: str) -> str:
     Staging tables and what reads them are left out: they come from declarations, not from migrations.
     """
     left_out = ["--exclude-table=staging.*", "--exclude-table=public.staging_rows"]
-    done = subprocess.run(  # noqa: S603
-        [embedded.PROGRAMS / "pg_dump", "--schema-only", "--no-owner", *left_out, url], check=True, capture_output=True, text=True
+    done = subprocess.run(
+        [embedded.PROGRAMS / "pg_dump", "--schema-only", "--no-owner", *left_out, url],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return re.sub(r"\n{3,}", "\n\n", _NOISE.sub("", done.stdout)).strip() + "\n"
 

@@ -66,9 +66,14 @@ async def purge(tx: Tx, pipelines: Sequence[Pipeline], uploads: Sequence[Any]) -
     """Delete the staged rows of these uploads. Returns how many rows went."""
     gone = 0
     tables = [staging_table(p, e) for p in pipelines for e in p.entities]
-    tables += [sql.Identifier("public", "staging_id_resolution"), sql.Identifier("weighbridge", "staging_groups")]
+    tables += [
+        sql.Identifier("public", "staging_id_resolution"),
+        sql.Identifier("weighbridge", "staging_groups"),
+    ]
     for table in tables:
-        done = await tx.execute(sql.SQL("DELETE FROM {} WHERE upload_id = ANY (%s)").format(table), (list(uploads),))
+        done = await tx.execute(
+            sql.SQL("DELETE FROM {} WHERE upload_id = ANY (%s)").format(table), (list(uploads),)
+        )
         gone += done.rowcount
     return gone
 

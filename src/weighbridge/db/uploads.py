@@ -102,10 +102,14 @@ async def get(tx: Tx, upload_id: UUID) -> Upload | None:
     return _upload(rows[0]) if rows else None
 
 
-async def recent(tx: Tx, workspace_id: UUID, *, status: str | None, before: datetime | None, limit: int) -> list[Upload]:
+async def recent(
+    tx: Tx, workspace_id: UUID, *, status: str | None, before: datetime | None, limit: int
+) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
     rows = await fetch_named(
-        tx, _SQL["recent_uploads"], {"workspace": workspace_id, "status": status, "before": before, "limit": limit}
+        tx,
+        _SQL["recent_uploads"],
+        {"workspace": workspace_id, "status": status, "before": before, "limit": limit},
     )
     return [_upload(row) for row in rows]
 
@@ -172,7 +176,9 @@ async def restage(tx: Tx, lease: Lease) -> None:
     await tx.execute(_SQL["restage_upload"], (lease.token,))
 
 
-async def advance(tx: Tx, lease: Lease, mark: Watermark, promoted: dict[str, Any], promoted_rows: int) -> None:
+async def advance(
+    tx: Tx, lease: Lease, mark: Watermark, promoted: dict[str, Any], promoted_rows: int
+) -> None:
     """Counts and watermark of a batch, in the transaction that wrote its rows."""
     await tx.execute(
         _SQL["advance_promotion"], (lease.token, mark.entity, mark.seq, Jsonb(promoted), promoted_rows)

@@ -50,7 +50,9 @@ async def _deliver(ctx: Context, delivery: Delivery) -> None:
     except Exception as error:
         # Whatever a consumer does wrong is recorded on its delivery and tried again.
         async with ctx.db.tx() as tx:
-            await events.fail(tx, delivery, RETRY.wait(delivery.failures + 1), f"{type(error).__name__}: {error}"[:500])
+            await events.fail(
+                tx, delivery, RETRY.wait(delivery.failures + 1), f"{type(error).__name__}: {error}"[:500]
+            )
 
 
 async def _audit(tx: Tx, delivery: Delivery) -> None:

@@ -64,7 +64,10 @@ async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> di
 def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
     pipeline = ctx.pipelines.get(upload.pipeline)
     if pipeline is None:
-        raise Refused("unknown_pipeline", f"No pipeline is called {upload.pipeline!r} here. Is its module in the settings?")
+        raise Refused(
+            "unknown_pipeline",
+            f"No pipeline is called {upload.pipeline!r} here. Is its module in the settings?",
+        )
     return pipeline
 
 
@@ -78,7 +81,9 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
         except BlobMissing as error:
             raise FileRefused("file_not_found", "The stored file is gone. Upload it again.") from error
         if await asyncio.to_thread(_sha256, path) != upload.content_sha256:
-            raise FileRefused("file_changed", "The stored file is not the one that was uploaded. Upload it again.")
+            raise FileRefused(
+                "file_changed", "The stored file is not the one that was uploaded. Upload it again."
+            )
         yield path, scratch
 
 
@@ -123,7 +128,9 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
                 await uploads.note_rows_read(tx, attempt.lease, told)
 
 
-async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, entity: Entity, checked: Checked) -> None:
+async def _stage(
+    attempt: Attempt, ctx: Context, pipeline: Pipeline, entity: Entity, checked: Checked
+) -> None:
     """Write an entity's rows in chunks; each chunk and the note of it commit together."""
     after = attempt.upload.staged.get(entity.name, 0)
     batches = checked.staged(entity.name, after)
@@ -161,5 +168,3 @@ def _take(batches: Iterator[Any], rows: int) -> list[Any]:
         taken.append(batch)
         rows -= batch.num_rows
     return taken
-
-

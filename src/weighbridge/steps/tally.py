@@ -22,7 +22,9 @@ class Tally:
         return cls(
             pipeline,
             {
-                e.name: Changes(*(saved.get(e.name, {}).get(k, 0) for k in ("inserted", "updated", "unchanged")))
+                e.name: Changes(
+                    *(saved.get(e.name, {}).get(k, 0) for k in ("inserted", "updated", "unchanged"))
+                )
                 for e in pipeline.entities
             },
             {e.name: saved.get(e.name, {}).get("failed", 0) for e in pipeline.entities},

@@ -62,7 +62,9 @@ class Writer:
             lost: set[UUID] = set()
             for ref in entity.refs:
                 lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
-            collided = await production.collisions(tx, self.pipeline, entity, self.scope, lost) if lost else []
+            collided = (
+                await production.collisions(tx, self.pipeline, entity, self.scope, lost) if lost else []
+            )
         return tuple(lost), tuple(collided)
 
     async def _unchanged_runs(self, entity: Entity, after: int) -> list[tuple[int, int]]:
@@ -110,16 +112,18 @@ class Writer:
 
     async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
         if batch.size == 1:
-            return await self._skip(entity, batch, fault)
-        middle = batch.after + batch.size // 2
-        await self._write(entity, replace(batch, upto=middle))
-        await self._write(entity, replace(batch, after=middle))
+            await self._skip(entity, batch, fault)
+        else:
+            middle = batch.after + batch.size // 2
+            await self._write(entity, replace(batch, upto=middle))
+            await self._write(entity, replace(batch, after=middle))
 
     async def _give_up(self, entity: Entity, batch: Batch, contention: Contention) -> None:
         """After the last retry a deadlock fails its batch (S1 §6.2); a parent that never came fails its rows."""
         if contention.parent:
-            return await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
-        await self._skip(entity, batch, RowFault("deadlock", "its batch met a deadlock every time it was tried"))
+            await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
+        else:
+            await self._skip(entity, batch, RowFault("deadlock", "its batch met a deadlock on every try"))
 
     async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
         """Record the batch's rows as failed and go on after them."""
@@ -137,7 +141,9 @@ class Writer:
         for row_index, line, ref in await production.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the row it names is not in production; left empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
-        fault = RowFault("unique_violation", "without its parent it cannot be told from another row of the file")
+        fault = RowFault(
+            "unique_violation", "without its parent it cannot be told from another row of the file"
+        )
         failed = 0
         for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
             if seq in batch.collided:
@@ -149,7 +155,9 @@ class Writer:
         """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""
         message = f"{entity.name}: not written, {fault.message} (line {place[1]})."
         if entity is self.pipeline.grain:
-            await rejections.add(tx, self.attempt.lease, Rejection(*place, "promote", None, fault.code, message, None))
+            await rejections.add(
+                tx, self.attempt.lease, Rejection(*place, "promote", None, fault.code, message, None)
+            )
         else:
             await rejections.warn(tx, self.attempt.lease, place, f"{entity.name}_{fault.code}", message)
 
