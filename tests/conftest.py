@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _SERVER = pytest.StashKey[Path]()
 TEMPLATE = "weighbridge_template"
+TOGETHER = {"tests/api/test_socket.py"}  # modules whose tests share processes of their own
 
 
 # One server for the run -------------------------------------------------------------------------------------
@@ -56,6 +57,19 @@ def pytest_configure(config: pytest.Config) -> None:
         # Not in pytest's own folder: it takes away the rights that Postgres needs when tests run as root.
         config.stash[_SERVER] = folder = Path(tempfile.mkdtemp(prefix="weighbridge-tests-"))
         atexit.register(_remove, folder)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of some modules on one worker: the mark xdist_group does nothing since pytest 9.2."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Scheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            module = nodeid.partition("::")[0]
+            return module if module in TOGETHER else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -127,6 +141,19 @@ def _remove(home: Path) -> None:
 @pytest.fixture
 def database_url(postgres: str) -> Iterator[str]:
     """A fresh database with the newest schema and the built-in pipelines."""
+    with fresh_database(postgres) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def shared_database_url(postgres: str) -> Iterator[str]:
+    """One for all tests of a module, where a process that they share uses it; give each test a workspace."""
+    with fresh_database(postgres) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def fresh_database(postgres: str) -> Iterator[str]:
     name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(postgres, autocommit=True) as connection:
         # wal_log: 56 ms here; file_copy takes 81, and makes the whole server write a checkpoint.

@@ -20,6 +20,7 @@ import pytest
 from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.db import keys
+from weighbridge.db.pool import Database
 
 CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"
 MakeKey = Callable[..., Awaitable[dict[str, str]]]
@@ -31,11 +32,17 @@ def make_key(app: App, workspace: UUID) -> MakeKey:
     """`await make_key("read")`: the headers of a new key with these scopes, for the test's workspace."""
 
     async def make_key(*scopes: str, of: UUID | None = None, expires_at: Any = None) -> dict[str, str]:
-        async with app.db.tx() as tx:
-            _, secret = await keys.create(tx, of or workspace, "test", scopes, expires_at)
-        return {"Authorization": f"Bearer {secret}"}
+        return await new_key(app.db, of or workspace, scopes, expires_at)
 
     return make_key
+
+
+async def new_key(
+    db: Database, workspace: UUID, scopes: tuple[str, ...], expires_at: Any = None
+) -> dict[str, str]:
+    async with db.tx() as tx:
+        _, secret = await keys.create(tx, workspace, "test", scopes, expires_at)
+    return {"Authorization": f"Bearer {secret}"}
 
 
 @pytest.fixture
@@ -94,21 +101,25 @@ class Server:
     process: subprocess.Popen[str]
     url: str
     lines: queue.Queue[str]
+    home: Path
 
     @property
     def port(self) -> int:
         return int(self.url.rsplit(":", 1)[1])
 
 
-@pytest.fixture
-def serve(database_url: str, home: Path) -> Iterator[Callable[..., Server]]:
-    """`serve("up", WEIGHBRIDGE_MAX_UPLOAD_MB=1)`: started and listening; ended after the test."""
+@pytest.fixture(scope="module")
+def serve(
+    shared_database_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[..., Server]]:
+    """`serve("up", WEIGHBRIDGE_MAX_UPLOAD_MB=1)`: started and listening; ended with the module."""
     started: list[subprocess.Popen[str]] = []
 
     def serve(command: str = "api", **settings: Any) -> Server:
+        home = tmp_path_factory.mktemp("home")
         environment = {
             **os.environ,
-            "DATABASE_URL": database_url,
+            "DATABASE_URL": shared_database_url,
             "WEIGHBRIDGE_HOME": str(home),
             "WEIGHBRIDGE_PORT": "0",
             **{name: str(value) for name, value in settings.items()},
@@ -132,7 +143,7 @@ def serve(database_url: str, home: Path) -> Iterator[Callable[..., Server]]:
         while True:
             seen.append(lines.get(timeout=30))
             if found := re.search(r"listens on (http://\S+)", seen[-1]):
-                return Server(process, found.group(1), lines)
+                return Server(process, found.group(1), lines, home)
 
     yield serve
     for process in started:

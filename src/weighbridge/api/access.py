@@ -87,10 +87,15 @@ def app_of(connection: HTTPConnection) -> App:
     return app
 
 
-def _key(connection: HTTPConnection) -> ApiKey:
+# Coroutines, though they wait for nothing: FastAPI would run plain functions in a thread.
+async def _the_app(connection: HTTPConnection) -> App:
+    return app_of(connection)
+
+
+async def _the_key(connection: HTTPConnection) -> ApiKey:
     key: ApiKey = connection.state.key
     return key
 
 
-Key = Annotated[ApiKey, Depends(_key)]
-TheApp = Annotated[App, Depends(app_of)]
+Key = Annotated[ApiKey, Depends(_the_key)]
+TheApp = Annotated[App, Depends(_the_app)]

@@ -57,7 +57,8 @@ class Subscriber:
     async def next(self, patience: float) -> Message | None:
         """The next message; an empty one when nothing came for a while; None when the server is stopping."""
         try:
-            message = await asyncio.wait_for(self._queue.get(), patience)
+            async with asyncio.timeout(patience):  # wait_for can lose a message, or a cancellation, in 3.11
+                message = await self._queue.get()
         except TimeoutError:
             return {}
         return await self._hub.snapshot(self.workspace_id) if message is _SNAPSHOT else message
@@ -119,7 +120,7 @@ class Hub:
                 if "type" in message:
                     self._tell(workspace_id, message)
                 else:
-                    await self._report(workspace_id, [UUID(message["upload_id"])], always=True)
+                    await self._report(workspace_id, [UUID(message["upload_id"])], message["status"])
 
     async def _look(self) -> None:
         while True:
@@ -132,10 +133,13 @@ class Hub:
                     del self._last[upload_id]
             for workspace_id, uploads in watched.items():
                 with suppress(RetryLater):
-                    await self._report(workspace_id, uploads, always=False)
+                    await self._report(workspace_id, uploads, None)
 
-    async def _report(self, workspace_id: UUID, uploads: list[UUID], *, always: bool) -> None:
-        """Tell how far these uploads are: always, or where it changed."""
+    async def _report(self, workspace_id: UUID, uploads: list[UUID], moved_to: str | None) -> None:
+        """Tell how far these uploads are: where it changed, or always where a move was notified.
+
+        By the time the row is read it may have moved on; the move is told all the same, the next one follows.
+        """
         async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
             found = await live.progress_of(tx, uploads)
         for progress in found:
@@ -144,8 +148,9 @@ class Hub:
                 self._last[progress.upload_id] = progress
             else:
                 self._last.pop(progress.upload_id, None)
-            if always or changed:
-                self._tell(workspace_id, {"type": "upload", **_told(progress)})
+            if moved_to or changed:
+                told = _told(progress)
+                self._tell(workspace_id, {"type": "upload", **told, "status": moved_to or progress.status})
 
     def _tell(self, workspace_id: UUID, message: Message) -> None:
         for subscriber in self._subscribers.get(workspace_id, ()):

@@ -86,7 +86,8 @@ async def notify(socket: WebSocket) -> None:
 async def _first_message(socket: WebSocket) -> str | None:
     """`{"key": "wb_…"}`, for those that cannot set a header."""
     try:
-        message = json.loads(await asyncio.wait_for(socket.receive_text(), _PATIENCE))
+        async with asyncio.timeout(_PATIENCE):
+            message = json.loads(await socket.receive_text())
     except (TimeoutError, ValueError, KeyError):
         return None
     secret = message.get("key") if isinstance(message, dict) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,28 +116,34 @@ async def _listen(app: App, stop: asyncio.Event) -> None:
     create: Callable[[App, asyncio.Event], Any] = import_from_string("weighbridge.api:create")
     config = uvicorn.Config(
         create(app, stop),
-        host=app.settings.host,
-        port=app.settings.port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=10,
         lifespan="on",
     )
-    server = _server(config)
-    serving = asyncio.create_task(server.serve())
-    stopping = asyncio.create_task(stop.wait())
-    try:
+    with _bound(app.settings.host, app.settings.port) as bound:
+        server = _server(config)
+        serving = asyncio.create_task(server.serve([bound]))
+        stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
-        await serving
-    except SystemExit as error:  # uvicorn's way to say that it cannot listen
-        from weighbridge.model.errors import ConfigError
-
-        address = f"{app.settings.host}:{app.settings.port}"
-        raise ConfigError(f"The API cannot listen on {address}. Is something else there?") from error
-    finally:
         stopping.cancel()
+        await serving
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket at the address. Not left to uvicorn, which ends the whole process where it is taken."""
+    from weighbridge.model.errors import ConfigError
+
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ConfigError(f"The API cannot listen on {host}:{port}: {error.strerror}.") from error
+    return bound
 
 
 def _server(config: uvicorn.Config) -> uvicorn.Server:
@@ -150,8 +157,10 @@ def _server(config: uvicorn.Config) -> uvicorn.Server:
         def capture_signals(self) -> Generator[None, None, None]:
             yield  # signals are ours: the worker and the embedded Postgres must end in order, too
 
-        def _log_started_message(self, listeners: Any) -> None:
-            name, port = listeners[0].getsockname()[:2]
-            err().print(f"Weighbridge listens on http://{name}:{port}", markup=False, soft_wrap=True)
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            name, port = (sockets or [])[0].getsockname()[:2]
+            shown = f"[{name}]" if ":" in name else name
+            err().print(f"Weighbridge listens on http://{shown}:{port}", markup=False, soft_wrap=True)
 
     return Server(config)

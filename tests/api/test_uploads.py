@@ -1,0 +1,220 @@
+"""`GET /api/uploads`, one upload, its refused rows, another try."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+from psycopg.types.json import Jsonb
+
+from weighbridge.steps.rejects import PAGE, neutral
+
+from .conftest import Query
+
+MakeUpload = Callable[..., UUID]
+BINS = {"preamble": 1, "header": 1, "blank": 0, "totals": 1, "accepted": 7, "duplicate": 1, "rejected": 2}
+
+
+async def test_pages_follow_each_other_newest_first(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
+) -> None:
+    begin = datetime(2025, 1, 1, tzinfo=UTC)
+    ids = [str(make_upload(created_at=begin + timedelta(minutes=n))) for n in range(5)]
+    seen: list[str] = []
+    before: dict[str, Any] = {}
+    for expected in (2, 2, 1):
+        page = (await client.get("/api/uploads", headers=key, params={"limit": 2, **before})).json()
+        assert len(page["uploads"]) == expected
+        seen += [each["upload_id"] for each in page["uploads"]]
+        before = {"before": page["next"]}
+    assert page["next"] is None
+    assert seen == ids[::-1]
+
+
+async def test_a_status_filters(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
+) -> None:
+    make_upload(status="completed")
+    failed = make_upload(status="failed")
+    found = (await client.get("/api/uploads?status=failed", headers=key)).json()["uploads"]
+    assert [each["upload_id"] for each in found] == [str(failed)]
+
+
+@pytest.mark.parametrize("wish", ["status=faild", "limit=0", "limit=201", "limit=x", "before=yesterday"])
+async def test_a_wrong_parameter_is_422(client: httpx.AsyncClient, key: dict[str, str], wish: str) -> None:
+    answer = await client.get(f"/api/uploads?{wish}", headers=key)
+    assert (answer.status_code, answer.json()["error"]) == (422, "invalid_request")
+    assert answer.json()["message"].startswith(f"query.{wish.split('=')[0]}: ")
+
+
+async def test_an_upload_says_everything_about_itself(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, workspace: UUID
+) -> None:
+    id_ = make_upload(
+        status="partial", row_count=8, total_rows=10, promoted_rows=8, failed_rows=2, rows_read=10,
+        warnings=1, bins=Jsonb(BINS), columns=["Day", "Spend"],
+        affected_dates=[date(2025, 1, 1), date(2025, 1, 2)],
+        promoted=Jsonb({"daily_metric": {"inserted": 5, "updated": 1, "unchanged": 2}}),
+        staged=Jsonb({"daily_metric": 8}), error_code="x", error_text="Two rows failed.",
+    )  # fmt: skip
+    answer = await client.get(f"/api/uploads/{id_}", headers=key)
+    assert answer.status_code == 200
+    told = answer.json()
+    expected = {
+        "upload_id": str(id_),
+        "workspace_id": str(workspace),
+        "status": "partial",
+        "row_count": 8,
+        "bins": BINS,
+        "progress": {"rows_read": 10, "staged": {"daily_metric": 8}, "promoted_rows": 8, "total_rows": 10},
+        "promoted": {"daily_metric": {"inserted": 5, "updated": 1, "unchanged": 2, "failed": 0}},
+        "affected_dates": ["2025-01-01", "2025-01-02"],
+        "columns": ["Day", "Spend"],
+        "error_text": "Two rows failed.",
+        "warnings": 1,
+    }
+    assert {name: told[name] for name in expected} == expected
+    assert "file_url" not in told  # where the service keeps its files is its own affair
+
+
+async def test_an_upload_that_does_not_exist_is_404(client: httpx.AsyncClient, key: dict[str, str]) -> None:
+    id_ = uuid4()
+    answer = await client.get(f"/api/uploads/{id_}", headers=key)
+    assert (answer.status_code, answer.json()) == (
+        404,
+        {"error": "unknown_upload", "message": f"There is no upload {id_}."},
+    )
+    assert (await client.get("/api/uploads/not-a-uuid", headers=key)).status_code == 422
+
+
+@pytest.mark.parametrize("status", ["failed", "partial"])
+@pytest.mark.parametrize("wish", [None, {"force_partial": True}])
+async def test_a_failed_or_partial_upload_can_be_tried_again(
+    client: httpx.AsyncClient,
+    key: dict[str, str],
+    make_upload: MakeUpload,
+    query: Query,
+    status: str,
+    wish: dict[str, bool] | None,
+) -> None:
+    id_ = make_upload(status=status, error_text="bad")
+    answer = await client.post(f"/api/uploads/{id_}/retry", headers=key, json=wish)
+    assert (answer.status_code, answer.json()) == (200, {"upload_id": str(id_), "status": "pending"})
+    assert query("SELECT status, force_partial FROM data_uploads") == [("pending", wish is not None)]
+    ((action, actor),) = query("SELECT action, actor FROM weighbridge.audit_log")
+    assert action == "upload.retry"
+    assert actor.startswith("key ")
+
+
+@pytest.mark.parametrize("status", ["pending", "processing", "staging_complete", "promoting", "completed"])
+async def test_no_other_upload_can_be_tried_again(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query, status: str
+) -> None:
+    id_ = make_upload(status=status)
+    answer = await client.post(f"/api/uploads/{id_}/retry", headers=key)
+    assert (answer.status_code, answer.json()) == (
+        409,
+        {
+            "error": "not_retryable",
+            "message": f"Only a failed or partial upload can be tried again; this one is {status}.",
+        },
+    )
+    assert query("SELECT status FROM data_uploads") == [(status,)]
+
+
+async def test_a_failed_upload_whose_content_came_again_is_superseded(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
+) -> None:
+    content = uuid4().bytes * 2
+    failed = make_upload(status="failed", content_sha256=content)
+    make_upload(status="completed", content_sha256=content)
+    answer = await client.post(f"/api/uploads/{failed}/retry", headers=key)
+    assert (answer.status_code, answer.json()["error"]) == (409, "superseded")
+
+
+def reject(query: Query, id_: UUID, row: int, raw: list[str] | None, **more: Any) -> None:
+    values = {
+        "code": "bad_value",
+        "message": "spend: expected an amount.",
+        "more": None,
+        "stage": "parse",
+        **more,
+    }
+    query(
+        "INSERT INTO upload_rejections"
+        " (upload_id, workspace_id, row_index, line, stage, code, message, raw, more)"
+        " SELECT id, workspace_id, %s, %s, %s, %s, %s, %s, %s FROM data_uploads WHERE id = %s",
+        (row, row + 2, values["stage"], values["code"], values["message"], raw, values["more"], id_),
+    )
+
+
+async def test_refused_rows_come_as_csv_in_the_files_own_columns(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
+) -> None:
+    id_ = make_upload(status="completed", columns=["Day", "Campaign, name", "=Spend"])
+    reject(query, id_, 7, ["2025-01-02", 'He said "hi"\nagain', "-5"], stage="promote")
+    reject(query, id_, 3, ["2025-01-01", "=cmd|' /C calc'!A0", "1.234,50"], more=["day: too early."])
+    reject(query, id_, 9, None)
+    reject(query, id_, 10, ["2025-01-03", "x", "1", "surplus", "@more"])
+    answer = await client.get(f"/api/uploads/{id_}/rejects", headers=key)
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    assert answer.headers["content-disposition"] == f'attachment; filename="rejects-{id_}.csv"'
+    assert list(csv.reader(io.StringIO(answer.text, newline=""))) == [
+        ["Day", "Campaign, name", "'=Spend", "line", "code", "reason"],
+        [
+            "2025-01-01", "'=cmd|' /C calc'!A0", "1.234,50",
+            "5", "bad_value", "spend: expected an amount. day: too early.",
+        ],
+        ["2025-01-02", 'He said "hi"\nagain', "-5", "9", "bad_value", "spend: expected an amount."],
+        ["", "", "", "11", "bad_value", "spend: expected an amount."],
+        [
+            "2025-01-03", "x", "1",
+            "12", "bad_value", "spend: expected an amount. Cells beyond the last column: surplus, @more",
+        ],
+    ]  # fmt: skip
+
+
+async def test_many_refused_rows_are_all_there_in_order(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
+) -> None:
+    id_ = make_upload(status="completed", columns=["Day"])
+    rows = PAGE * 2 + 1
+    query(
+        "INSERT INTO upload_rejections (upload_id, workspace_id, row_index, line, stage, code, message, raw)"
+        " SELECT d.id, workspace_id, n, n + 2, 'parse', 'x', 'y', ARRAY[n::text]"
+        " FROM data_uploads d, generate_series(0, %s) n WHERE d.id = %s",
+        (rows - 1, id_),
+    )
+    async with client.stream("GET", f"/api/uploads/{id_}/rejects", headers=key) as answer:
+        lines = [line async for line in answer.aiter_lines()]
+    assert [line.split(",")[0] for line in lines[1:]] == [str(n) for n in range(rows)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+49 30 1234", "+49 30 1234"),
+        ("+SUM(A1)", "'+SUM(A1)"),
+        ("-1.234,50", "-1.234,50"),
+        ("-12%", "-12%"),
+        ("-cmd", "'-cmd"),
+        ("-2+3", "'-2+3"),
+        ("-", "'-"),
+        ("@home", "'@home"),
+        ("\tx", "'\tx"),
+        ("\rx", "'\rx"),
+        ("plain", "plain"),
+        (" =1", " =1"),
+        ("", ""),
+    ],
+)
+def test_a_cell_that_could_be_a_formula_is_made_harmless(cell: str, shown: str) -> None:
+    assert neutral(cell) == shown
