@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -37,7 +39,7 @@ class Settings(BaseSettings):
     blob_url: str | None = Field(
         None, description="Where files lie: a folder, or s3://bucket/prefix. Empty: home/blobs."
     )
-    pipelines: tuple[str, ...] = Field(
+    pipelines: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules with pipelines of your own, comma separated: shop.pipes."
     )
     max_upload_mb: int = Field(50, ge=1, description="The largest file that is accepted, in MB (S1 §3.2).")

@@ -41,7 +41,7 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> Ch
     """Write a batch; what is already there with the same values is left alone and counted as unchanged."""
     row = await fetch_one(
         tx,
-        _upsert_sql(pipeline, entity),  # type: ignore[arg-type]
+        upsert_sql(pipeline, entity),  # type: ignore[arg-type]
         {
             "upload": batch.scope.upload_id,
             "workspace": batch.scope.workspace_id,
@@ -128,7 +128,8 @@ async def staged_lines(
 
 
 @cache
-def _upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
+def upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
+    """The statement that writes a batch of an entity's rows, with the counts as its answer."""
     staged = staging_table(pipeline, entity)
     target = sql.Identifier("public", entity.table)
     lead = ["workspace_id", *entity.scope]

@@ -1,0 +1,1 @@
+"""Pipelines of one's own. Each file stands alone; the tests run them all."""
