@@ -143,18 +143,18 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
     daily = profile.daily if profile else None
     if profile and daily and [name for name, _ in missing] == [daily.field]:
         raise not_daily(layout, pipeline, profile)
-    known = {fold(cell): cell for cell in layout.header}
     sentences = []
     for name, declared in missing:
         names = synonyms(name, declared, pipeline, profile)
         if isinstance(declared.otherwise, NamePath):
             last = declared.otherwise.names[-1]
             names = (*names[:1], *synonyms(last, pipeline.fields[last], pipeline, profile)[:1])
-        guess = next((g for g in (did_you_mean(fold(n), known) for n in names) if g), "")
-        sentences.append(f"{name}: expected a column {' or '.join(repr(n) for n in names[:3])}{guess}")
+        guess = next((g for g in (did_you_mean(n, layout.header) for n in names) if g), "")
+        expected = " or ".join(repr(n) for n in names[:3])
+        sentences.append(f"{name}: expected a column {expected}{guess or '.'}")
     seen = f"The file has {_listed(layout.header)}."
     doubt = _other_platform(layout, pipeline, profile)
-    raise FileRefused("missing_column", f"{'. '.join(sentences)}. {seen}{doubt}")
+    raise FileRefused("missing_column", f"{' '.join(sentences)} {seen}{doubt}")
 
 
 def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:

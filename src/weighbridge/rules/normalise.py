@@ -49,6 +49,8 @@ integer = Normaliser(
 )
 
 _SLASHED = r"[0-9]{1,2}[/-][0-9]{1,2}[/-][0-9]{4}"
+_DAY_FIRST = "CAST(try_strptime(replace({x}, '-', '/'), '%d/%m/%Y') AS DATE)"
+_MONTH_FIRST = "CAST(try_strptime(replace({x}, '-', '/'), '%m/%d/%Y') AS DATE)"
 _MIDNIGHT = r"(?:[ T]00:00(?::00(?:\.0+)?)?(?:Z|[+-]00:?00)?)?"
 _FORMATS = "['%Y/%m/%d', '%b %d, %Y', '%B %d, %Y', '%d %b %Y', '%d %B %Y', '%d.%m.%Y']"
 date = Normaliser(
@@ -58,8 +60,8 @@ date = Normaliser(
     WHEN regexp_full_match({{x}}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_MIDNIGHT}')
         THEN TRY_CAST({{x}}[:10] AS DATE)
     WHEN regexp_full_match({{x}}, '{_SLASHED}') THEN CASE
-        WHEN {{day_first}} THEN TRY_CAST(try_strptime(replace({{x}}, '-', '/'), '%d/%m/%Y') AS DATE)
-        WHEN NOT {{day_first}} THEN TRY_CAST(try_strptime(replace({{x}}, '-', '/'), '%m/%d/%Y') AS DATE) END
+        WHEN {{day_first}} THEN {_DAY_FIRST}
+        WHEN NOT {{day_first}} OR {_DAY_FIRST} = {_MONTH_FIRST} THEN {_MONTH_FIRST} END
     ELSE TRY_CAST(try_strptime({{x}}, {_FORMATS}) AS DATE) END""",
     expected="a date",
     hint="Use 2025-07-31.",

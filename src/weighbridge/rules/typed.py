@@ -52,21 +52,23 @@ def _totals(plan: Plan) -> str:
     profile = plan.profile
     if profile is None:
         return "false"
-    required = [c for c in plan.own_columns if c.field.required]
+    required = [column.text for column in plan.own_columns if column.field.required]
+    no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     conditions = ["false"]
     if profile.totals:
-        no_day = " OR ".join(["longer", *(f"{c.value} IS NULL" for c in required)])
+        label = f"(?im)^[ \\t]*(?:{'|'.join(profile.totals)})[ \\t\\r]*$"
+        instead = [f"regexp_matches({day}, {literal(label)})" for day in required]
         cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
         # A cell a line: the dot of a pattern stays in its cell.
-        label = f"(?im)^[ \\t]*(?:{'|'.join(profile.totals)})[ \\t\\r]*$"
-        conditions.append(f"({no_day}) AND regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})")
+        anywhere = f"regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})"
+        conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
     if profile.nameless_totals and plan.shared_columns:
         positions = [p for column in plan.shared_columns for p in column.cells]
         nameless = " AND ".join(f"t{p} IS NULL" for p in positions)
         figures = " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
         # Of all days when it stands first; of several, or of none, when it was moved.
-        dateless = " OR ".join(["longer", *(f"{c.text} IS NULL" for c in required)])
-        conditions.append(f"NOT misfit AND {nameless} AND ({figures}) AND (row_index = 0 OR {dateless})")
+        when = " OR ".join(["row_index = 0", *no_day])
+        conditions.append(f"NOT misfit AND {nameless} AND ({figures}) AND ({when})")
     return " OR ".join(f"({condition})" for condition in conditions)
 
 

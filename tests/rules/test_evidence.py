@@ -1,0 +1,120 @@
+"""The decimal mark and the order of day and month: decided once for the file, or refused."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from rules.checking import Outcome, check_text, meta
+from weighbridge.model.errors import FileRefused
+from weighbridge.rules import sheets
+
+HEADER = "Day;Campaign name;Impressions;Amount spent (EUR)"
+
+
+@pytest.fixture(params=["small", "large"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A large file is guessed at by its first records, and read again where the guess was wrong."""
+    if request.param == "large":
+        monkeypatch.setattr(sheets, "SMALL", 1)
+        monkeypatch.setattr(sheets, "ENOUGH", 1)
+    return str(request.param)
+
+
+def spends(*cells: str, impressions: str = "5") -> list[Decimal]:
+    records = [f"2025-07-{day:02};Spring;{impressions};{cell}" for day, cell in enumerate(cells, 1)]
+    return [row["spend"] for row in check_text(meta(*records, header=HEADER)).metrics]
+
+
+def days(*cells: str) -> Outcome:
+    return check_text(meta(*(f"{cell};Spring;5;1" for cell in cells), header=HEADER))
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["1,234", "1,234.56"], ["1234", "1234.56"]),
+        (["1.234", "1.234,56"], ["1234", "1234.56"]),
+        (["1.234", "7,5"], ["1234", "7.5"]),
+        (["1.234", "0.5"], ["1.234", "0.5"]),
+        (["1.234", "1.234.567"], ["1234", "1234567"]),
+        (["1 234,5", "1.234"], ["1234.5", "1234"]),
+        (["1\u202f234,5", "2\u00a0345"], ["1234.5", "2345"]),
+        (["1'234.5", "1.234"], ["1234.5", "1.234"]),
+        (["1234", "12"], ["1234", "12"]),
+    ],
+)
+def test_one_telling_cell_decides_the_mark_of_all(size: str, cells: list[str], values: list[str]) -> None:
+    assert spends(*cells) == [Decimal(value) for value in values]
+
+
+@pytest.mark.parametrize(("impressions", "value"), [("1,234", "1234"), ("1.234", "1.234")])
+def test_a_count_is_evidence_as_it_has_no_fraction(size: str, impressions: str, value: str) -> None:
+    # 1,234 impressions: the comma groups. 1.234 impressions: the point does.
+    expected = Decimal(value) if impressions == "1,234" else Decimal(1234)
+    cell = "1,234" if impressions == "1,234" else "1.234"
+    assert spends(cell, impressions=impressions) == [expected]
+
+
+def test_columns_that_no_field_uses_are_evidence_too(size: str) -> None:
+    header = "Day;Campaign name;Amount spent (EUR);Frequency;CTR"
+    text = meta("2025-07-01;Spring;1.234;1,02;0,42 %", header=header)
+    assert check_text(text).metrics[0]["spend"] == Decimal(1234)
+
+
+def test_numbers_that_nothing_explains_are_refused_with_an_example(size: str) -> None:
+    with pytest.raises(FileRefused, match=r"got '1\.234'.*Export amounts with two decimals") as refused:
+        spends("1.234", "12", "2.345")
+    assert refused.value.code == "ambiguous_numbers"
+
+
+def test_two_marks_in_one_file_are_refused_with_both_examples(size: str) -> None:
+    with pytest.raises(FileRefused, match=r"'1\.5', which has a decimal point, and '2,5'") as refused:
+        spends("1.5", "2,5")
+    assert refused.value.code == "ambiguous_numbers"
+
+
+def test_a_stray_cell_against_much_evidence_is_rejected_alone(size: str) -> None:
+    records = [f"2025-07-{day:02};Spring;5;1.5" for day in range(1, 21)]
+    outcome = check_text(meta(*records, "2025-07-21;Spring;5;2,5", header=HEADER))
+    assert (outcome.bins.accepted, outcome.codes) == (20, ["bad_amount"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["7/4/2025", "7/31/2025"], [date(2025, 7, 4), date(2025, 7, 31)]),
+        (["4/7/2025", "31/7/2025"], [date(2025, 7, 4), date(2025, 7, 31)]),
+        (["04-07-2025", "31-07-2025"], [date(2025, 7, 4), date(2025, 7, 31)]),
+        (["2025-07-30", "7/31/2025"], [date(2025, 7, 30), date(2025, 7, 31)]),
+        (["2025-07-01", "7/2/2025"], [date(2025, 7, 1), date(2025, 7, 2)]),
+        (["2025-07-01", "2/7/2025"], [date(2025, 7, 1), date(2025, 7, 2)]),
+        (["7/7/2025"], [date(2025, 7, 7)]),
+        (["04.07.2025"], [date(2025, 7, 4)]),
+    ],
+)
+def test_the_order_of_dates_is_decided_by_those_that_tell(
+    size: str, cells: list[str], values: list[date]
+) -> None:
+    assert days(*cells).affected_dates == values
+
+
+def test_dates_that_nothing_explains_are_refused_with_an_example(size: str) -> None:
+    with pytest.raises(FileRefused, match=r"got '3/4/2025'.*Export dates as 2025-07-31") as refused:
+        days("3/4/2025", "3/5/2025")
+    assert refused.value.code == "ambiguous_dates"
+
+
+def test_two_orders_in_one_file_are_refused_with_both_examples(size: str) -> None:
+    with pytest.raises(FileRefused, match=r"'7/31/2025'.*'30/7/2025'") as refused:
+        days("7/31/2025", "30/7/2025")
+    assert refused.value.code == "ambiguous_dates"
+
+
+def test_json_numbers_have_a_point() -> None:
+    text = (
+        '[{"date_start": "2025-07-01", "date_stop": "2025-07-01", "campaign_name": "Spring", "spend": 1.234}]'
+    )
+    assert check_text(text, kind="json").metrics[0]["spend"] == Decimal("1.234")

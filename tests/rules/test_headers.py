@@ -1,0 +1,150 @@
+"""Header cells → fields."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from rules.checking import check_text, meta
+from weighbridge.model.errors import FileRefused
+from weighbridge.model.pipeline import Entity, Field, Pipeline
+from weighbridge.pipelines import ads
+from weighbridge.rules import n
+from weighbridge.rules.headers import fold, match, wanted
+
+META, GOOGLE, TIKTOK = (ads.pipeline.profile(name) for name in ("meta", "google", "tiktok"))
+notes = Pipeline(
+    "notes",
+    [
+        Entity(
+            "notes",
+            key=["number"],
+            fields=[Field("number", header=["File #"], required=True), Field("due_day", date)],
+        )
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("cell", "folded"),
+    [
+        ("Campaign Name ", "campaign name"),
+        ("\ufeffDay", "day"),
+        ("Impr.", "impr"),
+        ("Clicks（Destination）", "clicks(destination)"),
+        ("Clicks (Destination)", "clicks(destination)"),
+        ("Nom de l’ensemble", "nom de l'ensemble"),
+        ("campaign_name", "campaign name"),
+        ("  Amount\u00a0 spent ", "amount spent"),
+        ("File #", "file"),
+        ("Ａｄ　ＩＤ", "ad id"),
+    ],
+)
+def test_what_does_not_matter_is_folded_away(cell: str, folded: str) -> None:
+    assert fold(cell) == folded
+
+
+def test_the_currency_in_a_header_is_that_of_the_whole_file() -> None:
+    layout = match(["Day", "Campaign name", "Montant dépensé (EUR)"], ads.pipeline, META)
+    assert layout.mapping["daily_metric.spend"] == "Montant dépensé (EUR)"
+    assert layout.constants == {"daily_metric.currency": "EUR"}
+
+
+def test_a_currency_column_goes_before_the_header() -> None:
+    layout = match(["Day", "Campaign name", "Amount spent (EUR)", "Currency"], ads.pipeline, META)
+    assert layout.mapping["daily_metric.currency"] == "Currency"
+    assert layout.constants == {}
+
+
+def test_two_currencies_in_one_file_are_refused() -> None:
+    header = ["Day", "Campaign name", "Amount spent (EUR)", "Amount spent (USD)"]
+    with pytest.raises(FileRefused, match="one currency, got 'Amount spent.*EUR.*USD") as refused:
+        match(header, ads.pipeline, META)
+    assert refused.value.code == "several_currencies"
+
+
+def test_the_profiles_order_decides_between_different_columns() -> None:
+    layout = match(["Day", "Campaign name", "Link clicks", "Clicks (all)"], ads.pipeline, META)
+    assert layout.mapping["daily_metric.clicks"] == "Clicks (all)"
+
+
+def test_a_field_without_headers_goes_by_its_name() -> None:
+    layout = match(["FILE", "Due day"], notes, None)
+    assert layout.mapping == {"note.number": "FILE", "note.due_day": "Due day"}
+
+
+def test_a_missing_column_is_named_with_the_nearest_guess_and_all_that_was_seen() -> None:
+    with pytest.raises(FileRefused) as refused:
+        match(["Day", "Campain name", "Impressions"], ads.pipeline, META)
+    assert refused.value.code == "missing_column"
+    assert refused.value.message == (
+        "campaign.external_id: expected a column 'Campaign ID' or 'Campaign name'; did you mean 'Campain name'? "
+        "The file has 'Day', 'Campain name', 'Impressions'."
+    )
+
+
+def test_a_file_of_another_platform_is_recognised_as_such() -> None:
+    header = ["Day", "Campaign", "Campaign type", "Currency code", "Cost", "Impr.", "Clicks", "Conv. value"]
+    with pytest.raises(FileRefused, match="looks like google: is the platform right"):
+        match(header, ads.pipeline, META)
+
+
+@pytest.mark.parametrize(
+    ("profile", "cells", "known"),
+    [
+        (META, ["Reporting starts", "Reporting ends", "Campaign name", "Amount spent (USD)", "Bid"], 4),
+        (GOOGLE, ["Day", "Campaign", "Campaign ID", "Currency code", "Cost", "Impr.", "Clicks"], 7),
+        (TIKTOK, ["Campaign name", "By Day", "Cost", "Impression", "Clicks（Destination）"], 5),
+        (GOOGLE, ["Campaign report"], 0),
+        (GOOGLE, ["July 8, 2025 - July 31, 2025"], 0),
+        (META, ["2025-07-01", "Spring", "17"], 0),
+    ],
+)
+def test_a_header_row_is_known_by_its_fields(profile: object, cells: list[str], known: int) -> None:
+    assert wanted(ads.pipeline, profile)(cells) == known  # type: ignore[arg-type]
+
+
+def test_copies_of_a_column_that_agree_are_one() -> None:
+    header = "Day,Campaign name,Impressions,Campaign name"
+    outcome = check_text(meta("2025-07-01,Spring,5,Spring", "2025-07-02,Spring,6,", header=header))
+    assert outcome.bins.accepted == 2
+    assert [row["name"] for row in outcome.rows["campaign"]] == ["Spring"]
+
+
+def test_copies_of_a_column_that_disagree_reject_the_record() -> None:
+    header = "Day,Campaign name,Impressions,Campaign name"
+    outcome = check_text(meta("2025-07-01,Spring,5,Spring", "2025-07-02,Spring,6,Autumn", header=header))
+    assert (outcome.bins.accepted, outcome.codes) == (1, ["columns_disagree"])
+    assert outcome.rejections[0]["column_name"] == "Campaign name"
+
+
+def test_the_declaration_of_the_style_guide_works() -> None:
+    judgment = Entity(
+        table="judgments",
+        key=["case_number"],
+        fields=[
+            Field(
+                "case_number",
+                str,
+                header=["Case Number", "File #"],
+                normalise=[n.strip, n.upper],
+                required=True,
+            ),
+            Field("judgment_amount", Decimal, header=["Amount"], normalise=[n.money]),
+            Field("filing_date", date, header=["Entry Date"], normalise=[n.date]),
+        ],
+    )
+    pipeline = Pipeline(name="judgments", accepts=["csv", "json"], entities=[judgment], min_valid=0.9)
+    text = 'File #,Amount,Entry Date\n ab-1 ,"$1,234.56",7/31/2025\nab-2,"12,x",7/1/2025\n'
+    outcome = check_text(text, None, pipeline=pipeline)
+    [row] = outcome.rows["judgment"]
+    assert (row["case_number"], row["judgment_amount"], row["filing_date"]) == (
+        "AB-1",
+        Decimal("1234.56"),
+        date(2025, 7, 31),
+    )
+    assert outcome.rejections[0]["message"] == (
+        "judgment_amount: expected an amount, got '12,x' (line 3). Use 1234.56 or $1,234.56."
+    )
