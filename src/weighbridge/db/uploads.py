@@ -98,8 +98,12 @@ async def claim(tx: Tx, claim: Claim) -> tuple[Lease, Upload] | None:
 
 
 async def get(tx: Tx, upload_id: UUID) -> Upload | None:
-    rows = await fetch_named(tx, _SQL["get_upload"], (upload_id,))
-    return _upload(rows[0]) if rows else None
+    found = await get_many(tx, [upload_id])
+    return found[0] if found else None
+
+
+async def get_many(tx: Tx, upload_ids: Sequence[UUID]) -> list[Upload]:
+    return [_upload(row) for row in await fetch_named(tx, _SQL["get_uploads"], (list(upload_ids),))]
 
 
 async def recent(

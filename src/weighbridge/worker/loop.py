@@ -187,15 +187,21 @@ async def run_until(
     stop = asyncio.Event()
     worker = Worker(ctx, options)
     running = asyncio.create_task(worker.run(stop))
+    ended: dict[UUID, Upload] = {}
     try:
         while True:
-            ended = await _look(ctx, upload_ids, on_progress)
-            if ended is not None:
-                break
-            watch = asyncio.create_task(worker.ended.wait())
-            done, _ = await asyncio.wait({watch, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
-            watch.cancel()
             worker.ended.clear()
+            async with ctx.db.tx() as tx:
+                found = await uploads.get_many(tx, [each for each in upload_ids if each not in ended])
+            for upload in found:
+                on_progress(upload)
+                if upload.status in TERMINAL:
+                    ended[upload.id] = upload
+            if len(ended) == len(set(upload_ids)):
+                break
+            news = asyncio.create_task(worker.ended.wait())
+            done, _ = await asyncio.wait({news, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
             if running in done:
                 running.result()
     finally:
@@ -203,17 +209,4 @@ async def run_until(
         await running
     while await announce(ctx, options.name, options.lease):
         pass
-    return ended
-
-
-async def _look(
-    ctx: Context, upload_ids: Sequence[UUID], on_progress: Callable[[Upload], None]
-) -> list[Upload] | None:
-    found = []
-    async with ctx.db.tx() as tx:
-        for upload_id in upload_ids:
-            upload = await uploads.get(tx, upload_id)
-            assert upload is not None
-            on_progress(upload)
-            found.append(upload)
-    return found if all(u.status in TERMINAL for u in found) else None
+    return [ended[each] for each in upload_ids]

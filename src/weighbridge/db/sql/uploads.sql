@@ -7,14 +7,14 @@ FROM weighbridge.receive_upload(
 -- name: claim_upload
 SELECT upload_id, lease_token FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s)
 
--- name: get_upload
+-- name: get_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
        row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings
 FROM public.data_uploads
-WHERE id = %s
+WHERE id = ANY (%s)
 
 -- name: recent_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
