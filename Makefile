@@ -48,7 +48,7 @@ clean: ## remove the virtual environment and everything that tools left behind
 
 # uv installs five times faster than pip, but does not read pip's configuration: where it cannot do it,
 # pip does the work. Both check every hash.
-install_with = $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python $(1) || $(PIP) $(1)
+install_with = $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || $(PIP) $(1)
 PIP = $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 $(VENV)/.installed: requirements/dev.txt requirements/uv.txt pyproject.toml | $(BIN)/pip
@@ -56,7 +56,6 @@ $(VENV)/.installed: requirements/dev.txt requirements/uv.txt pyproject.toml | $(
 	@$(PIP) --require-hashes -r requirements/uv.txt
 	@$(call install_with,--require-hashes -r requirements/dev.txt)
 	@$(call install_with,--no-deps --no-build-isolation -e .)
-	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(VENV)/.installed
