@@ -1,0 +1,113 @@
+"""Receipts: a group is skipped only where its content is what one upload alone applied last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from weighbridge.db import receipts
+from weighbridge.db.pool import Database
+from weighbridge.db.production import Batch
+from weighbridge.model.upload import Scope
+from weighbridge.pipelines import ads
+
+DAY = "2026-01-01"
+
+
+@dataclass
+class Writer:
+    """An upload with ten staged rows of one day, which it writes batch by batch."""
+
+    db: Database
+    scope: Scope
+
+    async def write(self, after: int, upto: int, *, spoiled: bool = False) -> None:
+        async with self.db.tx() as tx:
+            await receipts.touch(tx, ads.pipeline, Batch(self.scope, after, upto), spoiled=spoiled)
+
+    async def would_skip(self) -> bool:
+        async with self.db.tx() as tx:
+            return await receipts.unchanged_runs(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
+
+
+@pytest.fixture
+def writer(db: Database, workspace: UUID, query: Any) -> Any:
+    """`writer(b"x")`: another upload whose rows of the day have this digest."""
+
+    def writer(digest: bytes, platform: str = "meta") -> Writer:
+        upload = uuid4()
+        query(
+            "INSERT INTO weighbridge.staging_groups VALUES (%s, %s, %s, 1, 10, %s)",
+            (upload, workspace, DAY, digest),
+        )
+        return Writer(db, Scope(upload, workspace, None, platform))
+
+    return writer
+
+
+async def test_a_group_written_in_one_batch_leaves_a_receipt(writer: Any) -> None:
+    await writer(b"x").write(0, 10)
+    assert await writer(b"x").would_skip()
+    assert not await writer(b"y").would_skip()
+
+
+async def test_a_group_written_in_several_batches_leaves_a_receipt_only_at_its_end(writer: Any) -> None:
+    first = writer(b"x")
+    await first.write(0, 4)
+    assert not await writer(b"x").would_skip()
+    await first.write(4, 8)
+    await first.write(8, 10)
+    assert await writer(b"x").would_skip()
+
+
+async def test_another_upload_that_writes_in_between_leaves_nothing_to_rely_on(writer: Any) -> None:
+    first, second = writer(b"x"), writer(b"y")
+    await first.write(0, 5)
+    await second.write(0, 5)
+    await first.write(5, 10)
+    await second.write(5, 10)
+    assert not await writer(b"x").would_skip()
+    assert not await writer(b"y").would_skip()
+
+
+async def test_a_whole_pass_after_another_upload_counts_again(writer: Any) -> None:
+    first, second = writer(b"x"), writer(b"y")
+    await first.write(0, 5)
+    await second.write(0, 10)
+    assert await writer(b"y").would_skip()
+    await first.write(5, 10)
+    assert not await writer(b"x").would_skip()
+    assert not await writer(b"y").would_skip()
+    await writer(b"x").write(0, 10)
+    assert await writer(b"x").would_skip()
+
+
+async def test_a_group_with_a_failed_row_is_never_skipped(writer: Any) -> None:
+    first = writer(b"x")
+    await first.write(0, 5)
+    await first.write(5, 6, spoiled=True)
+    await first.write(6, 10)
+    assert not await writer(b"x").would_skip()
+
+
+async def test_another_platform_has_its_own_receipts(writer: Any) -> None:
+    await writer(b"x").write(0, 10)
+    assert not await writer(b"x", platform="google").would_skip()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE daily_metrics SET line = 1",
+        "DELETE FROM daily_metrics",
+        "TRUNCATE daily_metrics",
+        "SET ROLE weighbridge_parse; RESET ROLE; UPDATE daily_metrics SET line = 1",
+    ],
+)
+async def test_any_write_by_hand_voids_the_receipts(writer: Any, query: Any, change: str) -> None:
+    await writer(b"x").write(0, 10)
+    query(change)
+    assert not await writer(b"x").would_skip()
