@@ -51,9 +51,8 @@ class Checked:
         ids = {ref.name: self._ids(ref.entity) for ref in declared.refs} if grain else {}
         if not self.counts[entity]:
             return
-        columns = f"{_same(self.scope)}, {_grain(self.plan) if grain else _dimension(declared, self.plan)}"
         last = after
-        for batch in self.select(f"SELECT {columns} WHERE seq > {after}"):
+        for batch in self.select(f"{_rows(declared, self.plan, self.scope)} WHERE rowid >= {after}"):
             first, last = last + 1, last + batch.num_rows
             ends = batch.column("seq")[0].as_py(), batch.column("seq")[-1].as_py()
             assert ends == (first, last), f"staged rows out of order: expected {(first, last)}, got {ends}"
@@ -71,21 +70,16 @@ class Checked:
     def staged_sql(self, entity: str) -> str:
         """SELECT the same rows as `staged`, in any order."""
         declared = self.plan.pipeline.entity(entity)
+        rows = _rows(declared, self.plan, self.scope)
         if declared is not self.plan.pipeline.grain:
-            return f"SELECT {_same(self.scope)}, {_dimension(declared, self.plan)}"
-        columns, joins = [f"rows.* EXCLUDE ({', '.join(quoted(ref.name) for ref in declared.refs)})"], []
+            return rows
+        columns, joins = [], []
         for ref in declared.refs:
-            parent = self.plan.pipeline.entity(ref.entity)
-            if parent in dimensions.entities(self.plan):
-                columns.append(f"{quoted(f'{ref.name} row')}.id AS {quoted(ref.name)}")
-                joins.append(
-                    f"LEFT JOIN ({dimensions.by_number(parent)}) AS {quoted(f'{ref.name} row')}"
-                    f" ON {quoted(f'{ref.name} row')}.no = rows.{quoted(ref.name)}"
-                )
-            else:
-                columns.append(f"NULL::UUID AS {quoted(ref.name)}")
-        rows = f"(SELECT {_same(self.scope)}, {_grain(self.plan)}) AS rows"
-        return f"SELECT {', '.join(columns)} FROM {rows} {' '.join(joins)}"
+            ids = f"SELECT row_number() OVER (ORDER BY id) AS no, id FROM {self._table(ref.entity)}"
+            name, parent = quoted(ref.name), quoted(f"{ref.name} row")
+            columns.append(f"{parent}.id AS {name}")
+            joins.append(f"LEFT JOIN ({ids}) AS {parent} ON {parent}.no = rows.{name}")
+        return f"SELECT rows.* REPLACE ({', '.join(columns)}) FROM ({rows}) AS rows {' '.join(joins)}"
 
     def close(self) -> None:
         self.db.close()
@@ -98,15 +92,18 @@ class Checked:
     ) -> None:
         self.close()
 
-    def _ids(self, name: str) -> Any:
+    def _ids(self, entity: str) -> Any:
         """The ids of an entity by number; nothing has the number 0."""
-        nothing = pa.nulls(1, pa.binary(16))
-        if not self.counts[name]:
-            return nothing
-        ids = self.db.sql(
-            f"{dimensions.by_number(self.plan.pipeline.entity(name))} ORDER BY no"
-        ).to_arrow_table()
-        return pa.concat_arrays([nothing, *(chunk.storage for chunk in ids.column("id").chunks)])
+        ids = self.db.sql(f"SELECT id FROM {self._table(entity)} ORDER BY id").to_arrow_table()
+        return pa.concat_arrays([pa.nulls(1, pa.binary(16)), *(c.storage for c in ids.column("id").chunks)])
+
+    def _table(self, entity: str) -> str:
+        found = self.counts[entity]
+        return (
+            dimensions.table(self.plan.pipeline.entity(entity))
+            if found
+            else "(SELECT NULL::UUID AS id LIMIT 0)"
+        )
 
 
 def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
@@ -118,23 +115,17 @@ def _with_ids(batch: Any, ids: dict[str, Any]) -> Any:
     return batch
 
 
-def _same(scope: Scope) -> str:
-    upload_id, workspace_id = (
-        f"CAST({literal(str(id_))} AS UUID)" for id_ in (scope.upload_id, scope.workspace_id)
-    )
-    return f"{upload_id} AS upload_id, {workspace_id} AS workspace_id"
-
-
-def _grain(plan: Plan) -> str:
-    columns = [f"{_value(plan, name)} AS {quoted(name)}" for name in plan.pipeline.grain.columns]
-    return f"CAST(rowid + 1 AS INTEGER) AS seq, row_index, line, {', '.join(columns)} FROM grain"
-
-
-def _dimension(entity: Entity, plan: Plan) -> str:
-    key = ", ".join(f"{quoted(name)} NULLS LAST" for name in entity.key)
-    seq = f"CAST(row_number() OVER (ORDER BY {key}) AS INTEGER) AS seq"
-    rows = f"SELECT {seq}, * FROM ({dimensions.rows(entity, plan)})"
-    return f"* FROM (SELECT * FROM ({rows}) ORDER BY seq)"
+def _rows(entity: Entity, plan: Plan, scope: Scope) -> str:
+    """SELECT a table of rows. Each row's place in it is its seq."""
+    constants = [
+        f"CAST({literal(str(scope.upload_id))} AS UUID) AS upload_id",
+        f"CAST({literal(str(scope.workspace_id))} AS UUID) AS workspace_id",
+        "CAST(rowid + 1 AS INTEGER) AS seq",
+    ]
+    if entity is not plan.pipeline.grain:
+        return f"SELECT {', '.join(constants)}, * FROM {dimensions.table(entity)}"
+    columns = [f"{_value(plan, name)} AS {quoted(name)}" for name in entity.columns]
+    return f"SELECT {', '.join([*constants, 'row_index', 'line', *columns])} FROM grain"
 
 
 def _value(plan: Plan, name: str) -> str:

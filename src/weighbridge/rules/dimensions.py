@@ -3,6 +3,7 @@
     tuples   the distinct combinations of the dimensions' cells, typed, with the ids of the entities that
              they name and the last record of each
     links    key cells → entities, numbered in the order of their ids: sorting facts by number sorts by id
+    dim …    one row per entity, with its last known values, in the order of its key
 
 Rules and hashes run once for each combination, not once a record.
 """
@@ -23,7 +24,7 @@ _SEPARATOR = " || chr(31) || "
 
 
 def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
-    """Make `tuples` and `links` from the accepted records; those with a fault in them are rejected."""
+    """Make these tables from the accepted records; those with a fault in them are rejected."""
     if not plan.shared_columns:
         return
     db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
@@ -42,6 +43,8 @@ def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
     ]
     db.execute(f"""CREATE OR REPLACE TEMP TABLE links AS SELECT *, {", ".join(numbers)}
         FROM (SELECT {", ".join([*_all_sources(plan), *ids])} FROM tuples GROUP BY ALL)""")
+    for entity in entities(plan):
+        db.execute(f"CREATE OR REPLACE TEMP TABLE {table(entity)} AS {_rows(entity, plan)}")
 
 
 def entities(plan: Plan) -> list[Entity]:
@@ -60,27 +63,8 @@ def join(plan: Plan) -> str:
     return f"LEFT JOIN links ON {on}" if on else ""
 
 
-def by_number(entity: Entity) -> str:
-    """SELECT no, id of every entity."""
-    return f"SELECT DISTINCT {number(entity)} AS no, {_id(entity)} AS id FROM links WHERE no IS NOT NULL"
-
-
-def rows(entity: Entity, plan: Plan) -> str:
-    """SELECT one row per entity: row_index, line, id, natural_key_hash, and the last known values."""
-    refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
-    columns = []
-    for name in entity.columns:
-        full = f"{entity.name}.{name}"
-        if name in refs:
-            value = _id(refs[name]) if refs[name] in entities(plan) else "NULL::UUID"
-        elif full in plan.layout.columns or name in entity.key:
-            value = quoted(full)
-        else:
-            value = f"NULL::{duck_type(plan.pipeline.fields[full])}"
-        columns.append(f"arg_max({value}, last) AS {quoted(name)}")
-    return f"""SELECT arg_max(row_index, last) AS row_index, arg_max(line, last) AS line, {_id(entity)} AS id,
-            unhex(any_value({_hash(entity)})) AS natural_key_hash, {", ".join(columns)}
-        FROM tuples WHERE {_id(entity)} IS NOT NULL GROUP BY {_id(entity)}"""
+def table(entity: Entity) -> str:
+    return quoted(f"dim {entity.name}")
 
 
 def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
@@ -106,6 +90,25 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
         sql = f"SELECT *, {_natural_key_hash(entity, plan, scope)} AS {_hash(entity)} FROM ({sql})"
         sql = f"SELECT *, {_uuid(_hash(entity))} AS {_id(entity)} FROM ({sql})"
     return sql
+
+
+def _rows(entity: Entity, plan: Plan) -> str:
+    """One row per entity, in the order of its key: row_index, line, id, hash, and the last known values."""
+    refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
+    columns = []
+    for name in entity.columns:
+        full = f"{entity.name}.{name}"
+        if name in refs:
+            value = _id(refs[name]) if refs[name] in entities(plan) else "NULL::UUID"
+        elif full in plan.layout.columns or name in entity.key:
+            value = quoted(full)
+        else:
+            value = f"NULL::{duck_type(plan.pipeline.fields[full])}"
+        columns.append(f"arg_max({value}, last) AS {quoted(name)}")
+    order = ", ".join(f"{quoted(name)} NULLS LAST" for name in entity.key)
+    return f"""SELECT arg_max(row_index, last) AS row_index, arg_max(line, last) AS line, {_id(entity)} AS id,
+            unhex(any_value({_hash(entity)})) AS natural_key_hash, {", ".join(columns)}
+        FROM tuples WHERE {_id(entity)} IS NOT NULL GROUP BY {_id(entity)} ORDER BY {order}"""
 
 
 def _name_key(path: NamePath, plan: Plan) -> str:
