@@ -384,3 +384,36 @@ async def test_a_file_without_one_valid_row_fails_even_when_forced(put: Put, run
 async def test_a_header_without_rows_fails(put: Put, run: Run) -> None:
     upload = await run(await put(f"{HEADER}\n".encode()))
     assert (upload.status, upload.error_code) == (Status.FAILED, "no_data")
+
+
+async def test_staging_lost_in_the_middle_of_a_promotion_repeats_nothing(
+    ctx: Context, put: Put, run: Run, query: Query, clock: Any
+) -> None:
+    upload_id = await put(meta_file(days=3, ads=4))
+    small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
+    attempt = await parse_by_hand(small)
+    trouble(
+        query,
+        "IF currval('public.troubles') = 3 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END IF;",
+    )
+    await work(attempt, small, promotes=True)
+    before = query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")
+    query("TRUNCATE staging.ads_campaign, staging.ads_ad_set, staging.ads_ad, staging.ads_daily_metric")
+    clock.forward(seconds=5)
+    upload = await run(upload_id)
+    assert (upload.status, upload.promoted["daily_metric"]["inserted"]) == (Status.COMPLETED, 12)
+    assert query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")[:8] == before
+
+
+async def test_a_promotion_begins_anew_where_other_rows_are_staged_than_before(
+    ctx: Context, put: Put, run: Run, query: Query, clock: Any
+) -> None:
+    upload_id = await put(meta_file(days=3, ads=4))
+    attempt = await parse_by_hand(ctx)
+    query(
+        "UPDATE data_uploads SET staged_digest = 'other', watermark_entity = 'daily_metric', watermark_seq = 12"
+    )
+    query("TRUNCATE staging.ads_campaign, staging.ads_ad_set, staging.ads_ad, staging.ads_daily_metric")
+    await work(attempt, ctx, promotes=True)
+    upload = await run(upload_id)
+    assert (upload.status, upload.promoted["daily_metric"]["inserted"]) == (Status.COMPLETED, 12)

@@ -212,7 +212,7 @@ BEGIN
     UPDATE event_deliveries SET delivered_at = weighbridge.now(), last_error = NULL WHERE id = v_delivery;
 END $$;
 
-CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint) RETURNS void
+CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -221,11 +221,16 @@ DECLARE
     v_workspace uuid;
 BEGIN
     SELECT workspace_id INTO v_workspace FROM data_uploads WHERE id = v_upload;
+    -- Parsed again, after staging was lost in the middle of a promotion: the watermark holds if the same rows stand
+    -- in the same order. They do, unless the program or its declaration has changed; then promotion begins anew.
+    UPDATE data_uploads
+    SET watermark_entity = '', watermark_seq = 0, promoted = '{}', promoted_rows = 0
+    WHERE id = v_upload AND staged_digest IS DISTINCT FROM p_digest;
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
     UPDATE data_uploads
     SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping,
-        affected_dates = p_dates, warnings = p_warnings, failures = 0, staged_at = weighbridge.now(),
+        affected_dates = p_dates, staged_digest = p_digest, failures = 0, staged_at = weighbridge.now(),
         total_rows = (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint,
         failed_rows = (p_bins ->> 'rejected')::bigint
     WHERE id = v_upload;
@@ -328,7 +333,9 @@ CREATE FUNCTION weighbridge.keep_dimension() RETURNS trigger
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(OLD.workspace_id::text, 1));
     IF EXISTS (SELECT FROM data_uploads
-               WHERE workspace_id = OLD.workspace_id AND status IN ('staging_complete', 'promoting'))
+               WHERE workspace_id = OLD.workspace_id
+                 AND (status IN ('staging_complete', 'promoting')
+                      OR status IN ('pending', 'processing') AND watermark_entity <> '')) -- to be staged again
        OR EXISTS (SELECT FROM daily_metrics f
                   WHERE f.workspace_id = OLD.workspace_id AND f.client_id IS NOT DISTINCT FROM OLD.client_id
                     AND f.platform = OLD.platform
@@ -483,7 +490,7 @@ BEGIN
     DELETE FROM staging_groups WHERE upload_id = v_upload;
     DELETE FROM upload_rejections WHERE upload_id = v_upload;
     DELETE FROM upload_warnings WHERE upload_id = v_upload;
-    UPDATE data_uploads SET staged = '{}', watermark_entity = '', watermark_seq = 0 WHERE id = v_upload;
+    UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $_$;
 
 CREATE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
@@ -646,6 +653,7 @@ CREATE TABLE public.data_uploads (
     crashes integer DEFAULT 0 NOT NULL,
     rows_read bigint DEFAULT 0 NOT NULL,
     staged jsonb DEFAULT '{}'::jsonb NOT NULL,
+    staged_digest bytea,
     watermark_entity text DEFAULT ''::text NOT NULL,
     watermark_seq bigint DEFAULT 0 NOT NULL,
     promoted jsonb DEFAULT '{}'::jsonb NOT NULL,
@@ -1020,8 +1028,8 @@ GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_announce;
 REVOKE ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_announce;
 
-REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint) TO weighbridge_parse;
+REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;

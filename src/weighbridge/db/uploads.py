@@ -45,7 +45,7 @@ class Staged:
     columns: tuple[str, ...]
     mapping: dict[str, str]
     affected_dates: tuple[date, ...]
-    warnings: int
+    digest: bytes  # of everything that was staged
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
             list(staged.columns),
             Jsonb(staged.mapping),
             list(staged.affected_dates),
-            staged.warnings,
+            staged.digest,
         ),
     )
 

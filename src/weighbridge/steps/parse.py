@@ -144,12 +144,13 @@ async def _stage(
 
 async def _finish(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> None:
     """Refused rows, id resolution, groups and the new status, all in one transaction."""
+    grouped = await asyncio.to_thread(lambda: list(groups(checked)))
     found = uploads.Staged(
         bins=checked.bins,
         columns=checked.plan.layout.header,
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
-        warnings=0,
+        digest=_digest(checked, grouped),
     )
     rejected = checked.rejections()
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
@@ -157,8 +158,17 @@ async def _finish(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: C
             await staging.add_rejections(tx, attempt.upload.scope, chunk)
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
-        await staging.add_groups(tx, list(groups(checked)))
+        await staging.add_groups(tx, grouped)
         await uploads.finish_staging(tx, attempt.lease, found)
+
+
+def _digest(checked: Checked, grouped: list[Any]) -> bytes:
+    """Of what is staged, so that a later attempt knows whether it staged the same."""
+    digest = hashlib.sha256(repr((checked.bins, sorted(checked.counts.items()))).encode())
+    for batch in grouped:
+        for each in batch.column("digest").to_pylist():
+            digest.update(each)
+    return digest.digest()
 
 
 def _take(batches: Iterator[Any], rows: int) -> list[Any]:

@@ -113,6 +113,7 @@ CREATE TABLE public.data_uploads (
     -- how far
     rows_read bigint NOT NULL DEFAULT 0,
     staged jsonb NOT NULL DEFAULT '{}', -- entity → last seq staged
+    staged_digest bytea, -- of everything that was staged: the watermark counts in it
     watermark_entity text NOT NULL DEFAULT '',
     watermark_seq bigint NOT NULL DEFAULT 0,
     promoted jsonb NOT NULL DEFAULT '{}', -- entity → {inserted, updated, unchanged, failed}
@@ -484,7 +485,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION weighbridge.finish_staging(
-    p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_warnings bigint
+    p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea
 ) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -493,11 +494,16 @@ DECLARE
     v_workspace uuid;
 BEGIN
     SELECT workspace_id INTO v_workspace FROM data_uploads WHERE id = v_upload;
+    -- Parsed again, after staging was lost in the middle of a promotion: the watermark holds if the same rows stand
+    -- in the same order. They do, unless the program or its declaration has changed; then promotion begins anew.
+    UPDATE data_uploads
+    SET watermark_entity = '', watermark_seq = 0, promoted = '{}', promoted_rows = 0
+    WHERE id = v_upload AND staged_digest IS DISTINCT FROM p_digest;
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
     UPDATE data_uploads
     SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping,
-        affected_dates = p_dates, warnings = p_warnings, failures = 0, staged_at = weighbridge.now(),
+        affected_dates = p_dates, staged_digest = p_digest, failures = 0, staged_at = weighbridge.now(),
         total_rows = (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint,
         failed_rows = (p_bins ->> 'rejected')::bigint
     WHERE id = v_upload;
@@ -519,7 +525,7 @@ BEGIN
     DELETE FROM staging_groups WHERE upload_id = v_upload;
     DELETE FROM upload_rejections WHERE upload_id = v_upload;
     DELETE FROM upload_warnings WHERE upload_id = v_upload;
-    UPDATE data_uploads SET staged = '{}', watermark_entity = '', watermark_seq = 0 WHERE id = v_upload;
+    UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $$;
 
 -- Ends the parse attempt where another worker is to promote: staged, free to be claimed again.
@@ -870,7 +876,7 @@ GRANT SELECT ON public.data_uploads TO weighbridge_parse;
 GRANT SELECT, INSERT ON public.staging_id_resolution TO weighbridge_parse;
 GRANT INSERT ON public.upload_rejections, public.upload_warnings TO weighbridge_parse;
 GRANT EXECUTE ON FUNCTION weighbridge.reset_staging(uuid), weighbridge.note_rows_read(uuid, bigint), weighbridge.note_staged(uuid, text, bigint),
-    weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bigint) TO weighbridge_parse;
+    weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea) TO weighbridge_parse;
 
 GRANT SELECT, INSERT, UPDATE ON public.data_uploads TO weighbridge_promote;
 GRANT SELECT ON public.staging_id_resolution TO weighbridge_promote;

@@ -97,7 +97,9 @@ CREATE FUNCTION weighbridge.keep_dimension() RETURNS trigger
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(OLD.workspace_id::text, 1));
     IF EXISTS (SELECT FROM data_uploads
-               WHERE workspace_id = OLD.workspace_id AND status IN ('staging_complete', 'promoting'))
+               WHERE workspace_id = OLD.workspace_id
+                 AND (status IN ('staging_complete', 'promoting')
+                      OR status IN ('pending', 'processing') AND watermark_entity <> '')) -- to be staged again
        OR EXISTS (SELECT FROM daily_metrics f
                   WHERE f.workspace_id = OLD.workspace_id AND f.client_id IS NOT DISTINCT FROM OLD.client_id
                     AND f.platform = OLD.platform
