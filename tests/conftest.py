@@ -57,6 +57,9 @@ def pytest_configure(config: pytest.Config) -> None:
         # Not in pytest's own folder: it takes away the rights that Postgres needs when tests run as root.
         config.stash[_SERVER] = folder = Path(tempfile.mkdtemp(prefix="weighbridge-tests-"))
         atexit.register(_remove, folder)
+        if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+            # The processes that tests start would compile every library anew, which takes longer than the tests.
+            os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
 
 
 @pytest.hookimpl(optionalhook=True)

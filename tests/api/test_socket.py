@@ -17,6 +17,8 @@ from uuid import UUID, uuid4
 import httpx
 import psutil
 import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -27,6 +29,13 @@ from weighbridge.testing.exports import ExportSpec, write_export
 from .conftest import CSV, MakeKey, Server, new_key
 
 Serve = Callable[..., Server]
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    schemathesis.checks.status_code_conformance,
+    schemathesis.checks.content_type_conformance,
+    schemathesis.checks.response_headers_conformance,
+    schemathesis.checks.response_schema_conformance,
+]
 PART = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n'
 
 
@@ -283,6 +292,24 @@ async def test_a_stop_ends_open_streams_and_leaves_in_order(serve: Serve, key: d
         with pytest.raises(ConnectionClosed):
             await asyncio.wait_for(websocket.recv(), 20)
     assert await asyncio.to_thread(server.process.wait, 20) == 0
+
+
+async def test_nothing_that_the_description_allows_breaks_the_api(small: Server, make_key: MakeKey) -> None:
+    """A few requests for each route, made from its description: every answer must be one that it names."""
+    schema = schemathesis.openapi.from_url(f"{small.url}/api/openapi.json")
+    key = await make_key("admin")
+    for found in schema.exclude(path="/api/live").get_all_operations():  # that one never ends
+        operation = found.ok()
+
+        @settings(
+            max_examples=15, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )  # fmt: skip
+        @given(case=operation.as_strategy())
+        def check(case: Any) -> None:
+            case.call_and_validate(headers=key, checks=CHECKS, timeout=20)
+
+        check()
 
 
 def test_a_port_that_is_taken_is_said_in_a_sentence(

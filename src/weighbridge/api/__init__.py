@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import Depends, FastAPI
 
 from weighbridge.api import health, live, rejects, send, uploads
-from weighbridge.api.access import guard
+from weighbridge.api.access import describe_keys, guard
 from weighbridge.api.hub import Hub
 from weighbridge.api.problems import answer_problems
 from weighbridge.api.requests import RequestLog
@@ -52,6 +52,7 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
         api.include_router(part.router)
     answer_problems(api)
     api.add_middleware(RequestLog)
+    describe_keys(api)
     return api
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends
+from fastapi import Depends, FastAPI
 from fastapi.requests import HTTPConnection
-from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.websockets import WebSocket
 
@@ -22,11 +21,10 @@ from weighbridge.model.errors import RequestRefused
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _SCOPE = "weighbridge_scope"
 
-# Only so that OpenAPI describes them; the guard reads the headers itself.
-SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]
-SCHEMES = {
-    "bearer": HTTPBearer(scheme_name="bearer", description="A key: `wb_…`", auto_error=False).model,
-    "header": APIKeyHeader(name="X-Api-Key", scheme_name="header", auto_error=False).model,
+SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either will do, says OpenAPI
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "A key: `wb_…`"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
 }
 
 
@@ -80,6 +78,18 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
 def secret_of(connection: HTTPConnection) -> str | None:
     scheme, token = get_authorization_scheme_param(connection.headers.get("authorization"))
     return token if scheme.lower() == "bearer" and token else connection.headers.get("x-api-key")
+
+
+def describe_keys(api: FastAPI) -> None:
+    """Have OpenAPI say how a key is sent; the guard reads the headers itself."""
+    described = api.openapi
+
+    def openapi() -> dict[str, Any]:
+        schema = described()
+        schema.setdefault("components", {})["securitySchemes"] = _SCHEMES
+        return schema
+
+    api.openapi = openapi  # type: ignore[method-assign]
 
 
 def app_of(connection: HTTPConnection) -> App:

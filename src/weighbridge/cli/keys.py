@@ -47,7 +47,8 @@ def create(
         print_json({**_shown(key), "key": secret})
         return
     out().print(secret, markup=False, soft_wrap=True)
-    err().print(f"For workspace {key.workspace_id}: {', '.join(key.scopes)}. It is not shown again.")
+    sentence = f"For workspace {key.workspace_id}: {', '.join(key.scopes)}. It is not shown again."
+    err().print(sentence, markup=False, soft_wrap=True)
 
 
 @app.command("list")

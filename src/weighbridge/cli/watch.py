@@ -141,16 +141,16 @@ class _Watcher:
             received = await receive(self._app.ctx, replace(self._request, filename=file.name), file)
         except RequestRefused as refusal:
             self._all_well = False
-            self._say("refused", file.name, error=refusal.code, message=refusal.message)
             if self._move:
                 await asyncio.to_thread(put_aside, file, "refused")
+            self._say("refused", file.name, error=refusal.code, message=refusal.message)
             return
+        if self._move:
+            await asyncio.to_thread(put_aside, file, "received")
         word = "duplicate" if received.duplicate else "received"
         self._say(word, file.name, upload_id=received.upload_id, status=received.status.value)
         if not received.duplicate:
             self._waiting[received.upload_id] = file.name
-        if self._move:
-            await asyncio.to_thread(put_aside, file, "received")
 
     async def _tell(self) -> None:
         """Say how each upload ended, whoever worked on it."""
