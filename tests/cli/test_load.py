@@ -38,7 +38,7 @@ def export(tmp_path: Path) -> Written:
 
 
 def test_the_life_of_an_upload_at_the_command_line(
-    weighbridge: Command, export: Written, query: Callable[..., Any]
+    weighbridge: Command, main: Command, export: Written, query: Callable[..., Any]
 ) -> None:
     options = ("--pipeline", "ads", "--platform", "meta", "--workspace", WORKSPACE, "--json")
     loaded = weighbridge("load", export.path, *options)
@@ -62,33 +62,33 @@ def test_the_life_of_an_upload_at_the_command_line(
     assert len(first["affected_dates"]) == 10
     assert query("SELECT count(*) FROM daily_metrics") == [(29,)]
 
-    again = weighbridge("load", export.path, *options)
+    again = main("load", export.path, *options)
     assert again.code == 0
     assert again.json == {**first, "duplicate": True}
 
-    forced = weighbridge("load", export.path, *options, "--force").json
+    forced = main("load", export.path, *options, "--force").json
     assert forced["upload_id"] != first["upload_id"]
     assert (forced["duplicate"], forced["inserted"], forced["unchanged"]) == (False, 0, 29)
     assert forced["daily_metrics_upserted"] == 0
 
-    listed = weighbridge("uploads", "list", "--workspace", WORKSPACE, "--json").json
+    listed = main("uploads", "list", "--workspace", WORKSPACE, "--json").json
     assert [each["upload_id"] for each in listed] == [forced["upload_id"], first["upload_id"]]
-    shown = weighbridge("uploads", "show", first["upload_id"], "--json").json
+    shown = main("uploads", "show", first["upload_id"], "--json").json
     assert (shown["filename"], shown["bins"]) == ("export.csv", first["bins"])
     assert [reason["rows"] for reason in shown["reasons"]] == [1]
 
-    rejects = list(csv.reader(io.StringIO(weighbridge("uploads", "rejects", first["upload_id"]).out)))
+    rejects = list(csv.reader(io.StringIO(main("uploads", "rejects", first["upload_id"]).out)))
     (line,) = [number for number, defect in export.defects.items() if defect == "text_in_money"]
     assert len(rejects) == 2
     assert rejects[0][-3:] == ["line", "code", "reason"]
     assert rejects[1][-3] == str(line)
     assert "see invoice" in rejects[1]
 
-    traced = [moment["what"] for moment in weighbridge("uploads", "trace", first["upload_id"], "--json").json]
+    traced = [moment["what"] for moment in main("uploads", "trace", first["upload_id"], "--json").json]
     assert traced[:2] == ["received", "attempt opened"]
     assert {"completed", "IngestionCompleteEvent", "delivered"} <= set(traced)
 
-    retried = weighbridge("uploads", "retry", first["upload_id"])
+    retried = main("uploads", "retry", first["upload_id"])
     assert (retried.code, retried.out) == (1, "")
     assert retried.err == (
         "weighbridge: Only a failed or partial upload can be tried again; this one is completed.\n"
@@ -96,11 +96,11 @@ def test_the_life_of_an_upload_at_the_command_line(
 
 
 def test_several_files_are_a_list_and_a_refused_one_is_told(
-    weighbridge: Command, export: Written, tmp_path: Path, query: Callable[..., Any]
+    main: Command, export: Written, tmp_path: Path, query: Callable[..., Any]
 ) -> None:
     picture = tmp_path / "picture.csv"
     picture.write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00")
-    done = weighbridge("load", export.path, picture, "--platform", "meta", "--json")
+    done = main("load", export.path, picture, "--platform", "meta", "--json")
     assert done.code == 1
     good, bad = done.json
     assert good["status"] == "completed"
@@ -113,17 +113,17 @@ def test_several_files_are_a_list_and_a_refused_one_is_told(
     assert query("SELECT workspace_id::text FROM data_uploads") == [("00000000-0000-4000-8000-000000000001",)]
 
 
-def test_a_poor_file_fails_unless_it_is_forced(weighbridge: Command, tmp_path: Path) -> None:
+def test_a_poor_file_fails_unless_it_is_forced(main: Command, tmp_path: Path) -> None:
     export = write_export(
         tmp_path / "poor.csv",
         ExportSpec(
             "meta", "campaign", campaigns=1, days=4, defects=("text_in_money", "negative_impressions")
         ),
     )
-    failed = weighbridge("load", export.path, "--platform", "meta", "--json")
+    failed = main("load", export.path, "--platform", "meta", "--json")
     assert (failed.code, failed.json["status"]) == (1, "failed")
     assert failed.err == f"weighbridge: poor.csv: {failed.json['error_text']}\n"
-    partial = weighbridge("load", export.path, "--platform", "meta", "--json", "--force-partial")
+    partial = main("load", export.path, "--platform", "meta", "--json", "--force-partial")
     assert (partial.code, partial.json["status"], partial.json["promoted_rows"]) == (0, "partial", 2)
 
 
