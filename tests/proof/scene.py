@@ -1,0 +1,175 @@
+"""What every proof plays on: a database in which one file has landed and the next one waits.
+
+The waiting file meets everything that a promotion can meet: a day that is in production as it is, a day whose values
+changed, a new day with new dimension rows, a repeated row, a row that parsing refuses, and a row that production
+refuses, for which its batch is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+
+from tests.engine.conftest import HEADER, meta_line
+from weighbridge.app import open_app
+from weighbridge.settings import read
+from weighbridge.steps.receive import Request, receive
+from weighbridge.worker.loop import WorkerOptions, run_until
+
+WORKSPACE = UUID("0b5c2a52-6d0e-4c8e-9d5a-3f4b8c1d2e6f")
+LANDED = "\n".join([HEADER, *(meta_line(f"2026-01-0{day}", ad) for day in (1, 2, 3) for ad in range(4))])
+WAITING = "\n".join(
+    [
+        HEADER,
+        *(meta_line("2026-01-01", ad) for ad in range(4)),  # as it is
+        *(meta_line("2026-01-02", ad, impressions=200) for ad in range(4)),
+        *(meta_line("2026-01-04", ad) for ad in range(5)),  # with a new ad, ad set and campaign
+        meta_line("2026-01-04", 0),  # a repeat
+        meta_line("2026-01-05", 0, impressions=13),  # refused by production
+        meta_line("2026-01-05", 1, impressions=-1),  # refused by parsing
+        meta_line("2026-01-05", 2),
+    ]
+)
+
+PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics")
+# What is compared, and the columns that say when or by which attempt, which may differ.
+TABLES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(PRODUCTION, ("created_at", "updated_at")),
+    "data_uploads": (
+        "created_at",
+        "started_at",
+        "staged_at",
+        "finished_at",
+        "run_after",
+        "crashes",
+        "rows_read",
+    ),
+    "upload_rejections": (),
+    "upload_warnings": (),
+    "weighbridge.receipts": (),
+    "weighbridge.events": ("id", "created_at", "payload"),
+    "weighbridge.event_deliveries": ("id", "event_id", "run_after", "delivered_at", "failures", "last_error"),
+    "weighbridge.audit_log": ("id", "at", "detail"),
+}
+PAYLOADS = "SELECT payload - 'timestamp' FROM weighbridge.events ORDER BY upload_id"
+ENDED = (
+    "SELECT NOT EXISTS (SELECT FROM data_uploads WHERE status NOT IN ('completed', 'partial', 'failed'))"
+    " AND NOT EXISTS (SELECT FROM weighbridge.event_deliveries WHERE delivered_at IS NULL)"
+)
+
+Snapshot = dict[str, list[Any]]
+
+
+async def prepare(url: str, home: Path) -> None:
+    """Land the first file, leave the second one waiting."""
+    async with open_app(read(home=home, DATABASE_URL=url)) as app:
+
+        async def put(content: str, name: str) -> UUID:
+            file = home / name
+            file.write_text(content)
+            request = Request(WORKSPACE, platform="meta", filename=name)
+            return (await receive(app.ctx, request, file)).upload_id
+
+        first = await put(LANDED, "landed.csv")
+        await run_until(app.ctx, WorkerOptions(), [first], lambda upload: None)
+        async with app.db.tx() as tx:
+            await tx.execute("ALTER TABLE daily_metrics ADD CONSTRAINT no_13 CHECK (impressions <> 13)")
+        await put(WAITING, "waiting.csv")
+
+
+def named(url: str, database: str) -> str:
+    """The same server, another database."""
+    before, _, after = url.partition("?")
+    return f"{before.rpartition('/')[0]}/{database}?{after}"
+
+
+@dataclass
+class Stage:
+    """One copy of the scene's database, while a test plays on it."""
+
+    url: str
+    _connection: Any = field(default=None, repr=False)
+
+    def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self.url, autocommit=True, application_name="test")
+        cursor = self._connection.execute(statement, params)
+        return cursor.fetchall() if cursor.description else []
+
+    def holds(self, statement: str, params: Any = None) -> bool:
+        return bool(self.query(f"SELECT ({statement})", params)[0][0])
+
+    @property
+    def ended(self) -> bool:
+        """Every upload has ended and every event was delivered."""
+        return bool(self.query(ENDED)[0][0])
+
+    @property
+    def deserted(self) -> bool:
+        """No worker's session is left."""
+        return not self.query(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'weighbridge%%'"
+        )
+
+    def forward(self, seconds: float) -> None:
+        self.query("UPDATE weighbridge.clock SET shift = shift + make_interval(secs => %s)", (seconds,))
+
+    def snapshot(self) -> Snapshot:
+        """Everything that matters, apart from when it happened."""
+        seen: Snapshot = {
+            table: [
+                row
+                for (row,) in self.query(
+                    f"SELECT to_jsonb(t) - %s::text[] AS r FROM {table} t ORDER BY 1", (list(when),)
+                )
+            ]
+            for table, when in TABLES.items()
+        }
+        return {**seen, "payloads": [row for (row,) in self.query(PAYLOADS)]}
+
+    def versions(self) -> list[tuple[Any, ...]]:
+        """Which transaction wrote each production row last: another one means that it was written again."""
+        return [
+            (table, *row)
+            for table in PRODUCTION
+            for row in self.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1")
+        ]
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The prepared database, ready to be copied, and how it looks when the waiting file landed undisturbed."""
+
+    server: str
+    template: str
+    home: Path
+    undisturbed: Snapshot
+
+    @contextmanager
+    def stage(self) -> Iterator[Stage]:
+        with copied(self.server, self.template) as stage:
+            yield stage
+
+
+@contextmanager
+def copied(server: str, template: str) -> Iterator[Stage]:
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
+    stage = Stage(named(server, name))
+    try:
+        yield stage
+    finally:
+        stage.close()
+        with psycopg.connect(server, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")

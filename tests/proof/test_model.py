@@ -1,0 +1,679 @@
+"""The queue against a model of it: claim, lease, heartbeat, fence, takeover, release, resume, in any order.
+
+Hypothesis plays several workers in several workspaces on a real database, and moves its clock. A model in a few lines
+of Python says what must come of each step; after each step all that the database holds is compared with it. Attempts
+may also stay inside a fenced transaction while others go on, and be taken over there.
+
+HYPOTHESIS_PROFILE=long plays much longer and different games each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.engine.conftest import CLAIM
+from tests.proof.workers import until
+from weighbridge.db import events, uploads
+from weighbridge.db.pool import Database, Lease, Tx
+from weighbridge.db.uploads import NewUpload, Release, Staged, Verdict
+from weighbridge.model.errors import LeaseLost, RetryLater
+from weighbridge.model.states import MOVES, Status
+from weighbridge.model.upload import Bins, Watermark
+
+T = TypeVar("T")
+
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+PLAY = settings(
+    max_examples=1000 if LONG else 60,
+    stateful_step_count=80 if LONG else 40,
+    derandomize=not LONG,  # the same games in every run
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+# In minutes, so that the real time that a game takes does not count.
+LEASE, CEILING = 60, 150
+PAUSES = (5, 20, 61, 100)
+PER_WORKSPACE = 3
+MAX_CRASHES = 4
+WORKSPACES = [UUID(int=n) for n in (1, 2, 3)]
+ENTITIES = ("campaign", "daily_metric")
+ROWS = 3  # of each entity
+START = Watermark()
+BOTH = (Status.PENDING, Status.STAGING_COMPLETE)
+
+
+def minutes(n: float) -> timedelta:
+    return timedelta(minutes=n)
+
+
+# The world: a database, and one event loop --------------------------------------------------------------------
+
+
+class World:
+    def __init__(self, url: str) -> None:
+        self._runner = asyncio.Runner()
+        self.db = Database(url, size=12)
+        self.run(self.db.open())
+        self._eyes = psycopg.connect(url, autocommit=True, application_name="test")
+        self.query(
+            "CREATE TABLE public.moved (upload uuid, before text, after text);"
+            "CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
+            " $$ BEGIN INSERT INTO public.moved VALUES (NEW.id, OLD.status, NEW.status); RETURN NULL; END $$;"
+            "CREATE TRIGGER note_move AFTER UPDATE OF status ON data_uploads FOR EACH ROW"
+            " WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.note_move()"
+        )
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
+        cursor = self._eyes.execute(statement, params)  # type: ignore[call-overload]
+        return cursor.fetchall() if cursor.description else []
+
+    def clean(self) -> None:
+        tables = ("data_uploads", "daily_metrics", "moved", "upload_rejections", "upload_warnings")
+        tables += ("weighbridge.attempts", "weighbridge.events", "weighbridge.audit_log")
+        self.query(";".join(f"DELETE FROM {table}" for table in tables))
+        self.query("UPDATE weighbridge.clock SET shift = '0'")
+
+    def close(self) -> None:
+        self.run(self.db.close())
+        self._runner.close()
+        self._eyes.close()
+
+
+# The model ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Piece:
+    """An upload, as the model sees it."""
+
+    id: UUID
+    workspace: UUID
+    number: int  # in the order of arrival
+    status: Status = Status.PENDING
+    run_after: float = 0
+    failures: int = 0
+    crashes: int = 0
+    staged: dict[str, int] = field(default_factory=dict)
+    digest: int = 0  # of what would be staged now
+    staged_digest: int | None = None  # of what was staged last
+    mark: Watermark = START
+    promoted: int = 0
+    written: frozenset[int] = frozenset()  # rows of it in production
+    announced: bool = False
+    resets: int = 0  # how often the watermark may have gone back
+
+    @property
+    def seen(self) -> tuple[Any, ...]:
+        """What the database must say of it."""
+        return (
+            self.status, self.failures, self.crashes, self.staged, self.mark.entity, self.mark.seq, self.promoted,
+            sorted(self.written), self.announced, int(self.announced),
+        )  # fmt: skip
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return (ENTITIES.index(self.mark.entity) if self.mark.entity else -1, self.mark.seq)
+
+
+@dataclass
+class Announcement:
+    """One event for its one consumer."""
+
+    upload: UUID
+    run_after: float = 0
+    delivered: bool = False
+
+
+@dataclass
+class Try:
+    """An attempt."""
+
+    lease: Lease
+    subject: Piece | Announcement
+    until: float
+    progressed: float
+    live: bool = True
+    cleared: bool = False  # what an earlier attempt left in staging
+    opened: Opened | None = None
+
+    @property
+    def piece(self) -> Piece:
+        assert isinstance(self.subject, Piece)
+        return self.subject
+
+
+@dataclass
+class Opened:
+    """A fenced transaction that an attempt is in, and what becomes of the model when it commits."""
+
+    context: AbstractAsyncContextManager[Tx]
+    tx: Tx
+    effect: Callable[[], None] = lambda: None
+    wrote: bool = False
+    ended_by_takeover: bool = False
+
+
+class Queue(RuleBasedStateMachine):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        world.clean()
+        self.now: float = 0
+        self.pieces: dict[UUID, Piece] = {}
+        self.announcements: dict[UUID, Announcement] = {}
+        self.tries: dict[UUID, Try] = {}
+        self.moves: Counter[tuple[UUID, str, str]] = Counter()
+        self.before: dict[UUID, tuple[tuple[int, int], int]] = {}
+
+    def teardown(self) -> None:
+        """In the end everybody claims at once. Who gets what is open; nobody may get what nobody may have."""
+
+        async def rush() -> list[tuple[Lease, Any] | None]:
+            return await asyncio.gather(*(self._claim(BOTH) for _ in range(6)))
+
+        for each in self._opened():
+            self._leave(each, error=RuntimeError("the game is over"))
+        free = {piece.id for piece in self.pieces.values() if self._claimable(piece, BOTH)}
+        claimed = [each for each in self.world.run(rush()) if each]
+        assert len({upload.id for _, upload in claimed}) == len(claimed)
+        assert {upload.id for _, upload in claimed} <= free
+        assert claimed or not free, "somebody must win"
+        for each in claimed:
+            self._take(*each)
+        self.the_database_agrees_with_the_model()
+        self.live_attempts_are_the_ones_that_should_be_and_never_too_many()
+
+    # Uploads come in, time passes ---------------------------------------------------------------------------
+
+    @initialize(
+        workspaces=st.lists(st.sampled_from(WORKSPACES), min_size=3, max_size=8),
+        done=st.lists(st.integers(0, 13), min_size=8, max_size=8),
+    )
+    def start(self, workspaces: list[UUID], done: list[int]) -> None:
+        """A few uploads, most of them under way."""
+        for workspace in workspaces:
+            self.receive(workspace)
+        for _ in workspaces[1:]:
+            self.claim(BOTH)
+        for attempt, steps in zip(self._idle(), done, strict=False):
+            self._work(attempt, steps)
+
+    @precondition(lambda self: len(self.pieces) < 12)
+    @rule(workspace=st.sampled_from(WORKSPACES))
+    def receive(self, workspace: UUID) -> None:
+        number = len(self.pieces)
+        new = NewUpload(
+            workspace,
+            None,
+            "meta",
+            "manual",
+            "ads",
+            None,
+            "file",
+            "csv",
+            number.to_bytes(32, "big"),
+            byte_size=1,
+        )
+        upload_id, duplicate = self._tx(lambda tx: uploads.receive(tx, new))
+        assert not duplicate
+        self.pieces[upload_id] = Piece(upload_id, workspace, number)
+
+    @rule(pause=st.sampled_from(PAUSES))
+    def time_passes(self, pause: int) -> None:
+        self.world.query("UPDATE weighbridge.clock SET shift = shift + %s", (minutes(pause),))
+        self.now += pause
+
+    # Claims and leases --------------------------------------------------------------------------------------
+
+    @rule(sources=st.sampled_from([BOTH, BOTH, BOTH[:1], BOTH[1:]]))
+    def claim(self, sources: tuple[Status, ...]) -> None:
+        expected = self._next(sources)
+        claimed = self.world.run(self._claim(sources))
+        assert (claimed and claimed[1].id) == (expected and expected.id)
+        if claimed:
+            self._take(*claimed)
+
+    @precondition(lambda self: self.tries)
+    @rule(data=st.data())
+    def heartbeat(self, data: st.DataObject) -> None:
+        # A beat waits for a transaction of its own attempt that is about to commit; here nobody would commit it.
+        beating = [t for t in self.tries.values() if not (t.opened and t.opened.wrote)]
+        chosen = data.draw(st.lists(st.sampled_from(beating), unique_by=id, max_size=4)) if beating else []
+        alive = self.world.query(
+            "SELECT weighbridge.heartbeat(%s, %s, %s)",
+            ([each.lease.token for each in chosen], minutes(LEASE), minutes(CEILING)),
+        )
+        assert {token for (token,) in alive} == {each.lease.token for each in chosen if each.live}
+        for each in chosen:
+            if each.live:
+                each.until = min(self.now + LEASE, each.progressed + CEILING)
+
+    @rule(late=st.booleans())
+    def recover(self, late: bool) -> None:
+        """Everything that is overdue is taken back, even from inside a transaction; nothing else is."""
+        if late:
+            self.time_passes(LEASE + 1)
+        overdue = {t.lease.token: t for t in self.tries.values() if t.live and t.until <= self.now}
+        for each in overdue.values():
+            if each.opened:
+                each.opened.ended_by_takeover = True
+        taken: Counter[UUID] = Counter()
+
+        def all_taken() -> bool:
+            # A session that is ended here lets go of its attempt a moment later.
+            recovered = self._tx(lambda tx: uploads.recover(tx, MAX_CRASHES))
+            taken.update(each.subject for each in recovered)
+            return taken.total() >= len(overdue)
+
+        until(all_taken)
+        assert taken == Counter(each.lease.subject for each in overdue.values())
+        for each in overdue.values():
+            each.live = False
+            if isinstance(each.subject, Piece):
+                self._crash(each.subject)
+
+    # The work of an attempt ---------------------------------------------------------------------------------
+
+    @precondition(lambda self: self._idle())
+    @rule(data=st.data(), steps=st.sampled_from([1, 2, 3, 12]))
+    def work(self, data: st.DataObject, steps: int) -> None:
+        """The next things that the attempt has to do, a transaction each."""
+        self._work(data.draw(st.sampled_from(self._idle())), steps)
+
+    @precondition(lambda self: self._idle())
+    @rule(data=st.data(), writes=st.booleans(), freezes=st.booleans())
+    def stay_in_a_transaction(self, data: st.DataObject, writes: bool, freezes: bool) -> None:
+        """Until another rule ends it; or past the lease, so that the attempt is taken over there."""
+        attempt = data.draw(st.sampled_from(self._idle()))
+        self._enter(attempt)
+        if writes:
+            self._write(attempt)
+        if freezes:
+            self.recover(late=True)
+            self._leave(attempt)
+
+    @precondition(lambda self: self._opened())
+    @rule(data=st.data(), commits=st.booleans())
+    def end_a_transaction(self, data: st.DataObject, commits: bool) -> None:
+        attempt = data.draw(st.sampled_from(self._opened()))
+        self._leave(attempt, error=None if commits else RuntimeError("changed its mind"))
+
+    @precondition(lambda self: self._idle())
+    @rule(data=st.data())
+    def end_an_attempt_early(self, data: st.DataObject) -> None:
+        attempt = data.draw(st.sampled_from(self._idle()))
+        ways = {
+            Status.PROCESSING: [self._release, self._fail],
+            Status.STAGING_COMPLETE: [self._release, self._hand_over, self._restage],
+            Status.PROMOTING: [self._release, self._restage, self._restage, self._fail],
+        }[attempt.piece.status]
+        data.draw(st.sampled_from(ways))(attempt, data)
+        attempt.live = False
+
+    def _release(self, attempt: Try, data: st.DataObject) -> None:
+        delay, failed = data.draw(st.sampled_from([0, 0, 30])), data.draw(st.booleans())
+        self._tx(lambda tx: uploads.release(tx, attempt.lease, Release(minutes(delay), failed, "trouble")))
+        piece = attempt.piece
+        piece.run_after, piece.failures = self.now + delay, piece.failures + failed
+        self._back(piece)
+
+    def _fail(self, attempt: Try, _: st.DataObject) -> None:
+        self._tx(lambda tx: uploads.fail(tx, attempt.lease, "code", "text"))
+        self._move(attempt.piece, Status.FAILED)
+
+    def _hand_over(self, attempt: Try, _: st.DataObject) -> None:
+        self._tx(lambda tx: uploads.hand_over(tx, attempt.lease))
+
+    def _restage(self, attempt: Try, data: st.DataObject) -> None:
+        """Staging is gone; the program that stages again may be another version and stage something else."""
+        self._tx(lambda tx: uploads.restage(tx, attempt.lease))
+        self._move(attempt.piece, Status.PENDING)
+        attempt.piece.staged = {}
+        attempt.piece.digest += data.draw(st.sampled_from([0, 0, 1]))
+
+    @precondition(lambda self: self._idle(Status.PROCESSING))
+    @rule(data=st.data())
+    def finish_what_is_not_being_promoted(self, data: st.DataObject) -> None:
+        """The guard stops a worker that gets its own steps wrong."""
+        attempt = data.draw(st.sampled_from(self._idle(Status.PROCESSING)))
+        with pytest.raises(psycopg.Error, match="is not a move"):
+            self._tx(
+                lambda tx: uploads.finish(tx, attempt.lease, Verdict(Status.COMPLETED, 0), ["audit_log"])
+            )
+
+    @precondition(lambda self: self._lost())
+    @rule(data=st.data())
+    def a_lost_attempt_tries_to_go_on(self, data: st.DataObject) -> None:
+        """Every write there is raises LeaseLost; the invariants see that nothing changed."""
+        lease = data.draw(st.sampled_from(self._lost())).lease
+        write = data.draw(st.sampled_from(_WRITES))
+        with pytest.raises(LeaseLost):
+            self._tx(lambda tx: write(tx, lease))
+        with pytest.raises(LeaseLost):
+            self.world.run(self.world.db.fenced(lease, "weighbridge_promote").__aenter__())
+
+    # Operators and announcements ----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.pieces)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        ended = [
+            p for p in self.pieces.values() if p.status in (Status.FAILED, Status.PARTIAL, Status.COMPLETED)
+        ]
+        piece = data.draw(st.sampled_from(ended or list(self.pieces.values())))
+        # A transaction that is open here would make the operator wait.
+        if any(t.subject is piece and t.opened for t in self.tries.values()):
+            return
+        status = self._tx(lambda tx: uploads.retry(tx, piece.id, force_partial=False, actor="someone"))
+        if piece.status in (Status.FAILED, Status.PARTIAL):
+            self._move(piece, Status.PENDING)
+            kept = ("written", "announced", "digest", "staged_digest")
+            anew = Piece(piece.id, piece.workspace, piece.number, resets=piece.resets + 1)
+            vars(piece).update({name: value for name, value in vars(anew).items() if name not in kept})
+        assert status == piece.status
+
+    @precondition(lambda self: self.announcements)
+    @rule()
+    def claim_announcements(self) -> None:
+        live = {id(t.subject) for t in self.tries.values() if t.live}
+        due = {
+            a.upload
+            for a in self.announcements.values()
+            if not a.delivered and a.run_after <= self.now and id(a) not in live
+        }
+        claimed = self._tx(lambda tx: events.claim(tx, "test", minutes(LEASE), 20))
+        assert sorted(UUID(each.payload["upload_id"]) for each in claimed) == sorted(due)
+        by_upload = {UUID(each.payload["upload_id"]): each for each in claimed}
+        for subject in [self.announcements[upload] for upload in self.announcements if upload in by_upload]:
+            each = by_upload[subject.upload]
+            self.tries[each.lease.token] = Try(each.lease, subject, self.now + LEASE, self.now)
+
+    @precondition(lambda self: self._announcing())
+    @rule(data=st.data(), well=st.booleans())
+    def announce(self, data: st.DataObject, well: bool) -> None:
+        attempt = data.draw(st.sampled_from(self._announcing()))
+        delivery = events.Delivery(attempt.lease, uuid4(), "audit_log", 0, "", {})
+        subject = attempt.subject
+        assert isinstance(subject, Announcement)
+        if well:
+            self._tx(lambda tx: events.finish(tx, delivery))
+            subject.delivered = True
+        else:
+            self._tx(lambda tx: events.fail(tx, delivery, minutes(30), "trouble"))
+            subject.run_after = self.now + 30
+        attempt.live = False
+
+    # What must hold after each step -------------------------------------------------------------------------
+
+    @invariant()
+    def the_database_agrees_with_the_model(self) -> None:
+        rows = self.world.query(
+            "SELECT d.id, d.status, d.failures, d.crashes, d.staged, d.watermark_entity, d.watermark_seq,"
+            " d.promoted_rows, ARRAY(SELECT m.line FROM daily_metrics m WHERE m.upload_id = d.id ORDER BY 1),"
+            " d.event_emitted, (SELECT count(*) FROM weighbridge.events e WHERE e.upload_id = d.id)"
+            " FROM data_uploads d"
+        )
+        assert {row[0]: row[1:] for row in rows} == {piece.id: piece.seen for piece in self.pieces.values()}
+
+    @invariant()
+    def live_attempts_are_the_ones_that_should_be_and_never_too_many(self) -> None:
+        rows = self.world.query(
+            "SELECT lease_token, queue, subject, workspace_id FROM weighbridge.attempts WHERE closed_at IS NULL"
+        )
+        assert {row[0] for row in rows} == {token for token, each in self.tries.items() if each.live}
+        assert max(Counter(row[2] for row in rows).values(), default=0) <= 1
+        at_work = Counter(row[3] for row in rows if row[1] == "uploads")
+        assert max(at_work.values(), default=0) <= PER_WORKSPACE
+
+    @invariant()
+    def only_the_moves_that_the_model_made_happened(self) -> None:
+        seen = Counter(self.world.query("DELETE FROM moved RETURNING upload, before, after"))
+        assert seen == self.moves
+        declared = {(source, move.target) for move in MOVES.values() for source in move.sources}
+        assert {(Status(before), Status(after)) for _, before, after in seen} <= declared
+        self.moves.clear()
+
+    @invariant()
+    def watermarks_go_back_only_by_a_reset(self) -> None:
+        for piece in self.pieces.values():
+            place, resets = self.before.get(piece.id, ((-1, 0), 0))
+            assert piece.place >= place or piece.resets > resets
+            self.before[piece.id] = (piece.place, piece.resets)
+
+    # The model's own moves ----------------------------------------------------------------------------------
+
+    def _move(self, piece: Piece, to: Status) -> None:
+        if piece.status != to:
+            self.moves[piece.id, piece.status.value, to.value] += 1
+            piece.status = to
+
+    def _back(self, piece: Piece) -> None:
+        """To where the upload can be claimed again."""
+        back = {Status.PROCESSING: Status.PENDING, Status.PROMOTING: Status.STAGING_COMPLETE}
+        self._move(piece, back.get(piece.status, piece.status))
+
+    def _crash(self, piece: Piece) -> None:
+        piece.crashes += 1
+        if piece.crashes >= MAX_CRASHES:
+            self._move(piece, Status.FAILED)
+        else:
+            self._back(piece)
+
+    def _claimable(self, piece: Piece, sources: tuple[Status, ...]) -> bool:
+        live = [t.subject for t in self.tries.values() if t.live and isinstance(t.subject, Piece)]
+        return (
+            piece.status in sources
+            and piece.run_after <= self.now
+            and not any(subject is piece for subject in live)
+            and sum(subject.workspace == piece.workspace for subject in live) < PER_WORKSPACE
+        )
+
+    def _next(self, sources: tuple[Status, ...]) -> Piece | None:
+        free = [piece for piece in self.pieces.values() if self._claimable(piece, sources)]
+        return min(free, key=lambda piece: piece.number, default=None)
+
+    def _take(self, lease: Lease, upload: Any) -> None:
+        piece = self.pieces[upload.id]
+        self._move(piece, Status.PROCESSING if piece.status == Status.PENDING else Status.PROMOTING)
+        assert (upload.status, upload.staged, upload.watermark) == (piece.status, piece.staged, piece.mark)
+        assert lease.token not in self.tries
+        self.tries[lease.token] = Try(lease, piece, self.now + LEASE, self.now)
+
+    def _idle(self, *statuses: Status) -> list[Try]:
+        """Live attempts at uploads, between two transactions."""
+        return [
+            t
+            for t in self.tries.values()
+            if t.live and not t.opened and isinstance(t.subject, Piece)
+            and (not statuses or t.subject.status in statuses)
+        ]  # fmt: skip
+
+    def _announcing(self) -> list[Try]:
+        return [t for t in self.tries.values() if t.live and isinstance(t.subject, Announcement)]
+
+    def _opened(self) -> list[Try]:
+        return [t for t in self.tries.values() if t.opened]
+
+    def _lost(self) -> list[Try]:
+        return [t for t in self.tries.values() if not t.live]
+
+    # Transactions -------------------------------------------------------------------------------------------
+
+    def _tx(self, write: Callable[[Tx], Awaitable[T]]) -> T:
+        async def inside() -> T:
+            async with self.world.db.tx() as tx:
+                return await write(tx)
+
+        return self.world.run(inside())
+
+    async def _claim(self, sources: tuple[Status, ...]) -> tuple[Lease, Any] | None:
+        wish = replace(CLAIM, sources=sources, lease=minutes(LEASE), per_workspace=PER_WORKSPACE)
+        async with self.world.db.tx() as tx:
+            return await uploads.claim(tx, wish)
+
+    def _enter(self, attempt: Try) -> None:
+        role = "weighbridge_parse" if attempt.piece.status == Status.PROCESSING else "weighbridge_promote"
+        context = self.world.db.fenced(attempt.lease, role, durable=False)
+        attempt.opened = Opened(context, self.world.run(context.__aenter__()))
+
+    def _leave(self, attempt: Try, error: Exception | None = None) -> None:
+        """Commit, or roll back with an error. An attempt that was taken over meanwhile can only roll back."""
+        opened = attempt.opened
+        assert opened is not None
+        attempt.opened = None
+        end = opened.context.__aexit__(type(error) if error else None, error, None)
+        if opened.ended_by_takeover and error is None:
+            with pytest.raises(RetryLater):
+                self.world.run(end)
+            return
+        self.world.run(end)
+        if error is None:
+            opened.effect()
+
+    def _work(self, attempt: Try, steps: int) -> None:
+        for _ in range(steps):
+            if attempt.live:
+                self._enter(attempt)
+                self._write(attempt)
+                self._leave(attempt)
+
+    def _write(self, attempt: Try) -> None:
+        """What the steps would write next; the model follows when it commits."""
+        opened, piece = attempt.opened, attempt.piece
+        assert opened is not None
+        lease, tx = attempt.lease, opened.tx
+        opened.wrote = True
+
+        def after(effect: Callable[[], None], work: Coroutine[Any, Any, Any]) -> None:
+            def committed() -> None:
+                attempt.progressed = self.now
+                effect()
+
+            self.world.run(work)
+            opened.effect = committed
+
+        match piece.status:
+            case Status.PROCESSING:
+                entity = next((e for e in ENTITIES if e not in piece.staged), None)
+                if not piece.staged and not attempt.cleared:
+                    attempt.cleared = True
+                    self.world.run(uploads.reset_staging(tx, lease))
+                elif entity:
+                    after(
+                        lambda: piece.staged.update({entity: ROWS}),
+                        uploads.note_staged(tx, lease, entity, ROWS),
+                    )
+                else:
+                    found = Staged(Bins(accepted=ROWS), (), {}, (), piece.digest.to_bytes(1, "big"))
+                    after(lambda: self._staged(piece), uploads.finish_staging(tx, lease, found))
+            case Status.STAGING_COMPLETE:
+                self.world.run(uploads.begin_promotion(tx, lease))
+                opened.effect = lambda: self._move(piece, Status.PROMOTING)
+            case Status.PROMOTING if piece.place < (len(ENTITIES) - 1, ROWS):
+                mark, rows = self._advanced(piece)
+                after(lambda: self._advance(piece, mark, rows), self._promote(attempt, tx, mark, rows))
+            case Status.PROMOTING:
+                verdict = Verdict(Status.COMPLETED if piece.number % 2 else Status.PARTIAL, 0)
+                self.world.run(uploads.finish(tx, lease, verdict, ["audit_log"]))
+                opened.effect = lambda: self._finish(attempt, verdict.status)
+
+    async def _promote(self, attempt: Try, tx: Tx, mark: Watermark, rows: frozenset[int]) -> None:
+        """A row and the watermark that says so; the row's key would not let it be written twice."""
+        piece = attempt.piece
+        if mark.entity == ENTITIES[-1]:
+            await tx.execute(
+                "INSERT INTO daily_metrics"
+                " (workspace_id, platform, metric_date, upload_id, line, created_at, updated_at)"
+                " VALUES (%s, 'meta', %s, %s, %s, now(), now())"
+                + (" ON CONFLICT DO NOTHING" if piece.resets > 1 else ""),
+                (
+                    piece.workspace,
+                    date(2026, 1, 1) + timedelta(days=100 * piece.number + mark.seq),
+                    piece.id,
+                    mark.seq,
+                ),
+            )
+        await uploads.advance(tx, attempt.lease, mark, {}, len(rows))
+
+    def _advanced(self, piece: Piece) -> tuple[Watermark, frozenset[int]]:
+        place, seq = piece.place
+        entity, seq = (place, seq + 1) if place >= 0 and seq < ROWS else (place + 1, 1)
+        rows = frozenset(range(1, seq + 1)) if entity == len(ENTITIES) - 1 else frozenset()
+        return Watermark(ENTITIES[entity], seq), rows
+
+    def _staged(self, piece: Piece) -> None:
+        self._move(piece, Status.STAGING_COMPLETE)
+        piece.failures = 0
+        if piece.staged_digest != piece.digest:
+            piece.mark, piece.promoted, piece.resets = START, 0, piece.resets + 1
+        piece.staged_digest = piece.digest
+
+    def _advance(self, piece: Piece, mark: Watermark, rows: frozenset[int]) -> None:
+        piece.mark, piece.promoted, piece.failures = mark, len(rows), 0
+        piece.written |= rows
+
+    def _finish(self, attempt: Try, status: Status) -> None:
+        piece = attempt.piece
+        attempt.live = False
+        self._move(piece, status)
+        piece.failures = 0
+        if not piece.announced:
+            piece.announced = True
+            self.announcements[piece.id] = Announcement(piece.id)
+
+
+_WRITES: list[Callable[[Tx, Lease], Awaitable[None]]] = [
+    lambda tx, lease: uploads.release(tx, lease, Release()),
+    lambda tx, lease: uploads.fail(tx, lease, "code", "text"),
+    lambda tx, lease: uploads.hand_over(tx, lease),
+    lambda tx, lease: uploads.restage(tx, lease),
+    lambda tx, lease: uploads.reset_staging(tx, lease),
+    lambda tx, lease: uploads.note_rows_read(tx, lease, 7),
+    lambda tx, lease: uploads.note_staged(tx, lease, "campaign", 7),
+    lambda tx, lease: uploads.finish_staging(tx, lease, Staged(Bins(accepted=7), (), {}, (), b"")),
+    lambda tx, lease: uploads.begin_promotion(tx, lease),
+    lambda tx, lease: uploads.advance(tx, lease, Watermark("daily_metric", 7), {}, 7),
+    lambda tx, lease: uploads.finish(tx, lease, Verdict(Status.COMPLETED, 0), ["audit_log"]),
+    lambda tx, lease: events.finish(tx, events.Delivery(lease, uuid4(), "", 0, "", {})),
+    lambda tx, lease: events.fail(tx, events.Delivery(lease, uuid4(), "", 0, "", {}), None, "text"),
+]
+
+
+@contextmanager
+def _world(url: str) -> Iterator[World]:
+    world = World(url)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def test_the_queue_does_what_its_model_does(database_url: str) -> None:
+    with _world(database_url) as world:
+        run_state_machine_as_test(lambda: Queue(world), settings=PLAY)
