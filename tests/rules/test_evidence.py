@@ -103,7 +103,7 @@ def test_the_order_of_dates_is_decided_by_those_that_tell(
 
 def test_dates_that_nothing_explains_are_refused_with_an_example(size: str) -> None:
     with pytest.raises(FileRefused, match=r"got '3/4/2025'.*Export dates as 2025-07-31") as refused:
-        days("3/4/2025", "3/5/2025")
+        days("3/4/2025", "3/5/2025", "4/4/2025")
     assert refused.value.code == "ambiguous_dates"
 
 

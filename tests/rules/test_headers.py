@@ -60,7 +60,7 @@ def test_a_currency_column_goes_before_the_header() -> None:
 
 def test_two_currencies_in_one_file_are_refused() -> None:
     header = ["Day", "Campaign name", "Amount spent (EUR)", "Amount spent (USD)"]
-    with pytest.raises(FileRefused, match="one currency, got 'Amount spent.*EUR.*USD") as refused:
+    with pytest.raises(FileRefused, match=r"one currency, got 'Amount spent.*EUR.*USD") as refused:
         match(header, ads.pipeline, META)
     assert refused.value.code == "several_currencies"
 

@@ -54,7 +54,7 @@ def test_records_without_an_ad_set_repeat_too() -> None:
 def test_days_split_by_a_breakdown_are_refused_by_its_name() -> None:
     header = "Day,Campaign name,Age,Impressions"
     records = ["2025-07-01,Spring,18-24,5", "2025-07-01,Spring,25-34,6"]
-    with pytest.raises(FileRefused, match="told apart by 'Age'. Export again without") as refused:
+    with pytest.raises(FileRefused, match=r"told apart by 'Age'. Export again without") as refused:
         check_text(meta(*records, header=header))
     assert refused.value.code == "unexpected_breakdown"
 

@@ -159,7 +159,7 @@ def test_a_check_can_be_stopped_from_outside(monkeypatch: pytest.MonkeyPatch, sm
         if read > 1:
             raise WeighbridgeError("stop")
 
-    with pytest.raises(WeighbridgeError, match="^stop$"):
+    with pytest.raises(WeighbridgeError, match=r"^stop$"):
         check_text(meta("2025-07-01,11,A,5,1", "x", "2025-07-02,11,A,5,1"), on_rows=stop)
 
 

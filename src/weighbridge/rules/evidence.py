@@ -148,14 +148,21 @@ def _asking(plan: Plan, placeholder: str) -> list[Column]:
 
 
 def _order_by_sure_dates(db: Any, source: str, plan: Plan) -> int | None:
-    """Where the file has dates that read one way only, as 2025-07-31, the others are of the same weeks."""
+    """Where the file has dates such as 2025-07-31, the others are of the same weeks.
+
+    7/7/2025 is no such date: a file of every month's seventh has it too.
+    """
     columns = _asking(plan, "{day_first}")
+    cells = ", ".join(column.text for column in columns)
     first, second = (
         ", ".join(composed(column.steps, column.text, order) for column in columns) for order in _ORDERS
     )
     fits = db.execute(f"""
-        WITH dates AS MATERIALIZED (SELECT unnest([{first}]) AS a, unnest([{second}]) AS b FROM {source}),
-        sure AS (SELECT min(a) - {NEAR} AS first, max(a) + {NEAR} AS last FROM dates WHERE a = b)
+        WITH dates AS MATERIALIZED (
+            SELECT unnest([{cells}]) AS x, unnest([{first}]) AS a, unnest([{second}]) AS b FROM {source}),
+        sure AS (
+            SELECT min(a) - {NEAR} AS first, max(a) + {NEAR} AS last
+            FROM dates WHERE NOT regexp_matches(x, '^[0-9]{{1,2}}[/-]'))
         SELECT bool_and(a BETWEEN first AND last), bool_and(b BETWEEN first AND last)
         FROM dates, sure WHERE a <> b""").fetchall()[0]
     return {(True, False): 0, (False, True): 1}.get(fits)

@@ -1,0 +1,266 @@
+"""Exports of the three platforms, at every level and with every quirk, become the rows that they mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from rules.checking import Outcome, check_file
+
+from weighbridge.model import upsert
+from weighbridge.model.errors import FileRefused
+from weighbridge.model.upload import Bins
+from weighbridge.pipelines import ads
+from weighbridge.testing.exports import Defect, Encoding, ExportSpec, Level, Platform, Written, write_export
+
+LEVELS: tuple[Level, ...] = get_args(Level)
+PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Any:
+    """Write the export of a spec and check it."""
+
+    def load(spec: ExportSpec) -> tuple[Written, Outcome]:
+        written = write_export(tmp_path / "export", spec)
+        return written, check_file(tmp_path / "export", spec.platform)
+
+    return load
+
+
+def everything(written: Written, outcome: Outcome) -> None:
+    """All that a clean file holds has arrived."""
+    assert outcome.bins == Bins(
+        preamble=written.preamble,
+        header=written.header,
+        blank=written.blank,
+        totals=written.totals,
+        accepted=written.rows,
+    )
+    assert outcome.counts == {
+        "campaign": written.campaigns,
+        "ad_set": written.ad_sets,
+        "ad": written.ads,
+        "daily_metric": written.rows,
+    }
+    assert sum(row["impressions"] for row in outcome.metrics) == written.impressions
+    assert sum(row["spend"] for row in outcome.metrics) == written.spend
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_clean_export_arrives_whole(load: Any, platform: Platform, level: Level) -> None:
+    written, outcome = load(ExportSpec(platform, level=level))
+    everything(written, outcome)
+    assert {row["currency"] for row in outcome.metrics} == {"USD"}
+    assert len(outcome.affected_dates) == 7
+    depth = LEVELS.index(level)
+    for below, ref in enumerate(("campaign_id", "ad_set_id", "ad_id")):
+        assert all((row[ref] is None) == (below > depth) for row in outcome.metrics)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_an_export_without_ids_has_the_same_entities(load: Any, platform: Platform, level: Level) -> None:
+    written, outcome = load(ExportSpec(platform, level=level, ids=False))
+    everything(written, outcome)
+    assert all(row["external_id"].startswith("name:") for row in outcome.rows["campaign"])
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_other_spelling_of_the_headers_is_known(load: Any, platform: Platform) -> None:
+    everything(*load(ExportSpec(platform, variant_headers=True)))
+
+
+@pytest.mark.parametrize("encoding", get_args(Encoding))
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_the_encoding_does_not_matter(load: Any, platform: Platform, encoding: Encoding) -> None:
+    everything(*load(ExportSpec(platform, encoding=encoding)))
+
+
+@pytest.mark.parametrize(
+    ("thousands", "mark"), [(",", "."), (".", ","), (" ", ","), ("\u00a0", ","), ("\u202f", ","), ("'", ".")]
+)
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_numbers_are_read_in_every_locale(load: Any, platform: Platform, thousands: str, mark: str) -> None:
+    everything(*load(ExportSpec(platform, thousands=thousands, decimal_mark=mark, delimiter=";")))
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_days_in_two_formats_are_days(load: Any, platform: Platform) -> None:
+    everything(*load(ExportSpec(platform, dates="mixed")))
+    everything(*load(ExportSpec(platform, dates="us", days=20)))
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_days_that_could_be_months_are_refused(load: Any, platform: Platform) -> None:
+    with pytest.raises(FileRefused) as refused:
+        load(ExportSpec(platform, dates="us", days=7))
+    assert refused.value.code == "ambiguous_dates"
+
+
+CODES: dict[Defect, list[str]] = {
+    "mangled_id": ["mangled_id"],
+    "negative_impressions": ["too_small"],
+    "text_in_money": ["bad_amount"],
+    "missing_date": ["missing_value"],
+    "impossible_date": ["bad_date"],
+    "formula": [],
+    "equal_repeat": [],
+    "conflicting_repeat": ["conflicting_repeat", "conflicting_repeat"],
+}
+
+
+@pytest.mark.parametrize("defect", CODES)
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_defect_costs_its_own_record_only(load: Any, platform: Platform, defect: Defect) -> None:
+    written, outcome = load(ExportSpec(platform, ids=True, defects=(defect,)))
+    [line] = written.defects
+    assert outcome.codes == CODES[defect]
+    assert outcome.bins.data_rows == written.rows
+    assert outcome.bins.duplicate == (defect == "equal_repeat")
+    if outcome.rejections:
+        assert line in {rejection["line"] for rejection in outcome.rejections}
+        assert len(outcome.rejections[0]["raw"]) == len(outcome.rejections[-1]["raw"])
+
+
+def test_a_name_that_makes_the_id_must_be_there(load: Any) -> None:
+    _, outcome = load(ExportSpec("tiktok", defects=("missing_name",)))
+    assert outcome.codes == ["missing_value"]
+    assert outcome.rejections[0]["column_name"] == "Campaign name"
+
+
+def test_an_ad_with_an_id_needs_no_name(load: Any) -> None:
+    _, outcome = load(ExportSpec("google", defects=("missing_name",)))
+    assert outcome.bins.rejected == 0
+
+
+@pytest.mark.parametrize("language", ["fr", "it"])
+def test_localised_headers_are_known(load: Any, language: Any) -> None:
+    written, outcome = load(ExportSpec("meta", language=language, currency="EUR"))
+    everything(written, outcome)
+    assert {row["currency"] for row in outcome.metrics} == {"EUR"}
+
+
+def test_meta_has_its_day_where_the_period_starts_and_ends(load: Any) -> None:
+    everything(*load(ExportSpec("meta", day_column=False)))
+    everything(*load(ExportSpec("meta", day_column=False, dates="mixed")))
+
+
+def test_meta_aggregates_are_refused_by_name(load: Any) -> None:
+    with pytest.raises(FileRefused) as refused:
+        load(ExportSpec("meta", aggregate=True, day_column=False))
+    assert refused.value.code == "not_daily"
+    assert refused.value.message == (
+        "The report is not daily: expected 'Reporting starts' and 'Reporting ends' to be the same day in every "
+        "record, got different days on line 3, 4, 5. In Ads Manager choose Breakdown, By time, Day, and export again."
+    )
+
+
+def test_one_bad_day_does_not_make_a_daily_export_an_aggregate(load: Any) -> None:
+    _, outcome = load(ExportSpec("meta", day_column=False, defects=("impossible_date", "missing_date")))
+    assert sorted(outcome.codes) == ["bad_date", "missing_value"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "columns", "sentence"),
+    [
+        ("google", ("Campaign", "Cost", "Impr."), "expected a column 'Day', got 'Campaign', 'Cost', 'Impr.'"),
+        ("tiktok", ("Campaign name", "Cost"), "expected a column 'Date', got 'Campaign name', 'Cost'"),
+        (
+            "meta",
+            ("Campaign name", "Impressions"),
+            "expected a column 'Day', got 'Campaign name', 'Impressions'",
+        ),
+    ],
+)
+def test_an_export_without_days_is_refused_by_name(
+    load: Any, platform: Platform, columns: tuple[str, ...], sentence: str
+) -> None:
+    with pytest.raises(FileRefused) as refused:
+        load(ExportSpec(platform, level="campaign", columns=columns))
+    assert refused.value.code == "not_daily"
+    assert sentence in refused.value.message
+
+
+def test_a_weekly_report_is_refused_by_its_column(tmp_path: Path) -> None:
+    (tmp_path / "export").write_text("Week,Campaign,Cost\n2025-06-30,Spring,1.5\n")
+    with pytest.raises(
+        FileRefused, match=r"not daily: expected a column 'Day', got 'Week' only. In Google Ads add"
+    ):
+        check_file(tmp_path / "export", "google")
+
+
+def test_metas_repeated_column_and_lines_within_cells_do_no_harm(load: Any) -> None:
+    everything(*load(ExportSpec("meta", duplicate_column=True, multiline_names=True)))
+
+
+def test_an_empty_export_is_refused_as_empty(load: Any) -> None:
+    for platform in PLATFORMS:
+        with pytest.raises(FileRefused) as refused:
+            load(ExportSpec(platform, empty=True))
+        assert refused.value.code == "no_data"
+
+
+@pytest.mark.parametrize("column", range(4))
+def test_googles_totals_may_stand_in_any_column(load: Any, column: int) -> None:
+    everything(*load(ExportSpec("google", level="campaign", totals_column=column, blank_lines=2, preamble=1)))
+
+
+@pytest.mark.parametrize(
+    ("platform", "null"), [("meta", "-"), ("meta", "0"), ("google", " --"), ("tiktok", "-")]
+)
+def test_null_markers_are_no_values(load: Any, platform: Platform, null: str) -> None:
+    spec = ExportSpec(platform, null=null)
+    written, outcome = load(spec)
+    everything(written, outcome)
+    _, plain = load(replace(spec, null=""))
+    if null != "0":  # a zero of a number is a number
+        assert [row["conversions"] for row in outcome.metrics] == [
+            row["conversions"] for row in plain.metrics
+        ]
+
+
+def test_a_money_column_without_a_budget_has_no_amount(tmp_path: Path) -> None:
+    (tmp_path / "export").write_text(
+        "Day,Campaign name,Amount spent (USD)\n2025-07-01,A,Using campaign budget\n2025-07-02,A,1.50\n"
+    )
+    outcome = check_file(tmp_path / "export", "meta")
+    assert [row["spend"] for row in outcome.metrics] == [None, Decimal("1.5")]
+
+
+def test_facts_and_entities_keep_what_a_later_file_does_not_say() -> None:
+    assert {entity.upsert for entity in ads.pipeline.entities} == {upsert.keep_known_values}
+
+
+@pytest.mark.parametrize(
+    ("platform", "header"),
+    [
+        ("meta", "Tag;Kampagnenname;Anzeigengruppenname;Anzeigenname;Impressionen;Ausgegebener Betrag (EUR)"),
+        ("meta", "Día;Nombre de la campaña;Nombre del conjunto de anuncios;Nombre del anuncio;Impresiones;"
+         "Importe gastado (EUR)"),
+        ("meta", "Dia;Nome da campanha;Nome do conjunto de anúncios;Nome do anúncio;Impressões;Valor usado (EUR)"),
+        ("meta", "Dag;Campagnenaam;Naam advertentieset;Naam advertentie;Weergaven;Besteed bedrag (EUR)"),
+        ("google", "Jour;Campagne;Groupe d'annonces;Nom de l’annonce;Impr.;Coût"),
+        ("google", "Tag;Kampagne;Anzeigengruppe;Anzeigenname;Impr.;Kosten"),
+        ("google", "Giorno;Campagna;Gruppo di annunci;Nome annuncio;Impr.;Costo"),
+        ("google", "Día;Campaña;Grupo de anuncios;Nombre del anuncio;Impr.;Coste"),
+        ("google", "Dia;Campanha;Grupo de anúncios;Nome do anúncio;Impr.;Custo"),
+        ("google", "Dag;Campagne;Advertentiegroep;Advertentienaam;Vert.;Kosten"),
+        ("tiktok", "Par jour;Nom de la campagne;Nom du groupe d'annonces;Nom de la publicité;Impressions;Coût"),
+        ("tiktok", "Datum;Kampagnenname;Anzeigengruppenname;Anzeigenname;Impressionen;Kosten"),
+        ("tiktok", "Data;Nome campagna;Nome gruppo annunci;Nome annuncio;Impression;Costo"),
+        ("tiktok", "Fecha;Nombre de la campaña;Nombre del grupo de anuncios;Nombre del anuncio;Impresiones;Coste"),
+        ("tiktok", "Data;Nome da campanha;Nome do grupo de anúncios;Nome do anúncio;Impressões;Custo"),
+        ("tiktok", "Datum;Campagnenaam;Naam advertentiegroep;Advertentienaam;Weergaven;Kosten"),
+    ],
+)  # fmt: skip
+def test_the_main_columns_are_known_in_six_languages(tmp_path: Path, platform: str, header: str) -> None:
+    (tmp_path / "export").write_text(f"{header}\n2025-07-01;A;B;C;1.234;1.234,50\n")
+    outcome = check_file(tmp_path / "export", platform)
+    [row] = outcome.metrics
+    assert (row["impressions"], row["spend"]) == (1234, Decimal("1234.5"))
+    assert outcome.counts == {"campaign": 1, "ad_set": 1, "ad": 1, "daily_metric": 1}
