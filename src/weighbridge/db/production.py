@@ -37,11 +37,15 @@ class StagingGone(Exception):
     """Staged rows are not there any more: Postgres crashed, or they expired. Parse the file again."""
 
 
-async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> Changes:
-    """Write a batch; what is already there with the same values is left alone and counted as unchanged."""
+async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fresh: bool = False) -> Changes:
+    """Write a batch; what is already there with the same values is left alone and counted as unchanged.
+
+    A batch that is thought to be all new can be written as `fresh`, in half the time: ON CONFLICT costs as much as
+    the insert itself. Where a row is there after all, that raises RowFault("unique_violation"): write it again.
+    """
     row = await fetch_one(
         tx,
-        upsert_sql(pipeline, entity),  # type: ignore[arg-type]
+        upsert_sql(pipeline, entity, fresh=fresh),  # type: ignore[arg-type]
         {
             "upload": batch.scope.upload_id,
             "workspace": batch.scope.workspace_id,
@@ -128,7 +132,7 @@ async def staged_lines(
 
 
 @cache
-def upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
+def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> bytes:
     """The statement that writes a batch of an entity's rows, with the counts as its answer."""
     staged = staging_table(pipeline, entity)
     target = sql.Identifier("public", entity.table)
@@ -161,7 +165,10 @@ def upsert_sql(pipeline: Pipeline, entity: Entity) -> bytes:
         )
 
     key = sql.SQL(", ").join(map(sql.Identifier, [*lead, *entity.key]))
-    if entity.upsert.update is None or not entity.values:
+    conflict: sql.Composable = sql.SQL("")
+    if fresh:
+        pass
+    elif entity.upsert.update is None or not entity.values:
         conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
     else:
         news = sql.SQL(", ").join(

@@ -40,6 +40,7 @@ class Writer:
         self.pipeline = pipeline
         self.scope = attempt.upload.scope
         self.tally = Tally.of(attempt.upload, pipeline)
+        self.fresh = True  # the next rows are thought to be new
 
     async def write(self, entity: Entity) -> None:
         """All rows of the entity after the watermark."""
@@ -91,7 +92,9 @@ class Writer:
             try:
                 return await self._commit(entity, batch)
             except RowFault as fault:
-                return await self._split(entity, batch, fault)
+                if not self.fresh:
+                    return await self._split(entity, batch, fault)
+                self.fresh = False
             except Contention as contention:
                 failures += 1
                 pause = POLICIES["deadlock"].wait(failures)
@@ -106,9 +109,11 @@ class Writer:
             tally = self.tally
             if batch.lost:
                 tally = await self._note_lost(tx, entity, batch)
-            tally = tally.add(entity, await production.upsert(tx, self.pipeline, entity, batch))
+            changes = await production.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
+            tally = tally.add(entity, changes)
             await self._advance(tx, entity, batch.upto, tally)
         self.tally = tally
+        self.fresh = changes.inserted == batch.size
 
     async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
         if batch.size == 1:
