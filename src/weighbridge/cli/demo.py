@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,25 +25,32 @@ def demo() -> None:
     console = out()
 
     async def work(app: App) -> None:
-        from weighbridge.cli.load import load_files
-        from weighbridge.steps.receive import Request
+        from weighbridge.worker import loop  # noqa: F401 - loading the code is not part of loading the files
 
         folder = app.settings.home / "demo"
         files = [written.path for written in write_demo_exports(folder)]
         console.print(f"Three sample exports are in {folder}\n", markup=False)
-        # force: a second run loads the same content again, to show that nothing changes by it.
-        wanted = [
-            (file, Request(DEFAULT_WORKSPACE, file.name.split("-")[0], filename=file.name, force=True))
-            for file in files
-        ]
-        began = time.perf_counter()
-        outcomes = await load_files(app, wanted, bar=True)
-        seconds = time.perf_counter() - began
+        outcomes, seconds = await _load(app, files, force=False)
+        if any(outcome.duplicate for outcome in outcomes):
+            console.print("They have been loaded before. Once more, by force: nothing must change.\n")
+            outcomes, seconds = await _load(app, files, force=True)
         await _show(app, console, outcomes, seconds)
         await _show_again(app, console, files[0])
         _next_steps(console, outcomes)
 
     with_app(work)
+
+
+async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outcome], float]:
+    from weighbridge.cli.load import load_files
+    from weighbridge.steps.receive import Request
+
+    wanted = [
+        (file, Request(DEFAULT_WORKSPACE, file.name.split("-")[0], filename=file.name, force=force))
+        for file in files
+    ]
+    began = time.perf_counter()
+    return await load_files(app, wanted, bar=True), time.perf_counter() - began
 
 
 async def _show(app: App, console: Console, outcomes: list[Outcome], seconds: float) -> None:
@@ -73,17 +83,16 @@ async def _reasons(app: App, outcomes: list[Outcome]) -> Any:
     table.add_column("file")
     table.add_column("rows", justify="right")
     table.add_column("line", justify="right")
+    table.add_column("column")
     table.add_column("reason", overflow="fold")
     for outcome in outcomes:
         if outcome.upload is None:
             continue
         async with app.db.tx() as tx:
             for reason in await history.reasons(tx, outcome.upload.id, 10):
-                place = f"{reason.column_name}: " if reason.column_name else ""
-                sentence = reason.example if reason.example.startswith(place) else place + reason.example
-                table.add_row(
-                    outcome.file.name, f"{reason.rows:,}", f"{reason.first_line:,}", escape(sentence)
-                )
+                numbers = f"{reason.rows:,}", f"{reason.first_line:,}"
+                words = escape(reason.column_name or ""), escape(reason.example)
+                table.add_row(outcome.file.name, *numbers, *words)
     return table
 
 
@@ -91,25 +100,32 @@ async def _show_again(app: App, console: Console, file: Path) -> None:
     """The same file once more, as a person would send it: recognised by its content."""
     from weighbridge.steps.receive import Request, receive
 
-    request = Request(DEFAULT_WORKSPACE, "meta", filename=file.name)
-    first = await receive(app.ctx, request, file)
     began = time.perf_counter()
-    again = await receive(app.ctx, request, file)
+    again = await receive(app.ctx, Request(DEFAULT_WORKSPACE, "meta", filename=file.name), file)
     milliseconds = (time.perf_counter() - began) * 1000
     console.rule("The same file again", align="left", style="dim")
-    same = "the same upload" if again.upload_id == first.upload_id else "another upload"
-    console.print(f"{file.name}: duplicate {str(again.duplicate).lower()}, {same}, {milliseconds:.0f} ms\n")
+    verdict = "known by its content, not loaded again" if again.duplicate else "taken for another one"
+    console.print(f"{file.name}: {verdict} ({milliseconds:.0f} ms)\n")
 
 
 def _next_steps(console: Console, outcomes: list[Outcome]) -> None:
     console.rule("What to try next", align="left", style="dim")
     first = next((outcome.upload.id for outcome in outcomes if outcome.upload), "ID")
-    for command, what in (
-        (f"weighbridge uploads rejects {first}", "the refused rows as CSV, with line and reason"),
-        (f"weighbridge uploads trace {first}", "what happened when"),
-        ("weighbridge load FILE --platform meta", "an export of your own"),
-        ("weighbridge up", "API, worker and database in one process"),
-        ("weighbridge keys create", "a key for the API"),
-        ("DATABASE_URL=postgresql://… weighbridge db migrate", "a Postgres of your own"),
+    command = _command()
+    for what, arguments in (
+        ("the refused rows as CSV, with line and reason", f"uploads rejects {first}"),
+        ("what happened when", f"uploads trace {first}"),
+        ("an export of your own", "load FILE --platform meta"),
+        ("API, worker and database in one process", "up"),
+        ("a key for the API", "keys create"),
+        ("a Postgres of your own: set DATABASE_URL, then", "db migrate"),
     ):
-        console.print(f"  {command:<62} {what}", markup=False, soft_wrap=True)
+        console.print(f"  {what:<47} {command} {arguments}", markup=False, soft_wrap=True)
+
+
+def _command() -> str:
+    """As one would have to type it here."""
+    if shutil.which("weighbridge"):
+        return "weighbridge"
+    called = Path(sys.argv[0])
+    return os.path.relpath(called) if called.name == "weighbridge" else "python -m weighbridge"
