@@ -16,7 +16,7 @@ async def copy_batches(tx: Tx, table: sql.Identifier, batches: Iterable[Any]) ->
     rows = 0
     encoder: pgpq.ArrowToPostgresBinaryEncoder | None = None
     async with tx.cursor() as cursor:
-        iterator = iter(batches)
+        iterator = (batch for batch in batches if batch.num_rows)
         first = next(iterator, None)
         if first is None:
             return 0

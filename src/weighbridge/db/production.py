@@ -64,16 +64,6 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fr
     return Changes(inserted, updated, rows - len(batch.skipped) - inserted - updated)
 
 
-async def staged_upto(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> int:
-    """The last seq that is really in staging; 0 where nothing is."""
-    query = sql.SQL("SELECT coalesce(max(seq), 0) FROM {} WHERE upload_id = %s AND workspace_id = %s")
-    row = await (
-        await tx.execute(query.format(staging_table(pipeline, entity)), (scope.upload_id, scope.workspace_id))
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
-
-
 async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
     """Ids that staging_id_resolution gives for an entity's rows but production does not have."""
     query = sql.SQL(

@@ -25,6 +25,16 @@ async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -
     return runs
 
 
+async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[str, bytes]) -> set[str]:
+    """Which of these groups are in production already, by their receipts."""
+    rows = await fetch_all(
+        tx,
+        _SQL["known_groups"],
+        {**_names(pipeline, scope), "groups": list(digests), "digests": list(digests.values())},
+    )
+    return {row[0] for row in rows}
+
+
 async def touch(tx: Tx, pipeline: Pipeline, batch: Batch, *, spoiled: bool = False) -> None:
     """Note that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
     await tx.execute(

@@ -1102,6 +1102,7 @@ GRANT SELECT ON TABLE weighbridge.clock TO PUBLIC;
 GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE weighbridge.receipts TO weighbridge_promote;
+GRANT SELECT ON TABLE weighbridge.receipts TO weighbridge_parse;
 
 GRANT INSERT ON TABLE weighbridge.staging_groups TO weighbridge_parse;
 GRANT SELECT ON TABLE weighbridge.staging_groups TO weighbridge_promote;

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.plan import quoted
@@ -28,3 +31,12 @@ def groups(checked: Checked) -> Iterator[Any]:
         FROM ({checked.staged_sql(grain.name)})
         GROUP BY {quoted(pipeline.affected)} ORDER BY first_seq"""
     )
+
+
+def without(batches: Iterator[Any], ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
+    """Each batch without the rows whose seq lies in one of the ranges (both ends included), and its last seq."""
+    edges = np.array([edge for first, last in ranges for edge in (first, last + 1)])
+    for batch in batches:
+        seq = batch.column("seq").to_numpy()
+        # Left of all edges or between two ranges: an even number of edges is behind.
+        yield int(seq[-1]), batch.filter(pa.array(np.searchsorted(edges, seq, side="right") % 2 == 0))

@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
-from weighbridge.db import staging, uploads
+from weighbridge.db import receipts, staging, uploads
 from weighbridge.formats import open_sheet
 from weighbridge.model.errors import FileRefused, Refused
 from weighbridge.model.pipeline import Entity, Pipeline
@@ -19,7 +20,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
 from weighbridge.rules.check import check
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.groups import groups
+from weighbridge.rules.groups import groups, without
 from weighbridge.rules.headers import wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
@@ -37,9 +38,10 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
                 await uploads.reset_staging(tx, attempt.lease)
         checked = await _checked(attempt, ctx, pipeline, path, scratch)
         try:
+            grouped = await _grouped(attempt, ctx, pipeline, checked)
             for entity in pipeline.entities:
-                await _stage(attempt, ctx, pipeline, entity, checked)
-            await _finish(attempt, ctx, pipeline, checked)
+                await _stage(attempt, ctx, entity, checked, grouped)
+            await _finish(attempt, ctx, checked, grouped)
         finally:
             await asyncio.to_thread(checked.close)
 
@@ -128,37 +130,54 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
                 await uploads.note_rows_read(tx, attempt.lease, told)
 
 
-async def _stage(
-    attempt: Attempt, ctx: Context, pipeline: Pipeline, entity: Entity, checked: Checked
-) -> None:
-    """Write an entity's rows in chunks; each chunk and the note of it commit together."""
-    after = attempt.upload.staged.get(entity.name, 0)
-    batches = checked.staged(entity.name, after)
-    while chunk := await asyncio.to_thread(_take, batches, ctx.limits.stage_rows):
+@dataclass(frozen=True)
+class _Grouped:
+    """The groups of the grain's rows, and the ranges of seq that receipts say are in production as they are."""
+
+    batches: list[Any]
+    known: list[tuple[int, int]]
+
+
+async def _grouped(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> _Grouped:
+    batches = await asyncio.to_thread(lambda: list(groups(checked)))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    digests = {row["group_key"]: row["digest"] for row in rows}
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        known = await receipts.known_groups(tx, pipeline, attempt.upload.scope, digests)
+    return _Grouped(
+        batches, [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
+    )
+
+
+async def _stage(attempt: Attempt, ctx: Context, entity: Entity, checked: Checked, grouped: _Grouped) -> None:
+    """Write an entity's rows in chunks, but for those already in production; chunk and note commit together."""
+    pipeline = checked.plan.pipeline
+    rows = checked.staged(entity.name, attempt.upload.staged.get(entity.name, 0))
+    chunks = without(rows, grouped.known if entity is pipeline.grain else [])
+    while chunk := await asyncio.to_thread(_take, chunks, ctx.limits.stage_rows):
         attempt.check()
-        after += sum(batch.num_rows for batch in chunk)
         async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
-            await staging.add(tx, pipeline, entity, chunk)
-            await uploads.note_staged(tx, attempt.lease, entity.name, after)
+            await staging.add(tx, pipeline, entity, [batch for _, batch in chunk])
+            await uploads.note_staged(tx, attempt.lease, entity.name, chunk[-1][0])
 
 
-async def _finish(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> None:
+async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped) -> None:
     """Refused rows, id resolution, groups and the new status, all in one transaction."""
-    grouped = await asyncio.to_thread(lambda: list(groups(checked)))
+    pipeline = checked.plan.pipeline
     found = uploads.Staged(
         bins=checked.bins,
         columns=checked.plan.layout.header,
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
-        digest=_digest(checked, grouped),
+        digest=_digest(checked, grouped.batches),
     )
-    rejected = checked.rejections()
+    rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
-            await staging.add_rejections(tx, attempt.upload.scope, chunk)
+            await staging.add_rejections(tx, attempt.upload.scope, [batch for _, batch in chunk])
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
-        await staging.add_groups(tx, grouped)
+        await staging.add_groups(tx, grouped.batches)
         await uploads.finish_staging(tx, attempt.lease, found)
 
 
@@ -171,10 +190,10 @@ def _digest(checked: Checked, grouped: list[Any]) -> bytes:
     return digest.digest()
 
 
-def _take(batches: Iterator[Any], rows: int) -> list[Any]:
-    """Batches worth about so many rows; empty at the end."""
-    taken: list[Any] = []
+def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:
+    """Batches worth about so many rows, each with its last seq; empty at the end."""
+    taken: list[tuple[int, Any]] = []
     while rows > 0 and (batch := next(batches, None)) is not None:
         taken.append(batch)
-        rows -= batch.num_rows
+        rows -= batch[1].num_rows
     return taken

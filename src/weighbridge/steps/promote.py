@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from weighbridge.db import production, rejections, uploads
-from weighbridge.db.pool import Tx
+from weighbridge.db import rejections, uploads
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
@@ -22,7 +21,6 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     judge(upload, pipeline)
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
         await uploads.begin_promotion(tx, attempt.lease)
-        await _check_staging(tx, upload, pipeline)
     writer = Writer(attempt, ctx, pipeline)
     for entity in _from_watermark(upload, pipeline):
         await writer.write(pipeline.entity(entity))
@@ -43,14 +41,6 @@ def judge(upload: Upload, pipeline: Pipeline) -> None:
             f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
             f"{pipeline.min_valid:.0%}. {_see_rejects(upload)} Mend them, or load the valid ones with force_partial.",
         )
-
-
-async def _check_staging(tx: Tx, upload: Upload, pipeline: Pipeline) -> None:
-    """Raise StagingGone unless everything that was staged is still there."""
-    for entity in pipeline.entities:
-        staged = await production.staged_upto(tx, pipeline, entity, upload.scope)
-        if staged != upload.staged.get(entity.name, 0):
-            raise production.StagingGone(f"{entity.name}: staged up to {staged}")
 
 
 def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:

@@ -48,7 +48,7 @@ class Writer:
         after = mark.seq if mark.entity == entity.name else 0
         last = self.attempt.upload.staged.get(entity.name, 0)
         lost, collided = await self._lost(entity)
-        runs = [] if lost else await self._unchanged_runs(entity, after)
+        runs = await self._unchanged_runs(entity, after)
         for segment in _segments(after, last, runs):
             if segment.unchanged and await self._skip_unchanged(entity, segment):
                 continue

@@ -810,9 +810,9 @@ CREATE TABLE weighbridge.pipelines (
 
 -- Receipts --------------------------------------------------------------------------------------------------
 
--- What was last applied to a group of production rows (for ads: a day of a client's platform). Where the staged
--- rows of a group have the digest of the receipt, writing them again would change nothing, and promotion skips
--- them. A receipt is worth something only when complete: one upload applied the whole group and nobody else wrote
+-- What was last applied to a group of production rows (for ads: a day of a client's platform). Where the rows of a
+-- group have the digest of the receipt, writing them again would change nothing: parsing does not stage them and
+-- promotion counts them as unchanged, if the receipt still stands then. A receipt is worth something only when complete: one upload applied the whole group and nobody else wrote
 -- to it meanwhile (mixed).
 CREATE TABLE weighbridge.receipts (
     workspace_id uuid NOT NULL,
@@ -826,8 +826,9 @@ CREATE TABLE weighbridge.receipts (
     PRIMARY KEY (workspace_id, target, scope, group_key)
 );
 GRANT SELECT, INSERT, UPDATE, DELETE ON weighbridge.receipts TO weighbridge_promote;
+GRANT SELECT ON weighbridge.receipts TO weighbridge_parse;
 
--- The groups of an upload's staged rows: consecutive in seq, as rows are staged in key order.
+-- The groups of an upload's rows: consecutive in seq, as rows are numbered in key order.
 CREATE UNLOGGED TABLE weighbridge.staging_groups (
     upload_id uuid NOT NULL,
     workspace_id uuid NOT NULL,

@@ -1,3 +1,10 @@
+-- name: known_groups
+SELECT r.group_key
+FROM unnest(%(groups)s::text[], %(digests)s::bytea[]) AS g (group_key, digest)
+JOIN weighbridge.receipts r
+  ON r.workspace_id = %(workspace)s AND r.target = %(target)s AND r.scope = %(scope)s AND r.group_key = g.group_key
+WHERE r.complete AND r.digest = g.digest
+
 -- name: matching_groups
 -- Groups of staged rows whose content is what was last applied. FOR SHARE: it must still be so at commit.
 SELECT g.first_seq, g.last_seq
