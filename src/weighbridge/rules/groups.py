@@ -1,5 +1,7 @@
 """Groups of staged rows and their digests: what promotion compares with the receipts of earlier uploads."""
 
+# ruff: noqa: S608 (names of the declaration stand in the SQL quoted, by plan.quoted)
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
