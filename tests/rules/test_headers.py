@@ -58,6 +58,15 @@ def test_a_currency_column_goes_before_the_header() -> None:
     assert layout.constants == {}
 
 
+def test_amounts_without_a_currency_are_read_with_a_warning() -> None:
+    text = meta("2025-07-01,Spring,1.5", header="Day,Campaign name,Amount spent")
+    outcome = check_text(text)
+    assert outcome.metrics[0]["currency"] is None
+    assert outcome.warnings == [
+        "daily_metric.currency: the file names none; 'Amount spent' was read without it."
+    ]
+
+
 def test_two_currencies_in_one_file_are_refused() -> None:
     header = ["Day", "Campaign name", "Amount spent (EUR)", "Amount spent (USD)"]
     with pytest.raises(FileRefused, match=r"one currency, got 'Amount spent.*EUR.*USD") as refused:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats
@@ -77,7 +77,9 @@ class _Check:
             sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         self.db.execute("DROP TABLE typed")
-        return Checked(self.db, self.plan, scope, bins, self.counts(bins), self.affected_dates(), [])
+        return Checked(
+            self.db, self.plan, scope, bins, self.counts(bins), self.affected_dates(), _warnings(self.plan)
+        )
 
     def type_records(self) -> Locale:
         """Make `typed`, under the decimal mark and order of dates that the file itself shows."""
@@ -174,6 +176,19 @@ class _Check:
             return []
         rows = self.db.execute(f"SELECT DISTINCT {column} FROM grain WHERE {column} IS NOT NULL ORDER BY 1")
         return [day for (day,) in rows.fetchall()]
+
+
+def _warnings(plan: Plan) -> list[str]:
+    """What is no fault, but should be known."""
+    mapping = plan.layout.mapping
+    return [
+        f"{name}: the file names none; {mapping[declared.otherwise.of]!r} was read without it."
+        for name, declared in plan.pipeline.fields.items()
+        if isinstance(declared.otherwise, InHeader)
+        and declared.otherwise.of in mapping
+        and name not in mapping
+        and name not in plan.layout.constants
+    ]
 
 
 def _level(plan: Plan) -> str:

@@ -68,7 +68,7 @@ def _totals(plan: Plan) -> str:
         figures = " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
         # Of all days when it stands first; of several, or of none, when it was moved.
         when = " OR ".join(["row_index = 0", *no_day])
-        conditions.append(f"NOT misfit AND {nameless} AND ({figures}) AND ({when})")
+        conditions.append(f"{nameless} AND ({figures}) AND ({when})")
     return " OR ".join(f"({condition})" for condition in conditions)
 
 
