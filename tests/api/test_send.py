@@ -58,6 +58,11 @@ async def test_a_file_is_taken_in(
     ) == [(str(workspace), client_id, creator, "manual", "März.csv", True)]
 
 
+async def test_a_file_name_can_be_given_as_a_field(client: httpx.AsyncClient, key: dict[str, str]) -> None:
+    answer = await send(client, key, ("blob", CSV), filename="march.csv")
+    assert (answer.status_code, answer.json()["filename"]) == (201, "march.csv")
+
+
 async def test_the_same_file_again_is_200_and_the_first_upload(
     client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:

@@ -229,6 +229,27 @@ async def test_server_sent_events_tell_an_upload_from_start_to_end(
         assert (await others.next())["upload_id"] == sent.json()["upload_id"]
 
 
+async def test_after_a_lost_connection_to_the_database_a_stream_begins_anew(
+    up: Server, key: dict[str, str], db: Database, tmp_path: Path
+) -> None:
+    async with (
+        httpx.AsyncClient(base_url=up.url, timeout=60) as client,
+        client.stream("GET", "/api/live", headers=key) as answer,
+    ):
+        events = Events(answer)
+        assert await events.next() == {"type": "snapshot", "uploads": []}
+        async with db.tx() as tx:
+            await tx.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE application_name = 'weighbridge listen' AND datname = current_database()"
+            )
+        assert await events.next() == {"type": "snapshot", "uploads": []}
+        sent = await client.post(
+            "/api/uploads?platform=meta", headers=key, files={"file": ("a.csv", export(tmp_path / "a.csv"))}
+        )
+        assert (await events.next())["upload_id"] == sent.json()["upload_id"]
+
+
 async def test_a_websocket_tells_the_same(up: Server, key: dict[str, str], tmp_path: Path) -> None:
     address = f"ws://127.0.0.1:{up.port}/api/ws"
     content = export(tmp_path / "a.csv")

@@ -15,6 +15,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "platform": {"type": "string", "description": "meta, google or tiktok; needed by the pipeline ads."},
     "source": {"type": "string", "enum": ["manual", "api", "webhook"], "default": "api"},
     "pipeline": {"type": "string", "default": "ads"},
+    "filename": {"type": "string", "description": "What to call it, instead of the file's own name."},
     "created_by": {**_UUID, "description": "The user who sends it."},
     "force_partial": {
         "type": "boolean",
@@ -44,8 +45,7 @@ SEND_BODY: dict[str, Any] = {
 }
 
 SEND_PARAMETERS: list[dict[str, Any]] = [
-    {"name": name, "in": "query", "required": False, "schema": schema}
-    for name, schema in {**_FIELDS, "filename": {"type": "string"}}.items()
+    {"name": name, "in": "query", "required": False, "schema": schema} for name, schema in _FIELDS.items()
 ]
 
 SEND_RESPONSES: dict[int | str, dict[str, Any]] = {

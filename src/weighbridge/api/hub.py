@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
+
+import structlog
 
 from weighbridge.db import live
 from weighbridge.db.listen import notifications
@@ -21,6 +23,7 @@ from weighbridge.db.pool import Database
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import LIVE
 
+log = structlog.get_logger()
 Message = dict[str, Any]
 _LOOK_EVERY = 1.0
 _SNAPSHOT: Message = {"type": "snapshot"}  # stands in the queue for one that is made when it is its turn
@@ -74,7 +77,7 @@ class Hub:
     @asynccontextmanager
     async def running(self, stop: asyncio.Event | None) -> AsyncIterator[None]:
         """Listen and look until the end, or until `stop` ends all streams."""
-        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._look())]
+        tasks = [asyncio.create_task(_for_ever(chore)) for chore in (self._listen, self._look)]
         if stop is not None:
             tasks.append(asyncio.create_task(self._end_with(stop)))
         try:
@@ -167,6 +170,16 @@ class Hub:
         self._stopped = True
         for subscriber in self._everyone():
             subscriber.end()
+
+
+async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
+    """A chore that fails begins anew: pages must not fall silent because of one message."""
+    while True:
+        try:
+            await chore()
+        except Exception:
+            log.exception("live.failed")
+            await asyncio.sleep(1)
 
 
 def _told(progress: live.Progress) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
@@ -13,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from weighbridge.api.access import SECURITY, Key, admit, app_of, needs, secret_of
 from weighbridge.api.hub import Hub, Subscriber
 from weighbridge.api.problems import documented
-from weighbridge.model.errors import RequestRefused
+from weighbridge.model.errors import RequestRefused, RetryLater
 
 router = APIRouter(tags=["live"])
 KEEP_ALIVE = 15.0  # seconds; proxies close what is silent for longer
@@ -52,7 +53,8 @@ async def stream_events(request: Request, key: Key) -> StreamingResponse:
 
 async def _events(hub: Hub, key: Key) -> AsyncIterator[str]:
     yield "retry: 2000\n\n"
-    with hub.subscribed(key.workspace_id) as subscriber:
+    # Without a database the stream ends; whoever listens comes again by itself.
+    with suppress(RetryLater), hub.subscribed(key.workspace_id) as subscriber:
         while (message := await subscriber.next(KEEP_ALIVE)) is not None:
             if message:
                 yield f"event: {message['type']}\ndata: {json.dumps(message)}\n\n"

@@ -76,7 +76,7 @@ class _Intake:
 
     async def take(self, part: Part) -> None:
         if part.filename is not None:
-            await self._spool(part.chunks(), part.filename, part.size)
+            await self._spool(part.chunks(), self.fields.get("filename") or part.filename, part.size)
         elif self.files:
             message = f"The field {part.name!r} came after a file. Send the fields first, then the files."
             raise RequestRefused(422, "field_after_file", message)
