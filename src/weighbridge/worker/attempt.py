@@ -29,18 +29,17 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
         if attempt.upload.status == Status.PROCESSING:
             await parse(attempt, ctx)
             if not promotes:
-                await _settle(ctx, lambda tx: uploads.hand_over(tx, lease))
+                await _settle(attempt, ctx, "upload.staged", lambda tx: uploads.hand_over(tx, lease))
                 return
             attempt.upload = await _reload(attempt, ctx)
         await promote(attempt, ctx)
     except HandBack:
-        await _settle(ctx, lambda tx: uploads.release(tx, lease, uploads.Release()))
-        _say("upload.handed_back", attempt)
+        back = uploads.Release()
+        await _settle(attempt, ctx, "upload.handed_back", lambda tx: uploads.release(tx, lease, back))
     except LeaseLost:
         _say("upload.lease_lost", attempt)
     except StagingGone:
-        await _settle(ctx, lambda tx: uploads.restage(tx, lease))
-        _say("upload.restaged", attempt)
+        await _settle(attempt, ctx, "upload.restaged", lambda tx: uploads.restage(tx, lease))
     except RetryLater as trouble:
         await _retry(attempt, ctx, trouble)
     except Refused as refusal:
@@ -60,27 +59,39 @@ async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
     if pause is None:
         await _fail(attempt, ctx, trouble.kind, f"{trouble.message} It was tried {failures} times.")
         return
-    release = uploads.Release(pause, failed=True, error=trouble.message)
-    await _settle(ctx, lambda tx: uploads.release(tx, attempt.lease, release))
-    _say("upload.retry_later", attempt, kind=trouble.kind, seconds=pause.total_seconds())
+    later = uploads.Release(pause, failed=True, error=trouble.message)
+    await _settle(
+        attempt,
+        ctx,
+        "upload.retry_later",
+        lambda tx: uploads.release(tx, attempt.lease, later),
+        kind=trouble.kind,
+        seconds=pause.total_seconds(),
+    )
 
 
 async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
-    await _settle(ctx, lambda tx: uploads.fail(tx, attempt.lease, code, text))
-    _say("upload.failed", attempt, code=code)
+    await _settle(
+        attempt, ctx, "upload.failed", lambda tx: uploads.fail(tx, attempt.lease, code, text), code=code
+    )
 
 
-async def _settle(ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> None:
-    """Write a verdict. While the database is away, try again; if it stays away, the lease runs out instead."""
+async def _settle(
+    attempt: Attempt, ctx: Context, verdict: str, write: Callable[[Tx], Awaitable[None]], **fields: object
+) -> None:
+    """Write a verdict, then say it. While the database is away, try again; if it stays away, the lease runs out."""
     for pause in (0.2, 0.5, 1, 2, 5, 10, 20):
         try:
             async with ctx.db.tx() as tx:
                 await write(tx)
+            _say(verdict, attempt, **fields)
             return
         except RetryLater:
             await asyncio.sleep(pause)
         except LeaseLost:
+            _say("upload.lease_lost", attempt)
             return
+    _say("upload.left_to_its_lease", attempt)
 
 
 async def _reload(attempt: Attempt, ctx: Context) -> Upload:
