@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -49,10 +50,11 @@ async def _deliver(ctx: Context, delivery: Delivery) -> None:
         return
     except Exception as error:
         # Whatever a consumer does wrong is recorded on its delivery and tried again.
-        async with ctx.db.tx() as tx:
-            await events.fail(
-                tx, delivery, RETRY.wait(delivery.failures + 1), f"{type(error).__name__}: {error}"[:500]
-            )
+        with suppress(LeaseLost):  # or another worker has taken it over meanwhile
+            async with ctx.db.tx() as tx:
+                await events.fail(
+                    tx, delivery, RETRY.wait(delivery.failures + 1), f"{type(error).__name__}: {error}"[:500]
+                )
 
 
 async def _audit(tx: Tx, delivery: Delivery) -> None:
