@@ -273,7 +273,6 @@ DECLARE
     v_workspace uuid;
     v_upload uuid;
     v_status text;
-    v_slot int;
     v_token uuid;
 BEGIN
     FOR v_workspace IN
@@ -313,21 +312,18 @@ BEGIN
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         v_token := NULL;
-        LOOP
-            SELECT s INTO v_slot FROM generate_series(1, p_per_workspace) s
-            WHERE NOT EXISTS (
-                SELECT FROM attempts a
-                WHERE a.queue = 'uploads' AND a.workspace_id = v_workspace AND a.slot = s AND a.closed_at IS NULL)
-            ORDER BY s LIMIT 1;
-            EXIT WHEN NOT FOUND; -- another claim took the last place meanwhile
+        FOR v_slot IN 1 .. p_per_workspace LOOP
+            -- A lock that is tried, not waited for: a claim that froze before its commit keeps its slot, and
+            -- holds nobody else up.
+            CONTINUE WHEN EXISTS (
+                    SELECT FROM attempts a
+                    WHERE a.queue = 'uploads' AND a.workspace_id = v_workspace AND a.slot = v_slot AND a.closed_at IS NULL)
+                OR NOT pg_try_advisory_xact_lock(hashtextextended(format('%s/%s', v_workspace, v_slot), 2));
             INSERT INTO attempts AS a (queue, subject, workspace_id, slot, worker, opened_at, progressed_at, lease_until)
             VALUES ('uploads', v_upload, v_workspace, v_slot, p_worker, v_now, v_now, v_now + p_lease)
             ON CONFLICT DO NOTHING
             RETURNING a.lease_token INTO v_token;
             EXIT WHEN v_token IS NOT NULL;
-            -- The conflict was over the slot: try the next one; or over the upload: leave it to the other.
-            EXIT WHEN EXISTS (SELECT FROM attempts a
-                              WHERE a.queue = 'uploads' AND a.subject = v_upload AND a.closed_at IS NULL);
         END LOOP;
         CONTINUE WHEN v_token IS NULL;
         UPDATE data_uploads d
