@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import tempfile
 import threading
 from pathlib import Path
 
@@ -13,34 +14,36 @@ _ALWAYS = {
     "arrow_lossless_conversion": "true",  # UUIDs leave as UUIDs
     "disabled_optimizers": "join_order",  # joins run as they are written: the small side is known
 }
-
 _lock = threading.Lock()
-_instances: dict[int, duckdb.DuckDBPyConnection] = {}
+_instances: dict[int, duckdb.DuckDBPyConnection] = {}  # by process: a forked child must not use its parent's
 
 
 def own(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConnection:
     """A database of its own, with its own limits, that spills to `scratch`."""
-    return duckdb.connect(
-        config={
-            "threads": threads,
-            "memory_limit": memory_limit,
-            "temp_directory": str(scratch),
-            **_ALWAYS,
-        }
-    )
+    return _open(scratch, memory_limit, threads)
 
 
 def shared() -> duckdb.DuckDBPyConnection:
     """A connection to the database that small files share: opening one takes longer than checking them."""
     with _lock:
-        if os.getpid() not in _instances:  # a forked child must not use its parent's threads
-            _instances[os.getpid()] = duckdb.connect(
-                config={"threads": 1, "memory_limit": "200MB", **_ALWAYS}
-            )
+        if os.getpid() not in _instances:
+            # DuckDB makes this folder only when it has to.
+            scratch = Path(tempfile.gettempdir()) / f"weighbridge-{os.getpid()}"
+            _instances[os.getpid()] = _open(scratch, "200MB", threads=1)
         return _instances[os.getpid()].cursor()
+
+
+def _open(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConnection:
+    limits: dict[str, str | bool | int | float | list[str]] = {
+        "threads": threads,
+        "memory_limit": memory_limit,
+        "temp_directory": str(scratch),
+    }
+    return duckdb.connect(config=limits | _ALWAYS)
 
 
 @atexit.register
 def _close() -> None:
-    for instance in _instances.values():
+    instance = _instances.pop(os.getpid(), None)
+    if instance is not None:
         instance.close()

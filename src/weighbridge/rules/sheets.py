@@ -13,7 +13,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.rules.plan import SPACE, Plan
 
 ENOUGH = 2_000  # records, for a first guess
-SMALL = 20_000  # records; up to here a file is held in memory and read once
+SMALL = 10_000  # records; up to here a file is held in memory and read once
 
 
 class Source:
