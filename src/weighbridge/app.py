@@ -55,7 +55,6 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
                 staging_days=settings.staging_days,
             ),
             consumers=consumers(hook),
-            alert_hook=hook,
         )
         ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield App(settings, db, ctx)

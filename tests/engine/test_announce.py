@@ -13,7 +13,7 @@ from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Tx
 from weighbridge.steps.announce import announce, consumers
-from weighbridge.steps.context import Context
+from weighbridge.steps.context import Consumer, Context
 
 LEASE = timedelta(seconds=60)
 
@@ -110,7 +110,7 @@ async def test_a_consumer_that_fails_is_tried_again_and_holds_no_other_up(
         if calls < 3:
             raise ConnectionError("nobody there")
 
-    object.__setattr__(ctx, "consumers", {"broken": broken, **consumers(None)})
+    object.__setattr__(ctx, "consumers", {"broken": Consumer(inside=broken), **consumers(None)})
     await run(await put(meta_file()))
     waiting = (
         "SELECT consumer, failures, last_error FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"
@@ -130,7 +130,7 @@ async def test_a_consumer_that_never_recovers_is_left_for_an_operator(
     async def broken(tx: Tx, delivery: Delivery) -> None:
         raise ConnectionError("nobody there")
 
-    object.__setattr__(ctx, "consumers", {"broken": broken})
+    object.__setattr__(ctx, "consumers", {"broken": Consumer(inside=broken)})
     await run(await put(meta_file()))
     for _ in range(11):
         clock.forward(hours=2)
@@ -144,7 +144,7 @@ async def test_an_event_whose_announcer_died_is_delivered_by_another(
     object.__setattr__(ctx, "consumers", {"audit_log": consumers(None)["audit_log"]})
     await run(await put(meta_file()))
     query("UPDATE weighbridge.event_deliveries SET delivered_at = NULL")
-    query("SELECT * FROM weighbridge.claim_deliveries('dead', '60 seconds', 10)")
+    query("SELECT * FROM weighbridge.claim_deliveries('dead', '{audit_log}', '60 seconds', 10)")
     assert await announce(ctx, "test", LEASE) == 0
     clock.forward(seconds=61)
     query("SELECT * FROM weighbridge.recover(5)")
@@ -169,3 +169,25 @@ async def test_an_event_with_years_of_dates_is_told_without_them(
     [event] = [m for m in heard if m.get("type") == "IngestionCompleteEvent"]
     assert event["affected_dates"] is None
     assert event["metrics"]["promoted_rows"] == len(days)
+
+
+async def test_a_hook_runs_with_no_transaction_open(ctx: Context, put: Put, run: Run, query: Any) -> None:
+    seen: list[Any] = []
+    held = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND xact_start IS NOT NULL AND state LIKE 'idle in transaction%'"
+    )
+    object.__setattr__(ctx, "consumers", consumers(lambda event: seen.append(query(held))))
+    await run(await put(meta_file()))
+    assert seen == [[(0,)]]
+
+
+async def test_a_worker_leaves_deliveries_to_others_whose_consumer_it_has_not(
+    ctx: Context, put: Put, run: Run, query: Any
+) -> None:
+    await run(await put(meta_file()))
+    query(
+        "UPDATE weighbridge.event_deliveries SET delivered_at = NULL, consumer = 'of another'"
+        " WHERE consumer = 'notifier'"
+    )
+    assert await announce(ctx, "test", LEASE) == 0

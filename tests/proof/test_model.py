@@ -407,7 +407,7 @@ class Queue(RuleBasedStateMachine):
             for a in self.announcements.values()
             if not a.delivered and a.run_after <= self.now and id(a) not in live
         }
-        claimed = self._tx(lambda tx: events.claim(tx, "test", minutes(LEASE), 20))
+        claimed = self._tx(lambda tx: events.claim(tx, events.Claim("test", ("audit_log",), minutes(LEASE), 20)))
         assert sorted(UUID(each.payload["upload_id"]) for each in claimed) == sorted(due)
         by_upload = {UUID(each.payload["upload_id"]): each for each in claimed}
         for subject in [self.announcements[upload] for upload in self.announcements if upload in by_upload]:

@@ -10,6 +10,7 @@ import psycopg
 from weighbridge.model.errors import LeaseLost, Refused, RetryLater
 
 LEASE_LOST = "WB001"
+CRASHED = "WB003"
 
 
 class RowFault(Exception):
@@ -42,6 +43,8 @@ def _meaning(error: psycopg.Error) -> Exception:
     state = error.sqlstate or ""
     if state == LEASE_LOST:
         return LeaseLost(_primary(error))
+    if state == CRASHED:
+        return RetryLater("connection", "The database crashed and is back; what it may have lost is done again.")
     if state in (
         "40P01",
         "40001",

@@ -27,9 +27,20 @@ class Delivery:
     payload: dict[str, Any]
 
 
-async def claim(tx: Tx, worker: str, lease: timedelta, limit: int) -> list[Delivery]:
+@dataclass(frozen=True)
+class Claim:
+    """What an announcer is ready to take on."""
+
+    worker: str
+    consumers: tuple[str, ...]
+    lease: timedelta
+    limit: int
+
+
+async def claim(tx: Tx, claim: Claim) -> list[Delivery]:
     """Deliveries that are due, each with a lease of its own, so that a slow consumer holds nobody up."""
-    rows = await fetch_all(tx, _SQL["claim_deliveries"], (worker, lease, limit))
+    params = (claim.worker, list(claim.consumers), claim.lease, claim.limit)
+    rows = await fetch_all(tx, _SQL["claim_deliveries"], params)
     return [
         Delivery(Lease(token, delivery, workspace), event, consumer, failures, kind, payload)
         for token, delivery, event, consumer, failures, kind, payload, workspace in rows

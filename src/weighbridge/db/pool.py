@@ -70,11 +70,12 @@ class Database:
 
         Raises LeaseLost before anything is written. With durable=False the commit does not wait for the disk:
         a crash of the server may undo it, rows and watermark together, so nothing is half done; a later durable
-        commit makes all earlier ones durable too.
+        commit makes all earlier ones durable too. After a crash the holder remembers what may be undone: RetryLater,
+        and the next attempt begins from what the tables say.
         """
         async with self._begin() as tx:
             await tx.execute(
-                "SELECT set_config('application_name', %s, true), weighbridge.fence(%s),"
+                "SELECT set_config('application_name', %s, true), weighbridge.enter(%s),"
                 " set_config('weighbridge.workspace_id', %s, true), set_config('synchronous_commit', %s, true),"
                 " set_config('role', %s, true)",
                 (

@@ -33,7 +33,7 @@ BEGIN
     UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status = 'staging_complete';
 END $$;
 
-CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid)
+CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -45,6 +45,7 @@ BEGIN
     WITH due AS MATERIALIZED (
         SELECT d.* FROM event_deliveries d
         WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.run_after <= v_now
+          AND d.consumer = ANY (p_consumers)
           AND NOT EXISTS (SELECT FROM attempts a
                           WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
         ORDER BY d.run_after LIMIT p_limit
@@ -122,6 +123,7 @@ BEGIN
             EXIT WHEN v_token IS NOT NULL;
         END LOOP;
         CONTINUE WHEN v_token IS NULL;
+        INSERT INTO unbroken (lease_token) VALUES (v_token);
         UPDATE data_uploads d
         SET status = CASE v_status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
             started_at = coalesce(d.started_at, v_now)
@@ -143,6 +145,22 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001';
     END IF;
+    DELETE FROM unbroken WHERE lease_token = p_token;
+END $$;
+
+CREATE FUNCTION weighbridge.enter(p_token uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_subject uuid := fence(p_token);
+BEGIN
+    IF NOT EXISTS (SELECT FROM unbroken u WHERE u.lease_token = p_token)
+       AND EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.queue = 'uploads') THEN
+        RAISE EXCEPTION 'the server crashed during lease %', p_token USING ERRCODE = 'WB003',
+            HINT = 'Commits that did not wait for the disk may be undone. Begin again from what the tables say.';
+    END IF;
+    RETURN v_subject;
 END $$;
 
 CREATE FUNCTION weighbridge.entity_id(VARIADIC parts text[]) RETURNS uuid
@@ -428,6 +446,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     LOOP
         UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
+        DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
         gave_up := false;
         IF v_dead.queue = 'uploads' THEN
             UPDATE data_uploads d
@@ -818,6 +837,10 @@ CREATE UNLOGGED TABLE weighbridge.staging_groups (
     digest bytea NOT NULL
 );
 
+CREATE UNLOGGED TABLE weighbridge.unbroken (
+    lease_token uuid NOT NULL
+);
+
 CREATE TABLE weighbridge_migrations.applied (
     version integer NOT NULL,
     name text NOT NULL,
@@ -898,6 +921,9 @@ ALTER TABLE ONLY weighbridge.receipts
 
 ALTER TABLE ONLY weighbridge.staging_groups
     ADD CONSTRAINT staging_groups_pkey PRIMARY KEY (upload_id, first_seq);
+
+ALTER TABLE ONLY weighbridge.unbroken
+    ADD CONSTRAINT unbroken_pkey PRIMARY KEY (lease_token);
 
 ALTER TABLE ONLY weighbridge_migrations.applied
     ADD CONSTRAINT applied_pkey PRIMARY KEY (version);
@@ -1006,11 +1032,16 @@ GRANT ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text,
 REVOKE ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) TO weighbridge_promote;
 
-REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.enter(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.enter(p_token uuid) TO weighbridge_parse;
+GRANT ALL ON FUNCTION weighbridge.enter(p_token uuid) TO weighbridge_promote;
+GRANT ALL ON FUNCTION weighbridge.enter(p_token uuid) TO weighbridge_announce;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Any
 
@@ -47,11 +48,19 @@ class Source:
 
     def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
         try:
-            for batch in batches:
-                yield _prepare(batch, self._plan)
-        except BaseException as failure:
+            yield from _ahead(_prepare(batch, self._plan) for batch in batches)
+        except Exception as failure:
             self.failure = failure
             raise
+
+
+def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
+    """Read the next batch while DuckDB, which takes a stream with one thread only, works on this one."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = reader.submit(next, batches, None)
+            yield batch
 
 
 def _counted(batches: Iterable[Any], on_rows: Callable[[int], None]) -> Iterator[Any]:

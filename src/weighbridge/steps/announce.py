@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -27,26 +28,30 @@ AlertHook = Callable[[dict[str, Any]], Any]
 
 def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
     """S1 §7.4's three. Without a hook there is nothing to evaluate, and no delivery is made for it."""
-    found: dict[str, Consumer] = {"audit_log": _audit, "notifier": _notify}
+    found = {"audit_log": Consumer(inside=_audit), "notifier": Consumer(inside=_notify)}
     if alert_hook is not None:
-        found["alert_evaluation"] = _alerts(alert_hook)
+        found["alert_evaluation"] = Consumer(outside=_alerts(alert_hook))
     return found
 
 
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
-    """Deliver what is due. Returns how many deliveries were tried, so that the caller knows to come again."""
+    """Deliver what is due, side by side. Returns how many were tried, so that the caller knows to come again."""
     async with ctx.db.tx() as tx:
-        due = await events.claim(tx, worker, lease, limit)
-    for delivery in due:
-        await _deliver(ctx, delivery)
+        due = await events.claim(tx, events.Claim(worker, tuple(ctx.consumers), lease, limit))
+    await asyncio.gather(*(_deliver(ctx, delivery, lease) for delivery in due))
     return len(due)
 
 
-async def _deliver(ctx: Context, delivery: Delivery) -> None:
-    """Effect and ledger commit together; a consumer outside of the database may see an event twice (S1 §7.5)."""
+async def _deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+    consumer = ctx.consumers[delivery.consumer]
     try:
+        if consumer.outside is not None:
+            # It ends before the lease does: a slow consumer must not be called by two workers at once.
+            async with asyncio.timeout(lease.total_seconds() * 0.8):
+                await consumer.outside(delivery)
         async with ctx.db.fenced(delivery.lease, ROLE) as tx:
-            await ctx.consumers[delivery.consumer](tx, delivery)
+            if consumer.inside is not None:
+                await consumer.inside(tx, delivery)
             await events.finish(tx, delivery)
     except LeaseLost:
         return
@@ -77,11 +82,14 @@ async def _notify(tx: Tx, delivery: Delivery) -> None:
     await events.notify(tx, message)
 
 
-def _alerts(hook: AlertHook) -> Consumer:
-    async def evaluate(tx: Tx, delivery: Delivery) -> None:
-        """The hook gets the event, affected_dates included; it may be a coroutine function."""
-        answer = hook(dict(delivery.payload))
-        if inspect.isawaitable(answer):
-            await answer
+def _alerts(hook: AlertHook) -> Callable[[Delivery], Awaitable[None]]:
+    """The hook gets the event, affected_dates included. A plain function runs in a thread."""
+
+    async def evaluate(delivery: Delivery) -> None:
+        event = dict(delivery.payload)
+        if inspect.iscoroutinefunction(hook):
+            await hook(event)
+        else:
+            await asyncio.to_thread(hook, event)
 
     return evaluate

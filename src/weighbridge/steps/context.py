@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from weighbridge.blobs.base import Blobs
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Database, Tx
 from weighbridge.model.pipeline import Pipeline
 
-# A consumer of events: does its work in the transaction it is given, or outside of it; raises to be tried again.
-Consumer = Callable[[Tx, Delivery], Awaitable[None]]
+
+@dataclass(frozen=True)
+class Consumer:
+    """Whoever hears of events. What raises is tried again."""
+
+    # In the transaction that settles the delivery: happens exactly once.
+    inside: Callable[[Tx, Delivery], Awaitable[None]] | None = None
+    # Before it, with no transaction open: may happen again if the process dies in between.
+    outside: Callable[[Delivery], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,4 +41,3 @@ class Context:
     scratch: Path
     limits: Limits = Limits()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
-    alert_hook: Callable[[dict[str, Any]], Any] | None = None

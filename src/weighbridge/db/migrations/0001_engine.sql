@@ -2,6 +2,7 @@
 --
 -- data_uploads        one row per file handed over; its status is the only truth about it
 -- attempts            who works on what, until when: a lease per attempt, for every queue
+-- unbroken            the attempts at uploads that no crash of the server has come between
 -- moves               the state machine; the guard trigger on data_uploads reads it
 -- upload_rejections   every refused row, with its raw cells
 -- events              what landed, announced once; event_deliveries has a row per consumer
@@ -9,7 +10,7 @@
 -- clock               how far tests have moved the time
 --
 -- The life of an attempt. claim_upload opens it: a new lease_token, a slot of the workspace. Every later
--- write happens in a transaction that calls fence(token) first; heartbeat(tokens) moves the lease on;
+-- write happens in a transaction that calls enter(token) or, for a verdict, fence(token) first; heartbeat(tokens) moves the lease on;
 -- release, fail_upload and finish_upload close it; recover() closes those whose lease ran out. The fence
 -- takes a KEY SHARE lock on the attempt and recover takes FOR UPDATE, so no attempt is taken over in the
 -- middle of a fenced transaction, while heartbeats (an ordinary UPDATE) pass.
@@ -221,7 +222,12 @@ CREATE UNIQUE INDEX attempts_slots ON weighbridge.attempts (queue, workspace_id,
 CREATE INDEX attempts_expiring ON weighbridge.attempts (lease_until) WHERE closed_at IS NULL;
 CREATE INDEX attempts_history ON weighbridge.attempts (subject, opened_at);
 
--- Every write of an attempt happens in a transaction that called this first.
+-- Unlogged, so a crash of the server empties it. Batches commit without waiting for the disk, and a crash may undo
+-- some of them under a worker that lives on and remembers them as done; such an attempt has to begin again from what
+-- the tables say.
+CREATE UNLOGGED TABLE weighbridge.unbroken (lease_token uuid PRIMARY KEY);
+
+-- Every verdict on an attempt is written in a transaction that called this first.
 CREATE FUNCTION weighbridge.fence(p_token uuid) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -234,6 +240,22 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001',
             HINT = 'Another attempt owns this work now. Change nothing.';
+    END IF;
+    RETURN v_subject;
+END $$;
+
+-- Every step of an attempt happens in a transaction that called this first: it holds the lease, and what it did so far
+-- is still done.
+CREATE FUNCTION weighbridge.enter(p_token uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_subject uuid := fence(p_token);
+BEGIN
+    IF NOT EXISTS (SELECT FROM unbroken u WHERE u.lease_token = p_token)
+       AND EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.queue = 'uploads') THEN
+        RAISE EXCEPTION 'the server crashed during lease %', p_token USING ERRCODE = 'WB003',
+            HINT = 'Commits that did not wait for the disk may be undone. Begin again from what the tables say.';
     END IF;
     RETURN v_subject;
 END $$;
@@ -258,6 +280,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001';
     END IF;
+    DELETE FROM unbroken WHERE lease_token = p_token;
 END $$;
 
 -- Claims the oldest upload of the workspace whose turn it is: workspaces with a free slot, by the age of
@@ -326,6 +349,7 @@ BEGIN
             EXIT WHEN v_token IS NOT NULL;
         END LOOP;
         CONTINUE WHEN v_token IS NULL;
+        INSERT INTO unbroken (lease_token) VALUES (v_token);
         UPDATE data_uploads d
         SET status = CASE v_status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
             started_at = coalesce(d.started_at, v_now)
@@ -391,6 +415,7 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     LOOP
         UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
+        DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
         gave_up := false;
         IF v_dead.queue = 'uploads' THEN
             UPDATE data_uploads d
@@ -649,7 +674,8 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_limit int)
+-- Only for consumers that the worker has: another one may have a hook that this one has not.
+CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
     RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text,
                    payload jsonb, workspace_id uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -662,6 +688,7 @@ BEGIN
     WITH due AS MATERIALIZED (
         SELECT d.* FROM event_deliveries d
         WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.run_after <= v_now
+          AND d.consumer = ANY (p_consumers)
           AND NOT EXISTS (SELECT FROM attempts a
                           WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
         ORDER BY d.run_after LIMIT p_limit
@@ -862,7 +889,7 @@ CREATE POLICY workspace ON public.upload_warnings USING (workspace_id = (SELECT 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA weighbridge FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.now(), weighbridge.workspace(), weighbridge.natural_key_hash(text[]),
     weighbridge.entity_id(text[]) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid) TO
+GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid), weighbridge.enter(uuid) TO
     weighbridge_parse, weighbridge_promote, weighbridge_announce;
 
 GRANT INSERT, UPDATE ON public.data_uploads TO weighbridge_intake;

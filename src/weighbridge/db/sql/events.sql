@@ -1,6 +1,6 @@
 -- name: claim_deliveries
 SELECT lease_token, delivery_id, event_id, consumer, failures, type, payload, workspace_id
-FROM weighbridge.claim_deliveries(%s, %s, %s)
+FROM weighbridge.claim_deliveries(%s, %s, %s, %s)
 
 -- name: finish_delivery
 SELECT weighbridge.finish_delivery(%s)
