@@ -1039,9 +1039,6 @@ REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.enter(p_token uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.enter(p_token uuid) TO weighbridge_parse;
-GRANT ALL ON FUNCTION weighbridge.enter(p_token uuid) TO weighbridge_promote;
-GRANT ALL ON FUNCTION weighbridge.enter(p_token uuid) TO weighbridge_announce;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 

@@ -889,7 +889,7 @@ CREATE POLICY workspace ON public.upload_warnings USING (workspace_id = (SELECT 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA weighbridge FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.now(), weighbridge.workspace(), weighbridge.natural_key_hash(text[]),
     weighbridge.entity_id(text[]) TO PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid), weighbridge.enter(uuid) TO
+GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid) TO
     weighbridge_parse, weighbridge_promote, weighbridge_announce;
 
 GRANT INSERT, UPDATE ON public.data_uploads TO weighbridge_intake;
