@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
 import pytest
 
 from rules.checking import check_text, meta
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.pipeline import Entity, Field, Pipeline
+from weighbridge.model.pipeline import Entity, Field, Pipeline, Ref
 from weighbridge.pipelines import ads
 from weighbridge.rules import n
 from weighbridge.rules.headers import fold, match, wanted
@@ -157,3 +157,26 @@ def test_the_declaration_of_the_style_guide_works() -> None:
     assert outcome.rejections[0]["message"] == (
         "judgment_amount: expected an amount, got '12,x' (line 3). Use 1234.56 or $1,234.56."
     )
+
+
+def test_a_key_is_required_whether_it_says_so_or_not() -> None:
+    entity = Entity(
+        "orders", key=["number"], fields=[Field("number"), Field("total", int), Field("at", datetime)]
+    )
+    pipeline = Pipeline("orders", [entity])
+    with pytest.raises(FileRefused, match=r"order.number: expected a column 'number'"):
+        check_text("total,at\n5,\n", None, pipeline=pipeline)
+    text = "number,total,at\n7,5,2025-07-31T14:30:00+02:00\n8,5,2025-07-31 14:30\n,5,\n9,5,later\n"
+    outcome = check_text(text, None, pipeline=pipeline)
+    assert [row["at"].isoformat() for row in outcome.rows["order"]] == [
+        "2025-07-31T12:30:00+00:00",
+        "2025-07-31T14:30:00+00:00",
+    ]
+    assert outcome.codes == ["missing_value", "bad_timestamp"]
+
+
+def test_a_file_without_any_of_the_key_is_refused() -> None:
+    shop = Entity("shops", key=["code"], fields=[Field("code")])
+    sale = Entity("sales", key=["shop_id"], refs=[Ref("shop_id", "shop")], fields=[Field("total", int)])
+    with pytest.raises(FileRefused, match="Expected a column that tells shop_id, got 'total'"):
+        check_text("total\n5\n", None, pipeline=Pipeline("sales", [shop, sale]))

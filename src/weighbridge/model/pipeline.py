@@ -226,6 +226,14 @@ class Pipeline:
         }
 
     @property
+    def required(self) -> frozenset[str]:
+        """The fields that every record must have: those that say so, and those of the grain's key."""
+        of_key = {f"{self.grain.name}.{name}" for name in self.grain.key}
+        return frozenset(
+            name for name, declared in self.fields.items() if declared.required or name in of_key
+        )
+
+    @property
     def scope(self) -> tuple[str, ...]:
         """What the pipeline needs to know of an upload besides its workspace."""
         return tuple(s for s in SCOPES if any(s in e.scope for e in self.entities))

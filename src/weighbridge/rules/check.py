@@ -26,9 +26,8 @@ from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
 from weighbridge.rules.typed import ACCEPTED, BLANK, DUPLICATE, NOT_DAILY, REJECTED, TOTALS, typed
 
-DOUBTFUL = (
-    0.1  # so large a share of rejected records puts the decimal mark and the order of dates in question
-)
+# So large a share of rejected records puts the decimal mark and the order of dates in question.
+DOUBTFUL = 0.1
 
 
 def check(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Plan, quoted
 from weighbridge.rules.typed import ACCEPTED
@@ -17,14 +18,20 @@ def build(db: Any, plan: Plan) -> None:
     The order is that of the unique key, so that promotion writes the index from left to right.
     """
     columns = [column for name in plan.pipeline.grain.columns if (column := stored(plan, name))]
-    order = ", ".join(f"{key} NULLS LAST" for key in keys(plan))
+    order = [f"{key} NULLS LAST" for key in keys(plan)]
     db.execute(f"""CREATE OR REPLACE TEMP TABLE grain AS
-        SELECT row_index, line, {", ".join(columns)}
-        FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {order}, row_index""")
+        SELECT {", ".join(["row_index", "line", *columns])}
+        FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {", ".join([*order, "row_index"])}""")
 
 
 def keys(plan: Plan) -> list[str]:
-    return [column for name in plan.pipeline.grain.key if (column := stored(plan, name))]
+    """The columns of `grain` that tell its rows apart."""
+    found = [column for name in plan.pipeline.grain.key if (column := stored(plan, name))]
+    if not found:
+        expected = " or ".join(plan.pipeline.grain.key)
+        got = ", ".join(repr(cell) for cell in plan.layout.header)
+        raise FileRefused("missing_column", f"Expected a column that tells {expected}, got {got}.")
+    return found
 
 
 def values(plan: Plan) -> list[str]:

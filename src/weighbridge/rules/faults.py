@@ -77,7 +77,7 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
             f"the same in every column {plan.layout.header[copy]!r}",
             "Remove the wrong column.",
         )
-    if column.field.required and not column.field.otherwise:
+    if column.name in plan.pipeline.required and not column.field.otherwise:
         yield Fault(column, f"{column.text} IS NULL", "missing_value", "a value")
     for level, step in enumerate(column.steps):
         if step.code:

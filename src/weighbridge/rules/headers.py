@@ -136,7 +136,7 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
     missing = [
         (name, declared)
         for name, declared in pipeline.fields.items()
-        if declared.required and name not in layout.columns and not _has_otherwise(declared, layout)
+        if name in pipeline.required and name not in layout.columns and not _has_otherwise(declared, layout)
     ]
     if not missing:
         return

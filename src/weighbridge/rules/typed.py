@@ -52,7 +52,7 @@ def _totals(plan: Plan) -> str:
     profile = plan.profile
     if profile is None:
         return "false"
-    required = [column.text for column in plan.own_columns if column.field.required]
+    required = [column.text for column in plan.own_columns if column.name in plan.pipeline.required]
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     conditions = ["false"]
     if profile.totals:
