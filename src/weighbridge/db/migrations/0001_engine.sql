@@ -520,6 +520,10 @@ BEGIN
     UPDATE data_uploads
     SET watermark_entity = '', watermark_seq = 0, promoted = '{}', promoted_rows = 0
     WHERE id = v_upload AND staged_digest IS DISTINCT FROM p_digest;
+    IF FOUND THEN
+        DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'promote';
+        DELETE FROM upload_warnings WHERE upload_id = v_upload;
+    END IF;
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
     UPDATE data_uploads
@@ -544,8 +548,7 @@ BEGIN
     END LOOP;
     DELETE FROM staging_id_resolution WHERE upload_id = v_upload;
     DELETE FROM staging_groups WHERE upload_id = v_upload;
-    DELETE FROM upload_rejections WHERE upload_id = v_upload;
-    DELETE FROM upload_warnings WHERE upload_id = v_upload;
+    DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'parse'; -- the others belong to the watermark
     UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $$;
 
@@ -765,6 +768,7 @@ BEGIN
     WHERE id = p_upload;
     PERFORM set_config('weighbridge.verb', '', true);
     DELETE FROM upload_rejections WHERE upload_id = p_upload;
+    DELETE FROM upload_warnings WHERE upload_id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
             jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code));
