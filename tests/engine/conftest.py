@@ -58,8 +58,9 @@ def put(ctx: Context, workspace: UUID, tmp_path: Path) -> Put:
             "content_sha256": digest,
             "byte_size": len(content),
         }
-        async with ctx.db.tx("weighbridge_intake", values["workspace_id"]) as tx:
-            upload_id, _ = await uploads.receive(tx, uploads.NewUpload(**{**values, **overrides}))
+        new = uploads.NewUpload(**{**values, **overrides})
+        async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
+            upload_id, _ = await uploads.receive(tx, new)
         return upload_id
 
     return put

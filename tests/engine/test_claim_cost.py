@@ -8,30 +8,40 @@ from uuid import UUID
 import psycopg
 
 FINISHED = 1_000_000
+INDEXES = ("data_uploads_recent", "data_uploads_content", "data_uploads_staged")
 
 
 def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
     database_url: str, workspace: UUID
 ) -> None:
     with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute(
-            "DROP INDEX data_uploads_recent, data_uploads_content"
-        )  # they only slow the set-up
+        made = [
+            connection.execute("SELECT pg_get_indexdef(%s::regclass)", (name,)).fetchone() for name in INDEXES
+        ]
+        connection.execute(f"DROP INDEX {', '.join(INDEXES)}")  # faster made afterwards
         connection.execute(
             "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status)"
-            " SELECT %s, 'manual', 'ads', '\\x00'::bytea || substring(sha256('x') FROM 2), 1, 'completed'"
-            " FROM generate_series(1, %s)",
+            " SELECT %s, 'manual', 'ads', sha256(n::text::bytea), 1, 'completed' FROM generate_series(1, %s) AS n",
             (workspace, FINISHED),
         )
         connection.execute(
             "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size)"
-            " SELECT %s, 'manual', 'ads', sha256('x'), 1 FROM generate_series(1, 100)",
-            (workspace,),
+            " SELECT %s, 'manual', 'ads', sha256(n::text::bytea), 2"
+            " FROM generate_series(%s, %s) AS n",
+            (workspace, FINISHED + 1, FINISHED + 110),
         )
+        connection.execute(
+            "UPDATE data_uploads SET workspace_id = gen_random_uuid() WHERE id IN"
+            " (SELECT id FROM data_uploads WHERE status = 'pending' LIMIT 10)"
+        )
+        for definition in made:
+            assert definition
+            connection.execute(definition[0])
         connection.execute("VACUUM ANALYZE data_uploads")
         claim = "SELECT * FROM weighbridge.claim_upload('w', '{pending}', '{ads}', '1 minute', 3)"
         connection.execute(claim)  # once for the caches of the catalogue
         plan: Any = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}").fetchone()
         top = plan[0][0]["Plan"]
         assert top["Actual Rows"] == 1
-        assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 150
+        # Some ten workspaces wait: a few pages for each, and a few for what is written.
+        assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 400

@@ -42,3 +42,29 @@ async def test_cleaning_twice_is_cleaning_once(ctx: Context, put: Put, run: Run,
     clock.forward(days=8)
     assert await clean(ctx) > 0
     assert await clean(ctx) == 0
+
+
+async def test_an_upload_that_was_opened_again_meanwhile_keeps_its_staging(
+    ctx: Context, put: Put, query: Any, clock: Any
+) -> None:
+    from weighbridge.db import staging
+
+    upload_id = await put(meta_file())
+    attempt = await parse_by_hand(ctx)
+    query("SELECT weighbridge.fail_upload(%s, 'code', 'text')", (attempt.lease.token,))
+    clock.forward(days=8)
+    async with ctx.db.tx() as tx:
+        assert await staging.expired(tx, 7, list(ctx.pipelines.values())) == [upload_id]
+    query("SELECT weighbridge.retry_upload(%s, false, 'test')", (upload_id,))
+    async with ctx.db.tx("weighbridge_clean") as tx:
+        assert not await staging.expire(tx, upload_id, 7)
+
+
+async def test_a_worker_leaves_the_staging_of_pipelines_that_it_does_not_know(
+    ctx: Context, put: Put, run: Run, query: Any, clock: Any
+) -> None:
+    await run(await put(meta_file()))
+    clock.forward(days=8)
+    object.__setattr__(ctx, "pipelines", {})
+    assert await clean(ctx) == 0
+    assert query(STAGED) == [(19,)]

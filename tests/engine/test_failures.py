@@ -93,29 +93,65 @@ async def test_a_parent_that_is_not_found_leaves_null_and_a_warning(put: Put, ru
     query("ALTER TABLE campaigns ADD CONSTRAINT no_second CHECK (name <> 'Campaign 1')")
     upload = await run(await put(meta_file(days=2, ads=8)))
     assert (upload.status, upload.error_code) == (Status.PARTIAL, "rows_failed")
-    assert query("SELECT count(*) FROM daily_metrics WHERE campaign_id IS NULL AND ad_id IS NOT NULL") == [
-        (8,)
-    ]
-    assert query("SELECT count(*) FROM daily_metrics") == [(16,)]
+    assert query("SELECT count(*) FILTER (WHERE campaign_id IS NULL), count(*) FROM ad_sets") == [(2, 4)]
+    assert query("SELECT count(*) FILTER (WHERE campaign_id IS NULL), count(*) FROM ads") == [(4, 8)]
     assert query("SELECT code, count(*) FROM upload_warnings GROUP BY 1 ORDER BY 1") == [
         ("campaign_check_violation", 1),
-        ("campaign_id_not_found", 8),
+        ("campaign_id_not_found", 4),
     ]
+    assert upload.warnings == 5
 
 
-async def test_facts_that_cannot_be_told_apart_without_their_parent_are_not_merged(
+async def test_a_fact_whose_parent_was_refused_is_not_counted_under_another_key(
     put: Put, run: Run, query: Query
 ) -> None:
+    """With NULL in its key it would be another row, and count twice once the parent is mended."""
     query("ALTER TABLE campaigns ADD CONSTRAINT only_one CHECK (name = 'A')")
     header = "Day,Campaign name,Campaign ID,Impressions"
     rows = [f"2026-01-01,{name},12020000000000000{n},{n + 1}" for n, name in enumerate("ABC")]
     upload = await run(await put("\n".join([header, *rows]).encode()))
-    assert upload.status == Status.PARTIAL
-    assert query("SELECT impressions FROM daily_metrics ORDER BY campaign_id IS NULL") == [
-        (1,),
-        (2,),
-    ] or query("SELECT impressions FROM daily_metrics ORDER BY campaign_id IS NULL") == [(1,), (3,)]
-    assert (upload.promoted_rows, upload.failed_rows) == (2, 1)
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.PARTIAL, 1, 2)
+    assert query("SELECT line, code, raw[2] FROM upload_rejections ORDER BY line") == [
+        (3, "parent_not_found", "B"),
+        (4, "parent_not_found", "C"),
+    ]
+    query("ALTER TABLE campaigns DROP CONSTRAINT only_one")
+    query("SELECT weighbridge.retry_upload(%s, false, 'test')", (upload.id,))
+    upload = await run(upload.id)
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.COMPLETED, 3, 0)
+    assert query("SELECT impressions FROM daily_metrics ORDER BY 1") == [(1,), (2,), (3,)]
+
+
+async def test_a_parent_that_is_in_flight_is_waited_for(put: Put, run: Run, query: Query) -> None:
+    trouble(query, "RAISE EXCEPTION 'no parent' USING ERRCODE = '23503';", table="ad_sets", times=3)
+    upload = await run(await put(meta_file()))
+    assert (upload.status, tries(query)) == (Status.COMPLETED, 4)
+
+
+async def test_a_parent_that_never_comes_fails_its_rows_alone(put: Put, run: Run, query: Query) -> None:
+    trouble(query, "RAISE EXCEPTION 'no parent' USING ERRCODE = '23503';", table="ad_sets")
+    upload = await run(await put(meta_file(days=1, ads=1)))
+    assert (upload.status, upload.error_code) == (Status.FAILED, "nothing_promoted")
+    assert query("SELECT code FROM upload_warnings ORDER BY 1") == [
+        ("ad_set_id_not_found",),
+        ("ad_set_parent_not_found",),
+    ]
+
+
+@pytest.mark.parametrize("sqlstate", ["54000", "P0001", "22003"])
+async def test_a_row_that_the_database_refuses_for_its_own_reasons_is_skipped_alone(
+    put: Put, run: Run, query: Query, sqlstate: str
+) -> None:
+    query(
+        "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.impressions = 7 THEN"
+        f" RAISE EXCEPTION 'secret 7.77' USING ERRCODE = '{sqlstate}'; END IF; RETURN NEW; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON daily_metrics FOR EACH ROW EXECUTE FUNCTION public.refuse()"
+    )
+    upload = await run(await put(meta_file(extra=(meta_line("2026-01-09", 0, impressions=7),))))
+    assert (upload.status, upload.promoted_rows, upload.failed_rows) == (Status.PARTIAL, 12, 1)
+    [(code, message)] = query("SELECT code, message FROM upload_rejections")
+    assert code == "refused_by_database"
+    assert "secret" not in message
 
 
 @pytest.fixture

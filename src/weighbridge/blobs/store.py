@@ -110,7 +110,9 @@ class BucketStore:
             with _bucket_trouble(self._url):
                 await self._store.put_async(key, file, max_concurrency=2)
         except BlobMissing as error:  # a put misses nothing but the bucket
-            raise RetryLater("connection", f"{self._url}: there is no such bucket.") from error
+            raise RetryLater(
+                "connection", "The file store cannot be used now: there is no such bucket."
+            ) from error
         await asyncio.to_thread(file.unlink)
         return f"{self._url}/{key}"
 
@@ -163,7 +165,7 @@ def _folder_trouble(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RetryLater("connection", f"The folder {root} cannot be used now: {error.strerror}.") from error
+        raise RetryLater("connection", f"The file store cannot be used now: {error.strerror}.") from error
 
 
 @contextmanager
@@ -174,12 +176,14 @@ def _bucket_trouble(url: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotFoundError) as error:  # obstore says it in Python's own way
         if "NoSuchBucket" in str(error):
-            raise RetryLater("connection", f"{url}: there is no such bucket.") from error
+            raise RetryLater(
+                "connection", "The file store cannot be used now: there is no such bucket."
+            ) from error
         raise BlobMissing(f"{url} has no such blob.") from error
     except BaseError as error:
         slow = any(sign in str(error) for sign in ("SlowDown", "429", "TooManyRequests"))
         kind = "rate_limit" if slow else "connection"
-        raise RetryLater(kind, f"{url} cannot be used now: {_first_line(error)}") from error
+        raise RetryLater(kind, "The file store cannot be used now.") from error
     except OSError as error:
         raise RetryLater("connection", f"A scratch file cannot be written now: {error.strerror}.") from error
 

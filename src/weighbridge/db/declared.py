@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 
@@ -17,7 +18,9 @@ SCOPE_TYPES = {"client_id": "uuid", "platform": "text"}
 @cache
 def fingerprint(pipeline: Pipeline) -> str:
     """Changes whenever staged rows of the old declaration could mean something else under the new one."""
-    return sha256(repr(pipeline).encode()).hexdigest()[:16]
+    return sha256(repr(asdict(pipeline)).encode()).hexdigest()[
+        :16
+    ]  # every rule's expression, not its name only
 
 
 def staging_table(pipeline: Pipeline, entity: Entity) -> sql.Identifier:
@@ -45,10 +48,11 @@ async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
 
 
 async def _send_back_staged(tx: Tx, pipeline: Pipeline) -> None:
-    """Uploads staged under the old declaration are parsed again under the new one."""
+    """Uploads staged under the old declaration are parsed again; those in work find their staging gone."""
     await tx.execute(
         "UPDATE public.data_uploads SET status = 'pending', staged = '{}', staged_at = NULL"
-        " WHERE pipeline = %s AND status = 'staging_complete'",
+        " WHERE pipeline = %s AND status = 'staging_complete' AND NOT EXISTS (SELECT FROM weighbridge.attempts a"
+        " WHERE a.queue = 'uploads' AND a.subject = data_uploads.id AND a.closed_at IS NULL)",
         (pipeline.name,),
     )
 
@@ -94,6 +98,7 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
                     "Add it, or name another table."
                 )
         await _check_key(tx, pipeline, entity)
+        await _open_to_promotion(tx, pipeline, entity)
         return
     table = sql.Identifier("public", entity.table)
     columns: list[sql.Composable] = [sql.SQL("workspace_id uuid NOT NULL")]
@@ -118,14 +123,21 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
             "CREATE POLICY workspace ON {} USING (workspace_id = (SELECT weighbridge.workspace()))"
         ).format(table)
     )
-    await tx.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO weighbridge_promote").format(table))
     await tx.execute(sql.SQL("GRANT SELECT ON {} TO weighbridge_tenant").format(table))
-    await tx.execute(
-        sql.SQL(
-            "CREATE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {}"
-            " FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts()"
-        ).format(table)
-    )
+    await _open_to_promotion(tx, pipeline, entity)
+
+
+async def _open_to_promotion(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
+    """The rights to write and, for the grain, the trigger that voids receipts where anyone else does."""
+    table = sql.Identifier("public", entity.table)
+    await tx.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO weighbridge_promote").format(table))
+    if entity is pipeline.grain:
+        await tx.execute(
+            sql.SQL(
+                "CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON {}"
+                " FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts()"
+            ).format(table)
+        )
 
 
 async def _check_key(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
@@ -164,6 +176,8 @@ async def _make_view(tx: Tx, pipelines: list[Pipeline]) -> None:
             " jsonb_build_array(jsonb_build_object('line', r.line, 'column', r.column_name, 'code', r.code,"
             " 'message', r.message)) AS validation_errors, u.staged_at AS created_at"
             " FROM public.upload_rejections r JOIN public.data_uploads u ON u.id = r.upload_id WHERE r.stage = 'parse'"
+            " AND (r.workspace_id = (SELECT weighbridge.workspace())"
+            " OR current_setting('role') NOT LIKE 'weighbridge\\_%')"
         )
     )
     await tx.execute("DROP VIEW IF EXISTS public.staging_rows")
@@ -193,4 +207,6 @@ def _view_part(pipeline: Pipeline, entity: Entity) -> sql.Composed:
         " 'valid' AS validation_status, NULL::jsonb AS validation_errors,"
         " coalesce(u.staged_at, u.started_at) AS created_at"
         " FROM {table} s JOIN public.data_uploads u ON u.id = s.upload_id"
+        # Views see with their owner's eyes: what row-level security hides from our roles stays hidden here.
+        " WHERE s.workspace_id = (SELECT weighbridge.workspace()) OR current_setting('role') NOT LIKE 'weighbridge\\_%'"
     ).format(entity=sql.Literal(entity.name), key=key, raw=raw, table=staging_table(pipeline, entity))

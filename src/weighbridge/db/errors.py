@@ -22,11 +22,14 @@ class RowFault(Exception):
         self.message = message
 
 
-class Contention(Exception):
-    """Two transactions stood in each other's way, or a parent is still in flight; the same batch may well pass now."""
+class Contention(RetryLater):
+    """Two transactions stood in each other's way, or a parent is still in flight; the same may well pass now.
+
+    The writer of batches tries the batch again at once; for everyone else it is passing trouble like any other.
+    """
 
     def __init__(self, message: str, *, parent: bool) -> None:
-        super().__init__(message)
+        super().__init__("deadlock", f"The database asked to try again: {message}.")
         self.parent = parent
 
 
@@ -44,7 +47,9 @@ def _meaning(error: psycopg.Error) -> Exception:
     if state == LEASE_LOST:
         return LeaseLost(_primary(error))
     if state == CRASHED:
-        return RetryLater("connection", "The database crashed and is back; what it may have lost is done again.")
+        return RetryLater(
+            "connection", "The database crashed and is back; what it may have lost is done again."
+        )
     if state in (
         "40P01",
         "40001",
@@ -56,9 +61,9 @@ def _meaning(error: psycopg.Error) -> Exception:
         return Refused("permission_denied", f"The database refused the write: {_primary(error)}.")
     if state in ("57014", "25P03", "25P04"):  # statement or transaction timeout
         return RetryLater("timeout", f"The database took too long: {_primary(error)}.")
-    if state[:2] in ("22", "23", "21"):
+    if state[:2] in ("21", "22", "23", "54", "P0"):  # values, constraints, limits, what triggers raise
         return RowFault(*_row_fault(error))
-    if isinstance(error, psycopg.OperationalError) or state[:2] in ("08", "57", "53"):
+    if state[:2] in ("08", "53", "57") or isinstance(error, psycopg.OperationalError):
         return RetryLater("connection", "The connection to the database was lost.")
     return error
 

@@ -22,7 +22,7 @@ class Batch:
     after: int
     upto: int
     lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
-    collided: tuple[int, ...] = ()  # seqs of rows that cannot be told apart without them
+    orphans: tuple[int, ...] = ()  # seqs of rows that cannot be written without them
 
     @property
     def size(self) -> int:
@@ -30,7 +30,7 @@ class Batch:
 
     @property
     def skipped(self) -> list[int]:
-        return [seq for seq in self.collided if self.after < seq <= self.upto]
+        return [seq for seq in self.orphans if self.after < seq <= self.upto]
 
 
 class StagingGone(Exception):
@@ -75,27 +75,22 @@ async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
     return {row[0] for row in rows}
 
 
-async def collisions(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
-    """Seqs of rows whose key, with lost parents left empty, is that of another row of the upload."""
-    refs = {ref.name for ref in entity.refs}
-    key = sql.SQL(", ").join(
-        sql.SQL("CASE WHEN {0} = ANY (%(lost)s) THEN NULL ELSE {0} END" if c in refs else "{0}").format(
-            sql.Identifier(c)
-        )
-        for c in entity.key
-    )
-    query = sql.SQL(
-        "SELECT seq FROM (SELECT seq, row_number() OVER (PARTITION BY {} ORDER BY seq) AS copy FROM {}"
-        " WHERE upload_id = %(upload)s AND workspace_id = %(workspace)s) AS numbered WHERE copy > 1 ORDER BY seq"
-    ).format(key, staging_table(pipeline, entity))
-    params = {"upload": scope.upload_id, "workspace": scope.workspace_id, "lost": list(lost)}
-    return [row[0] for row in await (await tx.execute(query, params)).fetchall()]
+async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
+    """Seqs of rows whose key names a lost parent: without it they would be other rows."""
+    found: list[int] = []
+    for ref in (ref for ref in entity.refs if ref.name in entity.key):
+        query = sql.SQL(
+            "SELECT seq FROM {} WHERE upload_id = %s AND workspace_id = %s AND {} = ANY (%s)"
+        ).format(staging_table(pipeline, entity), sql.Identifier(ref.name))
+        rows = await (await tx.execute(query, (scope.upload_id, scope.workspace_id, list(lost)))).fetchall()
+        found += [row[0] for row in rows]
+    return sorted(set(found))
 
 
 async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, str]]:
-    """Rows of the batch that name a lost dimension row: row index, line and the ref."""
+    """Rows of the batch that name a lost parent outside of their key: row index, line and the ref."""
     found: list[tuple[int, int, str]] = []
-    for ref in entity.refs:
+    for ref in (ref for ref in entity.refs if ref.name not in entity.key):
         query = sql.SQL(
             "SELECT row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s"
             " AND seq > %s AND seq <= %s AND {} = ANY (%s)"

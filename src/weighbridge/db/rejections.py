@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -35,12 +34,6 @@ async def warn(tx: Tx, lease: Lease, place: tuple[int, int], code: str, message:
     await tx.execute(_SQL["add_warning"], (lease.subject, lease.workspace_id, *place, code, message))
 
 
-async def count(tx: Tx, upload_id: UUID, stage: str) -> int:
-    """How many records of the file were refused in a stage."""
-    rows = await fetch_all(tx, _SQL["count_rejections"], (upload_id, stage))
-    return int(rows[0][0])
-
-
 async def without_raw(tx: Tx, upload_id: UUID) -> list[int]:
     """Row indexes of refused rows whose cells are not recorded yet."""
     return [row[0] for row in await fetch_all(tx, _SQL["rejections_without_raw"], (upload_id,))]
@@ -48,14 +41,3 @@ async def without_raw(tx: Tx, upload_id: UUID) -> list[int]:
 
 async def set_raw(tx: Tx, upload_id: UUID, row_index: int, raw: list[str]) -> None:
     await tx.execute(_SQL["set_raw"], (raw, upload_id, row_index))
-
-
-async def pages(tx: Tx, upload_id: UUID, size: int = 5000) -> AsyncIterator[list[Rejection]]:
-    """All refused rows of an upload in file order, a page at a time."""
-    after = (-1, "")
-    while True:
-        rows = await fetch_all(tx, _SQL["page_of_rejections"], (upload_id, *after, size))
-        if not rows:
-            return
-        yield [Rejection(*row) for row in rows]
-        after = (rows[-1][0], rows[-1][2])

@@ -30,7 +30,10 @@ CREATE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status = 'staging_complete';
+    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status IN ('staging_complete', 'promoting');
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'upload % is not staged', v_upload USING ERRCODE = 'WB001';
+    END IF;
 END $$;
 
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid)
@@ -170,6 +173,16 @@ CREATE FUNCTION weighbridge.entity_id(VARIADIC parts text[]) RETURNS uuid
         FROM (SELECT substring(weighbridge.natural_key_hash(VARIADIC parts) FROM 1 FOR 16)) AS cut (h)
     $$;
 
+CREATE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE data_uploads SET staged_at = NULL, staged = '{}'
+    WHERE id = p_upload AND status IN ('completed', 'partial', 'failed') AND staged_at < weighbridge.now() - p_age;
+    RETURN FOUND;
+END $$;
+
 CREATE FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -268,6 +281,7 @@ BEGIN
     PERFORM close_attempt(p_token, 'done', p_error);
     UPDATE data_uploads
     SET status = p_status, row_count = promoted_rows, failed_rows = p_failed_rows, error_code = p_error_code,
+        warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload),
         error_text = p_error, finished_at = v_now, failures = 0
     WHERE id = v_upload
     RETURNING * INTO v_row;
@@ -404,6 +418,9 @@ CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_pl
 DECLARE
     v_id uuid;
 BEGIN
+    IF p_workspace IS DISTINCT FROM weighbridge.workspace() THEN
+        RAISE EXCEPTION 'the transaction acts for another workspace' USING ERRCODE = 'insufficient_privilege';
+    END IF;
     LOOP
         INSERT INTO data_uploads (workspace_id, client_id, platform, source, pipeline, filename, file_url, file_kind,
                                   content_sha256, byte_size, created_by, force_partial, forced)
@@ -465,6 +482,13 @@ BEGIN
                 finished_at = CASE WHEN d.crashes + 1 >= p_max_crashes THEN v_now END
             WHERE d.id = v_dead.subject AND d.status IN ('processing', 'staging_complete', 'promoting')
             RETURNING d.status = 'failed' INTO gave_up;
+        END IF;
+        IF v_dead.queue = 'outbox' THEN
+            UPDATE event_deliveries d
+            SET failures = d.failures + 1, last_error = 'the worker stopped while it delivered',
+                gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
+            WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
+            RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
         END IF;
         queue := v_dead.queue;
         subject := v_dead.subject;
@@ -962,12 +986,6 @@ CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ads FOR EACH ROW EXECUTE F
 
 CREATE TRIGGER keep_dimension BEFORE DELETE ON public.campaigns FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
 
-CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.ad_sets FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
-
-CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.ads FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
-
-CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.campaigns FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
-
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.daily_metrics FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 ALTER TABLE ONLY public.ad_sets
@@ -1043,6 +1061,9 @@ REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.enter(p_token uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) TO weighbridge_clean;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 

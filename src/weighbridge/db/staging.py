@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from weighbridge.db.copy import copy_batches
 from weighbridge.db.declared import staging_table
-from weighbridge.db.pool import Tx
+from weighbridge.db.pool import Tx, fetch_all, fetch_one
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Scope
 
@@ -50,20 +51,27 @@ async def add_rejections(tx: Tx, scope: Scope, batches: Sequence[Any]) -> None:
         )
 
 
-async def expired(tx: Tx, days: int) -> list[Any]:
-    """Uploads whose staged rows have outlived their days and whom nobody is promoting."""
-    rows = await (
-        await tx.execute(
-            "SELECT id FROM public.data_uploads WHERE staged_at < weighbridge.now() - make_interval(days => %s)"
-            " AND status IN ('completed', 'partial', 'failed')",
-            (days,),
-        )
-    ).fetchall()
+async def expired(tx: Tx, days: int, pipelines: Sequence[Pipeline]) -> list[UUID]:
+    """Finished uploads of these pipelines whose staged rows have outlived their days."""
+    rows = await fetch_all(
+        tx,
+        "SELECT id FROM public.data_uploads WHERE staged_at < weighbridge.now() - make_interval(days => %s)"
+        " AND status IN ('completed', 'partial', 'failed') AND pipeline = ANY (%s)",
+        (days, [pipeline.name for pipeline in pipelines]),
+    )
     return [row[0] for row in rows]
 
 
-async def purge(tx: Tx, pipelines: Sequence[Pipeline], uploads: Sequence[Any]) -> int:
-    """Delete the staged rows of these uploads. Returns how many rows went."""
+async def expire(tx: Tx, upload: UUID, days: int) -> bool:
+    """Note that nothing of an upload is staged any more, if it is still finished and old; locks it until commit."""
+    row = await fetch_one(
+        tx, "SELECT weighbridge.expire_staging(%s, make_interval(days => %s))", (upload, days)
+    )
+    return bool(row and row[0])
+
+
+async def purge(tx: Tx, pipelines: Sequence[Pipeline], upload: UUID) -> int:
+    """Delete the staged rows of an upload. Returns how many rows went."""
     gone = 0
     tables = [staging_table(p, e) for p in pipelines for e in p.entities]
     tables += [
@@ -71,15 +79,6 @@ async def purge(tx: Tx, pipelines: Sequence[Pipeline], uploads: Sequence[Any]) -
         sql.Identifier("weighbridge", "staging_groups"),
     ]
     for table in tables:
-        done = await tx.execute(
-            sql.SQL("DELETE FROM {} WHERE upload_id = ANY (%s)").format(table), (list(uploads),)
-        )
+        done = await tx.execute(sql.SQL("DELETE FROM {} WHERE upload_id = %s").format(table), (upload,))
         gone += done.rowcount
     return gone
-
-
-async def forget(tx: Tx, uploads: Sequence[Any]) -> None:
-    """Note that nothing of these uploads is staged any more."""
-    await tx.execute(
-        "UPDATE public.data_uploads SET staged_at = NULL, staged = '{}' WHERE id = ANY (%s)", (list(uploads),)
-    )

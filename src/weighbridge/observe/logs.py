@@ -57,7 +57,8 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
 
 
 def _for_people() -> list[Processor]:
-    return [structlog.dev.ConsoleRenderer()]
+    # Plain: the pretty one prints the values of variables.
+    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
 
 
 def _for_programs() -> list[Processor]:

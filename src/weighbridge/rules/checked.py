@@ -79,7 +79,8 @@ class Checked:
             name, parent = quoted(ref.name), quoted(f"{ref.name} row")
             columns.append(f"{parent}.id AS {name}")
             joins.append(f"LEFT JOIN ({ids}) AS {parent} ON {parent}.no = rows.{name}")
-        return f"SELECT rows.* REPLACE ({', '.join(columns)}) FROM ({rows}) AS rows {' '.join(joins)}"
+        replaced = f"REPLACE ({', '.join(columns)})" if columns else ""
+        return f"SELECT rows.* {replaced} FROM ({rows}) AS rows {' '.join(joins)}"
 
     def close(self) -> None:
         self.db.close()

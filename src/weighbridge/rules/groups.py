@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,6 +34,17 @@ def groups(checked: Checked) -> Iterator[Any]:
         FROM ({checked.staged_sql(grain.name)})
         GROUP BY {quoted(pipeline.affected)} ORDER BY first_seq"""
     )
+
+
+def digest(checked: Checked) -> bytes:
+    """Of every staged row of every entity, in its order: equal where an earlier attempt staged the very same."""
+    found = []
+    for entity in checked.plan.pipeline.entities:
+        if checked.counts[entity.name]:
+            row = ", ".join(["seq", *(quoted(column) for column in entity.columns)])
+            sums = f"SELECT sum(hash({row}, 1)), sum(hash(2, {row})) FROM ({checked.staged_sql(entity.name)})"
+            found.append((entity.name, *checked.db.sql(sums).fetchall()))
+    return hashlib.sha256(repr((checked.bins, found)).encode()).digest()
 
 
 def without(batches: Iterator[Any], ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -15,13 +16,16 @@ from weighbridge.db import events
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Tx
 from weighbridge.model.backoff import Backoff
-from weighbridge.model.errors import LeaseLost
+from weighbridge.model.errors import LeaseLost, RetryLater
 from weighbridge.steps.context import Consumer, Context
 
 ROLE = "weighbridge_announce"
 RETRY = Backoff(tries=10, first=timedelta(seconds=5))  # some 85 minutes in all, then an operator's
 
 LONGEST_MESSAGE = 7_900  # bytes; NOTIFY takes 8,000
+
+# Apart from the threads that parse: a hook that hangs must not take one of those.
+_HOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hook")
 
 AlertHook = Callable[[dict[str, Any]], Any]
 
@@ -35,14 +39,20 @@ def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
 
 
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
-    """Deliver what is due, side by side. Returns how many were tried, so that the caller knows to come again."""
+    """Deliver what is due. Returns how many were tried, so that the caller knows to come again."""
+    claimed = await due(ctx, worker, lease, limit)
+    await asyncio.gather(*(deliver(ctx, delivery, lease) for delivery in claimed))
+    return len(claimed)
+
+
+async def due(ctx: Context, worker: str, lease: timedelta, limit: int) -> list[Delivery]:
+    """Claim deliveries whose time has come, for consumers that are here."""
     async with ctx.db.tx() as tx:
-        due = await events.claim(tx, events.Claim(worker, tuple(ctx.consumers), lease, limit))
-    await asyncio.gather(*(_deliver(ctx, delivery, lease) for delivery in due))
-    return len(due)
+        return await events.claim(tx, events.Claim(worker, tuple(ctx.consumers), lease, limit))
 
 
-async def _deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+    """One event to one consumer. Never raises: what goes wrong stands on the delivery."""
     consumer = ctx.consumers[delivery.consumer]
     try:
         if consumer.outside is not None:
@@ -56,8 +66,9 @@ async def _deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
     except LeaseLost:
         return
     except Exception as error:
-        # Whatever a consumer does wrong is recorded on its delivery and tried again.
-        with suppress(LeaseLost):  # or another worker has taken it over meanwhile
+        # Whatever a consumer does wrong is recorded on its delivery and tried again. Where that cannot be written
+        # either, the lease runs out and another worker takes it over.
+        with suppress(LeaseLost, RetryLater):
             async with ctx.db.tx() as tx:
                 await events.fail(
                     tx, delivery, RETRY.wait(delivery.failures + 1), f"{type(error).__name__}: {error}"[:500]
@@ -90,6 +101,6 @@ def _alerts(hook: AlertHook) -> Callable[[Delivery], Awaitable[None]]:
         if inspect.iscoroutinefunction(hook):
             await hook(event)
         else:
-            await asyncio.to_thread(hook, event)
+            await asyncio.get_running_loop().run_in_executor(_HOOKS, hook, event)
 
     return evaluate

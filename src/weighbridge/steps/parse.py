@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
-from weighbridge.db import receipts, staging, uploads
+from weighbridge.db import clock, receipts, staging, uploads
 from weighbridge.formats import open_sheet
 from weighbridge.model.errors import FileRefused, Refused
 from weighbridge.model.pipeline import Entity, Pipeline
@@ -20,7 +20,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
 from weighbridge.rules.check import check
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.groups import groups, without
+from weighbridge.rules.groups import digest, groups, without
 from weighbridge.rules.headers import wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
@@ -101,6 +101,8 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
 
 async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
     """Check the file in a thread of its own, and say meanwhile how far it is."""
+    async with ctx.db.tx() as tx:
+        today = (await clock.now(tx)).date()
     read = 0
 
     def on_rows(rows: int) -> None:
@@ -116,6 +118,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
             scratch=scratch,
             memory_limit=f"{ctx.limits.parse_memory_mb}MB",
             on_rows=on_rows,
+            today=today,
         )
 
     checking = asyncio.create_task(asyncio.to_thread(work))
@@ -169,7 +172,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         columns=checked.plan.layout.header,
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
-        digest=_digest(checked, grouped.batches),
+        digest=await asyncio.to_thread(digest, checked),
     )
     rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
@@ -179,15 +182,6 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
         await uploads.finish_staging(tx, attempt.lease, found)
-
-
-def _digest(checked: Checked, grouped: list[Any]) -> bytes:
-    """Of what is staged, so that a later attempt knows whether it staged the same."""
-    digest = hashlib.sha256(repr((checked.bins, sorted(checked.counts.items()))).encode())
-    for batch in grouped:
-        for each in batch.column("digest").to_pylist():
-            digest.update(each)
-    return digest.digest()
 
 
 def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:

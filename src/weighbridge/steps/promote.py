@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weighbridge.db import rejections, uploads
+from weighbridge.db.production import StagingGone
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
@@ -19,6 +20,8 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     judge(upload, pipeline)
+    if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
+        raise StagingGone("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
         await uploads.begin_promotion(tx, attempt.lease)
     writer = Writer(attempt, ctx, pipeline)

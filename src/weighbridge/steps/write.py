@@ -47,7 +47,7 @@ class Writer:
         mark = self.attempt.upload.watermark
         after = mark.seq if mark.entity == entity.name else 0
         last = self.attempt.upload.staged.get(entity.name, 0)
-        lost, collided = await self._lost(entity)
+        lost, orphans = await self._lost(entity)
         runs = await self._unchanged_runs(entity, after)
         for segment in _segments(after, last, runs):
             if segment.unchanged and await self._skip_unchanged(entity, segment):
@@ -55,18 +55,16 @@ class Writer:
             for start in range(segment.after, segment.upto, self.ctx.limits.batch_rows):
                 self.attempt.check()
                 upto = min(start + self.ctx.limits.batch_rows, segment.upto)
-                await self._write(entity, Batch(self.scope, start, upto, lost, collided))
+                await self._write(entity, Batch(self.scope, start, upto, lost, orphans))
 
     async def _lost(self, entity: Entity) -> tuple[tuple[UUID, ...], tuple[int, ...]]:
-        """Parents that rows name but production does not have, and the rows that would collide without them."""
+        """Parents that rows name but production does not have, and the rows that are not themselves without them."""
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             lost: set[UUID] = set()
             for ref in entity.refs:
                 lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
-            collided = (
-                await production.collisions(tx, self.pipeline, entity, self.scope, lost) if lost else []
-            )
-        return tuple(lost), tuple(collided)
+            orphans = await production.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
+        return tuple(lost), tuple(orphans)
 
     async def _unchanged_runs(self, entity: Entity, after: int) -> list[tuple[int, int]]:
         if entity is not self.pipeline.grain:
@@ -142,19 +140,17 @@ class Writer:
         self.tally = tally
 
     async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
-        """A warning for each row whose parent is lost (S1 §6.1), a failure for each that collides without it."""
+        """A row whose parent is lost keeps NULL and a warning (S1 §6.1); where the parent is in its key, it fails."""
         for row_index, line, ref in await production.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the row it names is not in production; left empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
-        fault = RowFault(
-            "unique_violation", "without its parent it cannot be told from another row of the file"
-        )
-        failed = 0
-        for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
-            if seq in batch.collided:
-                await self._note_failure(tx, entity, (row_index, line), fault)
-                failed += 1
-        return self.tally.fail(entity, failed)
+        skipped = set(batch.skipped)
+        if skipped:
+            fault = RowFault("parent_not_found", "a row that it belongs to could not be written")
+            for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+                if seq in skipped:
+                    await self._note_failure(tx, entity, (row_index, line), fault)
+        return self.tally.fail(entity, len(skipped))
 
     async def _note_failure(self, tx: Tx, entity: Entity, place: tuple[int, int], fault: RowFault) -> None:
         """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import structlog
 
@@ -45,7 +47,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
     except Refused as refusal:
         await _fail(attempt, ctx, refusal.code, refusal.message)
     except Exception as error:
-        log.exception("upload.bug", upload_id=str(attempt.upload.id), error_type=type(error).__name__)
+        log.error("upload.bug", upload_id=str(attempt.upload.id), **anatomy(error))
         text = f"Something went wrong inside Weighbridge ({type(error).__name__}). Its log says more."
         await _fail(attempt, ctx, "internal_error", text)
     else:
@@ -99,6 +101,17 @@ async def _reload(attempt: Attempt, ctx: Context) -> Upload:
         upload = await uploads.get(tx, attempt.upload.id)
     assert upload is not None
     return upload
+
+
+def anatomy(error: BaseException) -> dict[str, object]:
+    """What a bug was and where, without its message: that may hold a row's values."""
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
+    return {
+        "error_type": type(error).__name__,
+        "sqlstate": getattr(error, "sqlstate", None),
+        "places": places,
+    }
 
 
 def _say(event: str, attempt: Attempt, **fields: object) -> None:

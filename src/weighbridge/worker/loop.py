@@ -6,27 +6,30 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
 
 from weighbridge.db import uploads
+from weighbridge.db.events import Delivery
 from weighbridge.db.heartbeat import Heartbeat
 from weighbridge.db.listen import notifications
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
-from weighbridge.steps.announce import announce
+from weighbridge.steps.announce import announce, deliver, due
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.clean import clean
 from weighbridge.steps.context import Context
-from weighbridge.worker.attempt import work
+from weighbridge.worker.attempt import anatomy, work
 
 log = structlog.get_logger()
+
+DELIVERIES_AT_ONCE = 20
 
 
 def _name() -> str:
@@ -76,10 +79,12 @@ class Worker:
             asyncio.create_task(self._every(self.options.lease / 3, self._recover)),
             asyncio.create_task(self._every(self.options.clean_every, self._clean)),
         ]
-        announcing = asyncio.create_task(self._announce(stop))
+        ending = asyncio.Event()
+        announcing = asyncio.create_task(self._announce(ending))
         try:
             await self._claim_until(stop)
         finally:
+            ending.set()
             await self._hand_back()
             for chore in chores:
                 chore.cancel()
@@ -159,24 +164,36 @@ class Worker:
         gone = await clean(self.ctx)
         log.info("staging.cleaned", rows=gone)
 
-    async def _announce(self, stop: asyncio.Event) -> None:
-        """Deliver events as they come; poll at the same pace as the claim."""
-        while not stop.is_set():
+    async def _announce(self, ending: asyncio.Event) -> None:
+        """Deliver events as they come, each in a task of its own: a slow consumer holds up only itself."""
+        under_way: set[asyncio.Task[None]] = set()
+        while not ending.is_set():
             self._news.clear()
+            claimed: list[Delivery] = []
             try:
-                tried = await announce(self.ctx, self.options.name, self.options.lease)
-            except RetryLater:
-                tried = 0
-            if not tried:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self.options.poll.total_seconds())
+                room = DELIVERIES_AT_ONCE - len(under_way)
+                claimed = await due(self.ctx, self.options.name, self.options.lease, room) if room else []
+            except RetryLater as trouble:
+                log.warning("worker.database_away", reason=trouble.message)
+            under_way |= {
+                asyncio.create_task(deliver(self.ctx, each, self.options.lease)) for each in claimed
+            }
+            if not claimed:
+                news = asyncio.create_task(self._news.wait())
+                pause = self.options.poll.total_seconds()
+                await asyncio.wait({news, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+            under_way = {task for task in under_way if not task.done()}
+        await asyncio.gather(*under_way)
 
-    async def _every(self, pause: timedelta, chore: Callable[[], Awaitable[None]]) -> None:
+    async def _every(self, pause: timedelta, chore: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
             try:
                 await chore()
             except RetryLater as trouble:
                 log.warning("worker.database_away", reason=trouble.message)
+            except Exception as error:  # a chore that went wrong once must be done again all the same
+                log.error("worker.chore_failed", chore=chore.__name__, **anatomy(error))
             await asyncio.sleep(pause.total_seconds())
 
 

@@ -431,6 +431,13 @@ BEGIN
             WHERE d.id = v_dead.subject AND d.status IN ('processing', 'staging_complete', 'promoting')
             RETURNING d.status = 'failed' INTO gave_up;
         END IF;
+        IF v_dead.queue = 'outbox' THEN
+            UPDATE event_deliveries d
+            SET failures = d.failures + 1, last_error = 'the worker stopped while it delivered',
+                gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
+            WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
+            RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
+        END IF;
         queue := v_dead.queue;
         subject := v_dead.subject;
         worker := v_dead.worker;
@@ -458,6 +465,9 @@ CREATE FUNCTION weighbridge.receive_upload(
 DECLARE
     v_id uuid;
 BEGIN
+    IF p_workspace IS DISTINCT FROM weighbridge.workspace() THEN
+        RAISE EXCEPTION 'the transaction acts for another workspace' USING ERRCODE = 'insufficient_privilege';
+    END IF;
     LOOP
         INSERT INTO data_uploads (workspace_id, client_id, platform, source, pipeline, filename, file_url, file_kind,
                                   content_sha256, byte_size, created_by, force_partial, forced)
@@ -552,6 +562,16 @@ BEGIN
     UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $$;
 
+-- Marks the staged rows of an old, finished upload as gone; its caller deletes them in the same transaction.
+CREATE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    UPDATE data_uploads SET staged_at = NULL, staged = '{}'
+    WHERE id = p_upload AND status IN ('completed', 'partial', 'failed') AND staged_at < weighbridge.now() - p_age;
+    RETURN FOUND;
+END $$;
+
 -- Ends the parse attempt where another worker is to promote: staged, free to be claimed again.
 CREATE FUNCTION weighbridge.hand_over(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -569,7 +589,10 @@ CREATE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status = 'staging_complete';
+    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status IN ('staging_complete', 'promoting');
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'upload % is not staged', v_upload USING ERRCODE = 'WB001';
+    END IF;
 END $$;
 
 -- Staging is gone (an unlogged table after a crash of Postgres, or older than seven days): parse again.
@@ -643,6 +666,7 @@ BEGIN
     PERFORM close_attempt(p_token, 'done', p_error);
     UPDATE data_uploads
     SET status = p_status, row_count = promoted_rows, failed_rows = p_failed_rows, error_code = p_error_code,
+        warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload),
         error_text = p_error, finished_at = v_now, failures = 0
     WHERE id = v_upload
     RETURNING * INTO v_row;
@@ -914,6 +938,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid),
     weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) TO weighbridge_promote;
 
 GRANT SELECT, DELETE ON public.staging_id_resolution TO weighbridge_clean;
+GRANT EXECUTE ON FUNCTION weighbridge.expire_staging(uuid, interval) TO weighbridge_clean;
 
 GRANT SELECT, INSERT ON weighbridge.audit_log TO weighbridge_announce;
 GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;

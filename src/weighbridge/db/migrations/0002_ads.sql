@@ -126,7 +126,9 @@ BEGIN
         EXECUTE format('CREATE POLICY workspace ON public.%I USING (workspace_id = (SELECT weighbridge.workspace()))', t);
         EXECUTE format('GRANT SELECT, INSERT, UPDATE ON public.%I TO weighbridge_promote', t);
         EXECUTE format('GRANT SELECT ON public.%I TO weighbridge_tenant', t);
-        EXECUTE format('CREATE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.%I '
-                       'FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts()', t);
     END LOOP;
 END $$;
+
+-- Whoever else writes to the facts makes their receipts worthless.
+CREATE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.daily_metrics
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();

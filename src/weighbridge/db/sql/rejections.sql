@@ -9,16 +9,6 @@ INSERT INTO public.upload_warnings (upload_id, workspace_id, row_index, line, co
 VALUES (%s, %s, %s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
--- name: count_rejections
-SELECT count(*) FROM public.upload_rejections WHERE upload_id = %s AND stage = %s
-
--- name: page_of_rejections
-SELECT row_index, line, stage, column_name, code, message, raw, more
-FROM public.upload_rejections
-WHERE upload_id = %s AND (row_index, stage) > (%s, %s)
-ORDER BY row_index, stage
-LIMIT %s
-
 -- name: rejections_without_raw
 SELECT row_index FROM public.upload_rejections WHERE upload_id = %s AND stage = 'promote' AND raw IS NULL
 

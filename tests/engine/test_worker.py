@@ -1,0 +1,83 @@
+"""The worker itself: what goes wrong in it does not stop it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from tests.engine.conftest import Put, meta_file
+from weighbridge.db.pool import Database
+from weighbridge.steps.context import Context
+from weighbridge.worker.loop import Worker, WorkerOptions
+
+OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3))
+
+
+async def test_a_worker_goes_on_after_a_lock_that_it_could_not_have(
+    ctx: Context, put: Put, query: Any, database_url: str, eventually: Any
+) -> None:
+    """Its claim, its sweep and its announcer all meet the lock."""
+    impatient = Database(f"{database_url}&options=-c%20lock_timeout%3D50ms")
+    name = database_url.split("/")[3].split("?")[0]
+    query(f"ALTER DATABASE {name} SET lock_timeout = '50ms'")
+    await impatient.open()
+    object.__setattr__(ctx, "db", impatient)
+    stop = asyncio.Event()
+    upload_id = await put(meta_file())
+    with psycopg.connect(database_url) as blocker:
+        blocker.execute("LOCK TABLE data_uploads, weighbridge.attempts, weighbridge.event_deliveries")
+        running = asyncio.create_task(Worker(ctx, OPTIONS).run(stop))
+        await asyncio.wait({running}, timeout=1.5)
+        assert not running.done()
+    await eventually(
+        lambda: query("SELECT FROM data_uploads WHERE id = %s AND status = 'completed'", (upload_id,))
+    )
+    await eventually(lambda: not query("SELECT FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"))
+    stop.set()
+    await asyncio.wait_for(running, 10)
+    await impatient.close()
+
+
+async def test_a_hook_that_hangs_holds_no_other_delivery_up(
+    ctx: Context, put: Put, query: Any, eventually: Any
+) -> None:
+    from weighbridge.steps.announce import consumers
+
+    release = asyncio.Event()
+
+    async def hang(event: dict[str, Any]) -> None:
+        await release.wait()
+
+    object.__setattr__(ctx, "consumers", consumers(hang))
+    for ads in (1, 2, 3):
+        await put(meta_file(days=1, ads=ads))
+    stop = asyncio.Event()
+    running = asyncio.create_task(Worker(ctx, WorkerOptions(poll=timedelta(seconds=0.05))).run(stop))
+    done = "SELECT count(*) FROM weighbridge.event_deliveries WHERE delivered_at IS NOT NULL"
+    await eventually(lambda: query(done) == [(6,)])
+    release.set()
+    await eventually(lambda: query(done) == [(9,)])
+    stop.set()
+    await running
+
+
+async def test_a_delivery_that_kills_its_worker_is_given_up_in_the_end(
+    query: Any, clock: Any, workspace: Any
+) -> None:
+    [(event,)] = query(
+        "INSERT INTO weighbridge.events (workspace_id, upload_id, type, payload)"
+        " VALUES (%s, gen_random_uuid(), 'x', '{}') RETURNING id",
+        (workspace,),
+    )
+    query(
+        "INSERT INTO weighbridge.event_deliveries (event_id, workspace_id, consumer) VALUES (%s, %s, 'x')",
+        (event, workspace),
+    )
+    for _ in range(12):
+        query("SELECT weighbridge.claim_deliveries('w', '{x}', '60 seconds', 10)")
+        clock.forward(seconds=61)
+        query("SELECT weighbridge.recover(5)")
+    assert query("SELECT failures, gave_up_at IS NOT NULL FROM weighbridge.event_deliveries") == [(11, True)]
