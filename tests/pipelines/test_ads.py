@@ -224,6 +224,18 @@ def test_null_markers_are_no_values(load: Any, platform: Platform, null: str) ->
         ]
 
 
+def test_a_zero_is_a_figure_but_no_name(tmp_path: Path) -> None:
+    (tmp_path / "export").write_text(
+        "Day,Campaign ID,Campaign name,Ad set ID,Impressions\n2025-07-01,11,0,0,0\n2025-07-02,11,A,22,7\n"
+    )
+    outcome = check_file(tmp_path / "export", "meta")
+    assert [(row["impressions"], row["ad_set_id"] is None) for row in outcome.metrics] == [
+        (0, True),
+        (7, False),
+    ]
+    assert [row["name"] for row in outcome.rows["campaign"]] == ["A"]
+
+
 def test_a_money_column_without_a_budget_has_no_amount(tmp_path: Path) -> None:
     (tmp_path / "export").write_text(
         "Day,Campaign name,Amount spent (USD)\n2025-07-01,A,Using campaign budget\n2025-07-02,A,1.50\n"
