@@ -33,9 +33,9 @@ async def test_a_worker_goes_on_after_a_lock_that_it_could_not_have(
         await asyncio.wait({running}, timeout=1.5)
         assert not running.done()
     await eventually(
-        lambda: query("SELECT FROM data_uploads WHERE id = %s AND status = 'completed'", (upload_id,))
+        lambda: query("SELECT 1 FROM data_uploads WHERE id = %s AND status = 'completed'", (upload_id,))
     )
-    await eventually(lambda: not query("SELECT FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"))
+    await eventually(lambda: not query("SELECT 1 FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"))
     stop.set()
     await asyncio.wait_for(running, 10)
     await impatient.close()
