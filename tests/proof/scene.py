@@ -141,6 +141,30 @@ class Stage:
             for row in self.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1")
         ]
 
+    def everything(self) -> list[tuple[Any, ...]]:
+        """All rows of all tables, and which transaction wrote each: a fingerprint of the whole database."""
+        tables = self.query(
+            "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables"
+            " WHERE schemaname IN ('public', 'staging', 'weighbridge') ORDER BY 1"
+        )
+        return [
+            (table, *row)
+            for (table,) in tables
+            for row in self.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1")
+        ]
+
+    def waits_for(self, table: str) -> bool:
+        """Somebody waits for a lock on the table."""
+        return self.holds("EXISTS (SELECT FROM pg_locks WHERE relation = %s::regclass AND NOT granted)", (table,))
+
+    def send_again(self) -> None:
+        """The file that landed first, sent once more on purpose."""
+        self.query(
+            "INSERT INTO data_uploads (workspace_id, platform, source, pipeline, file_url, content_sha256, byte_size, forced)"
+            " SELECT workspace_id, platform, source, pipeline, file_url, content_sha256, byte_size, true"
+            " FROM data_uploads ORDER BY created_at LIMIT 1"
+        )
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()

@@ -37,14 +37,15 @@ def groups(checked: Checked) -> Iterator[Any]:
 
 
 def digest(checked: Checked) -> bytes:
-    """Of every staged row of every entity, in its order: equal where an earlier attempt staged the very same."""
-    found = []
-    for entity in checked.plan.pipeline.entities:
-        if checked.counts[entity.name]:
-            row = ", ".join(["seq", *(quoted(column) for column in entity.columns)])
-            sums = f"SELECT sum(hash({row}, 1)), sum(hash(2, {row})) FROM ({checked.staged_sql(entity.name)})"
-            found.append((entity.name, *checked.db.sql(sums).fetchall()))
-    return hashlib.sha256(repr((checked.bins, found)).encode()).digest()
+    """Of every row of the grain, in its order, ids of parents included.
+
+    Equal where an earlier attempt numbered the very same rows: then its watermark means the same here.
+    """
+    grain = checked.plan.pipeline.grain
+    row = ", ".join(["seq", *(quoted(column) for column in grain.columns)])
+    sums = f"SELECT sum(hash({row}, 1)), sum(hash(2, {row})) FROM ({checked.staged_sql(grain.name)})"
+    found = checked.db.sql(sums).fetchall() if checked.counts[grain.name] else []
+    return hashlib.sha256(repr((checked.bins, sorted(checked.counts.items()), found)).encode()).digest()
 
 
 def without(batches: Iterator[Any], ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
