@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     )
     staging_days: int = Field(7, ge=0, description="How long staged rows are kept (S1 §8).")
     parse_memory_mb: int = Field(
-        200, ge=64, description="What checking one file may take before it spills to disk."
+        96, ge=64, description="What checking one file may take before it spills to disk."
     )
     statement_timeout_seconds: float = Field(120, ge=0, description="The longest statement; 0: no limit.")
     alert_hook: str | None = Field(None, description="module:function that gets each IngestionCompleteEvent.")

@@ -17,7 +17,7 @@ from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import dimensions, facts
 from weighbridge.rules.plan import Plan, duck_type, literal, quoted
 
-BATCH_ROWS = 50_000
+BATCH_ROWS = 20_000
 
 
 @dataclass(frozen=True)

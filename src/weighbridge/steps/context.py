@@ -28,8 +28,8 @@ class Limits:
 
     max_upload_bytes: int = 50 * 1024 * 1024
     batch_rows: int = 1000
-    stage_rows: int = 100_000  # staged in one transaction
-    parse_memory_mb: int = 128
+    stage_rows: int = 40_000  # staged in one transaction
+    parse_memory_mb: int = 96
     staging_days: int = 7
 
 
