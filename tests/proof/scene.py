@@ -1,8 +1,8 @@
 """What every proof plays on: a database in which one file has landed and the next one waits.
 
-The waiting file meets everything that a promotion can meet: a day that is in production as it is, a day whose values
-changed, a new day with new dimension rows, a repeated row, a row that parsing refuses, and a row that production
-refuses, for which its batch is split.
+The waiting file meets everything that a load can meet: a day that is in production as it is, a day whose values
+changed, a new day with new dimension rows, a repeated row, a row that parsing refuses, and a fact and a dimension row
+that production refuses, for which their batches are split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from tests.engine.conftest import HEADER, meta_line
-from weighbridge.app import open_app
+from weighbridge.app import App, open_app
 from weighbridge.settings import read
 from weighbridge.steps.receive import Request, receive
 from weighbridge.worker.loop import WorkerOptions, run_until
@@ -28,13 +28,15 @@ WAITING = "\n".join(
     [
         HEADER,
         *(meta_line("2026-01-01", ad) for ad in range(4)),  # as it is
-        *(meta_line("2026-01-02", ad, impressions=200) for ad in range(4)),
+        *(meta_line("2026-01-02", ad, impressions=13 if ad == 1 else 200) for ad in range(4)),
         *(meta_line("2026-01-04", ad) for ad in range(5)),  # with a new ad, ad set and campaign
         meta_line("2026-01-04", 0),  # a repeat
-        meta_line("2026-01-05", 0, impressions=13),  # refused by production
         meta_line("2026-01-05", 1, impressions=-1),  # refused by parsing
-        meta_line("2026-01-05", 2),
     ]
+)
+REFUSALS = (  # by production
+    "ALTER TABLE daily_metrics ADD CONSTRAINT no_13 CHECK (impressions <> 13);"
+    "ALTER TABLE ads ADD CONSTRAINT no_ad_4 CHECK (name <> 'Ad 4')"
 )
 
 PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics")
@@ -66,21 +68,21 @@ ENDED = (
 Snapshot = dict[str, list[Any]]
 
 
+async def put(app: App, workspace: UUID, content: str) -> UUID:
+    """Hand a file over, as `weighbridge load` does."""
+    file = app.settings.home / f"{uuid4().hex}.csv"
+    file.write_text(content)
+    return (await receive(app.ctx, Request(workspace, platform="meta"), file)).upload_id
+
+
 async def prepare(url: str, home: Path) -> None:
     """Land the first file, leave the second one waiting."""
     async with open_app(read(home=home, DATABASE_URL=url)) as app:
-
-        async def put(content: str, name: str) -> UUID:
-            file = home / name
-            file.write_text(content)
-            request = Request(WORKSPACE, platform="meta", filename=name)
-            return (await receive(app.ctx, request, file)).upload_id
-
-        first = await put(LANDED, "landed.csv")
+        first = await put(app, WORKSPACE, LANDED)
         await run_until(app.ctx, WorkerOptions(), [first], lambda upload: None)
         async with app.db.tx() as tx:
-            await tx.execute("ALTER TABLE daily_metrics ADD CONSTRAINT no_13 CHECK (impressions <> 13)")
-        await put(WAITING, "waiting.csv")
+            await tx.execute(REFUSALS)
+        await put(app, WORKSPACE, WAITING)
 
 
 def named(url: str, database: str) -> str:
@@ -97,10 +99,17 @@ class Stage:
     _connection: Any = field(default=None, repr=False)
 
     def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
-        if self._connection is None or self._connection.closed:
-            self._connection = psycopg.connect(self.url, autocommit=True, application_name="test")
-        cursor = self._connection.execute(statement, params)
+        try:
+            cursor = self._connected().execute(statement, params)
+        except psycopg.OperationalError:  # the server was restarted
+            self.close()
+            cursor = self._connected().execute(statement, params)
         return cursor.fetchall() if cursor.description else []
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = psycopg.connect(self.url, autocommit=True, application_name="test")
+        return self._connection
 
     def holds(self, statement: str, params: Any = None) -> bool:
         return bool(self.query(f"SELECT ({statement})", params)[0][0])
@@ -109,6 +118,14 @@ class Stage:
     def ended(self) -> bool:
         """Every upload has ended and every event was delivered."""
         return bool(self.query(ENDED)[0][0])
+
+    @property
+    def fenced(self) -> bool:
+        """A worker is inside a fenced transaction: its session bears the name of its lease."""
+        return self.holds(
+            "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL"
+            " AND application_name ~ '^weighbridge [0-9a-f-]{36}$')"
+        )
 
     @property
     def deserted(self) -> bool:
@@ -155,12 +172,15 @@ class Stage:
 
     def waits_for(self, table: str) -> bool:
         """Somebody waits for a lock on the table."""
-        return self.holds("EXISTS (SELECT FROM pg_locks WHERE relation = %s::regclass AND NOT granted)", (table,))
+        return self.holds(
+            "EXISTS (SELECT FROM pg_locks WHERE relation = %s::regclass AND NOT granted)", (table,)
+        )
 
     def send_again(self) -> None:
         """The file that landed first, sent once more on purpose."""
         self.query(
-            "INSERT INTO data_uploads (workspace_id, platform, source, pipeline, file_url, content_sha256, byte_size, forced)"
+            "INSERT INTO data_uploads"
+            " (workspace_id, platform, source, pipeline, file_url, content_sha256, byte_size, forced)"
             " SELECT workspace_id, platform, source, pipeline, file_url, content_sha256, byte_size, true"
             " FROM data_uploads ORDER BY created_at LIMIT 1"
         )
@@ -168,6 +188,19 @@ class Stage:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+        self._connection = None
+
+
+def differences(seen: Snapshot, expected: Snapshot) -> dict[str, Any]:
+    """What is missing and what is too much, by table: easier to read than two snapshots."""
+    return {
+        table: {
+            "missing": [row for row in expected[table] if row not in seen[table]],
+            "too much": [row for row in seen[table] if row not in expected[table]],
+        }
+        for table in expected
+        if seen[table] != expected[table]
+    }
 
 
 @dataclass(frozen=True)

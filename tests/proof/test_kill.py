@@ -7,8 +7,8 @@ from typing import Literal
 
 import pytest
 
-from tests.proof.scene import Scene, Stage
-from tests.proof.workers import Fleet, Moment, Worker, until
+from tests.proof.scene import Scene, Stage, differences
+from tests.proof.workers import Fleet, Moment, Worker, points, until
 
 SHARES = 4  # the commits are dealt out to so many tests, so that they can run side by side
 
@@ -28,17 +28,43 @@ def _killed(stage: Stage, worker: Worker) -> bool:
 def test_a_load_that_is_killed_around_a_commit_ends_like_an_undisturbed_one(
     scene: Scene, fleet: Fleet, at: Literal["before", "after"], share: int
 ) -> None:
-    commit = share + 1
-    while True:
+    for commit in points(share, SHARES):
         with scene.stage() as stage:
             first = fleet.start(stage.url, Moment(at, commit, SIGKILL))
             if not _killed(stage, first):
-                first.kill()
                 break
             stage.forward(seconds=7)
-            second = fleet.start(stage.url)
-            until(lambda stage=stage: stage.ended)  # type: ignore[misc]
-            second.kill()
-            assert stage.snapshot() == scene.undisturbed, f"killed {at} commit {commit}"
-        commit += SHARES
+            fleet.start(stage.url)
+            until(lambda: stage.ended)
+            assert not differences(stage.snapshot(), scene.undisturbed), f"killed {at} commit {commit}"
+            fleet.kill()
     assert commit > 20, "the load has fewer commits than it should"
+
+
+def test_a_load_whose_workers_are_killed_one_after_the_other_ends_all_the_same(
+    scene: Scene, fleet: Fleet
+) -> None:
+    """Each one after its ninth commit, of which some three get the load on."""
+    with scene.stage() as stage:
+        deaths = 0
+        while _killed(
+            stage, fleet.start(stage.url, Moment("after", 9, SIGKILL), WEIGHBRIDGE_MAX_CRASHES="99")
+        ):
+            stage.forward(seconds=7)
+            deaths += 1
+        assert deaths >= 3
+        assert not differences(stage.snapshot(), scene.undisturbed)
+
+
+def test_an_upload_that_keeps_killing_its_workers_fails_in_the_end(scene: Scene, fleet: Fleet) -> None:
+    with scene.stage() as stage:
+        deaths = 0
+        while _killed(
+            stage, fleet.start(stage.url, Moment("after", 2, SIGKILL), WEIGHBRIDGE_MAX_CRASHES="3")
+        ):
+            stage.forward(seconds=7)
+            deaths += 1
+        assert deaths == 3
+        failed = stage.query("SELECT error_code, crashes FROM data_uploads WHERE status = 'failed'")
+        assert failed == [("worker_crashed", 3)]
+        assert stage.holds("NOT EXISTS (SELECT FROM weighbridge.attempts WHERE closed_at IS NULL)")

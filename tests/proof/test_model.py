@@ -10,7 +10,6 @@ HYPOTHESIS_PROFILE=long plays much longer and different games each time.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -21,7 +20,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -33,7 +32,7 @@ from hypothesis.stateful import (
 )
 
 from tests.engine.conftest import CLAIM
-from tests.proof.workers import until
+from tests.proof.workers import LONG, until
 from weighbridge.db import events, uploads
 from weighbridge.db.pool import Database, Lease, Tx
 from weighbridge.db.uploads import NewUpload, Release, Staged, Verdict
@@ -43,13 +42,13 @@ from weighbridge.model.upload import Bins, Watermark
 
 T = TypeVar("T")
 
-LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 PLAY = settings(
     max_examples=1000 if LONG else 60,
     stateful_step_count=80 if LONG else 40,
     derandomize=not LONG,  # the same games in every run
     database=None,
     deadline=None,
+    phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),
 )
 
@@ -240,7 +239,7 @@ class Queue(RuleBasedStateMachine):
             number.to_bytes(32, "big"),
             byte_size=1,
         )
-        upload_id, duplicate = self._tx(lambda tx: uploads.receive(tx, new))
+        upload_id, duplicate = self._tx(lambda tx: uploads.receive(tx, new), "weighbridge_intake", workspace)
         assert not duplicate
         self.pieces[upload_id] = Piece(upload_id, workspace, number)
 
@@ -407,7 +406,8 @@ class Queue(RuleBasedStateMachine):
             for a in self.announcements.values()
             if not a.delivered and a.run_after <= self.now and id(a) not in live
         }
-        claimed = self._tx(lambda tx: events.claim(tx, events.Claim("test", ("audit_log",), minutes(LEASE), 20)))
+        wish = events.Claim("test", ("audit_log",), minutes(LEASE), limit=20)
+        claimed = self._tx(lambda tx: events.claim(tx, wish))
         assert sorted(UUID(each.payload["upload_id"]) for each in claimed) == sorted(due)
         by_upload = {UUID(each.payload["upload_id"]): each for each in claimed}
         for subject in [self.announcements[upload] for upload in self.announcements if upload in by_upload]:
@@ -525,9 +525,9 @@ class Queue(RuleBasedStateMachine):
 
     # Transactions -------------------------------------------------------------------------------------------
 
-    def _tx(self, write: Callable[[Tx], Awaitable[T]]) -> T:
+    def _tx(self, write: Callable[[Tx], Awaitable[T]], *acting: Any) -> T:
         async def inside() -> T:
-            async with self.world.db.tx() as tx:
+            async with self.world.db.tx(*acting) as tx:
                 return await write(tx)
 
         return self.world.run(inside())

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -27,6 +28,9 @@ _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
     ["tests.proof.workers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker.loop"]
 )
+
+# HYPOTHESIS_PROFILE=long also means: every commit, where otherwise a part of them must do.
+LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 SETTINGS = {
     "WEIGHBRIDGE_BATCH_ROWS": "4",  # a small file has many commits
@@ -43,6 +47,12 @@ def until(question: Callable[[], T], *, within: float = 30) -> T:
         assert time.monotonic() < give_up, f"still {answer!r} after {within} s"
         time.sleep(0.005)
     return answer
+
+
+def points(share: int, shares: int, *, every: int = 1, first: int = 1) -> Iterator[int]:
+    """The commits that one of several tests looks at: they are dealt out, so that the tests run side by side."""
+    step = 1 if LONG else every
+    return count((1 if LONG else first) + share * step, shares * step)
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,7 @@ class Worker:
         self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
+        until(lambda: self.said)  # it logs its first chore: it listens to signals by now
         self._signal(signal.SIGTERM)
 
     def stop(self, *, within: float = 15) -> int:
@@ -152,17 +163,17 @@ def _at_commit(moment: Moment) -> Iterator[None]:
     from weighbridge.db.pool import Database
 
     begin = Database._begin
-    count = 0
+    commits = 0
 
     @asynccontextmanager
     async def counted(self: Database) -> AsyncIterator[Any]:
-        nonlocal count
+        nonlocal commits
         mine = 0
         async with begin(self) as tx:
             yield tx
             row = await (await tx.execute("SELECT pg_current_xact_id_if_assigned()")).fetchone()
             if row and row[0] is not None:
-                mine = count = count + 1
+                mine = commits = commits + 1
             if (moment.at, moment.count) == ("before", mine):
                 os.kill(os.getpid(), moment.signal)
         if (moment.at, moment.count) == ("after", mine):
@@ -177,12 +188,12 @@ def _in_copy(moment: Moment) -> Iterator[None]:
     from psycopg import AsyncCopy
 
     write = AsyncCopy.write
-    count = 0
+    pieces = 0
 
     async def counted(self: AsyncCopy, buffer: Any) -> None:
-        nonlocal count
-        count += 1
-        if count == moment.count:
+        nonlocal pieces
+        pieces += 1
+        if pieces == moment.count:
             os.kill(os.getpid(), moment.signal)
         await write(self, buffer)
 
