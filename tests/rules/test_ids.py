@@ -101,6 +101,19 @@ def test_a_key_may_hold_a_ref_a_date_and_a_number() -> None:
     assert first_visit in {row["visit_id"] for row in outcome.rows["sale"]}
 
 
+def test_a_key_may_be_a_ref_alone() -> None:
+    shop = Entity("shops", key=["code"], fields=[Field("code", int)])
+    owner = Entity("owners", key=["shop_id"], refs=[Ref("shop_id", "shop")], fields=[Field("name")])
+    sale = Entity("sales", key=["number"], refs=[Ref("owner_id", "owner")], fields=[Field("number", int)])
+    text = "shop code,owner name,number\n7,Ann,1\n7,Anna,2\n,Nobody,3\n"
+    outcome = check_text(text, None, pipeline=Pipeline("owners", [shop, owner, sale]))
+    workspace = str(SCOPE.workspace_id)
+    first_shop, _ = id_of("shop", workspace, "7")
+    [row] = outcome.rows["owner"]
+    assert (row["id"], row["name"]) == (id_of("owner", workspace, str(first_shop))[0], "Anna")
+    assert [sale["owner_id"] for sale in outcome.rows["sale"]] == [row["id"], row["id"], None]
+
+
 def test_spreadsheet_mangled_ids_are_rejected_as_such() -> None:
     outcome = check_text(meta("2025-07-01,1.20253E+17,A,5,1", "2025-07-01,120253000000000000.0,B,5,1"))
     assert outcome.codes == ["mangled_id", "mangled_id"]

@@ -14,6 +14,7 @@ import pytest
 
 from rules.checking import SCOPE, check_file, check_text, meta
 from weighbridge.formats import open_sheet
+from weighbridge.formats.delimited import DelimitedSheet
 from weighbridge.model.errors import FileRefused, WeighbridgeError
 from weighbridge.pipelines import ads
 from weighbridge.rules import checked as results
@@ -112,13 +113,30 @@ def test_an_iterator_left_half_way_does_not_block_the_next(exported: Checked) ->
     assert next(exported.staged("campaign")).num_rows == 3
 
 
+@pytest.mark.parametrize("platform", ["google", "tiktok"])
+@pytest.mark.parametrize("remembered", [100_000, 3])
 @pytest.mark.usefixtures("large")
-def test_large_and_small_files_are_judged_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    defects = ("text_in_money", "missing_date", "equal_repeat", "conflicting_repeat", "mangled_id")
-    write_export(tmp_path / "export", ExportSpec("google", days=30, defects=defects, blank_lines=2))
-    as_large = check_file(tmp_path / "export", "google")
+def test_large_and_small_files_are_judged_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: Any, remembered: int
+) -> None:
+    defects = ("text_in_money", "missing_date", "equal_repeat", "conflicting_repeat")
+    write_export(tmp_path / "export", ExportSpec(platform, days=10, defects=defects, blank_lines=2))
+    with monkeypatch.context() as large:
+        read = DelimitedSheet.batches
+        large.setattr(
+            DelimitedSheet,
+            "batches",
+            lambda sheet: (b.slice(i, 7) for b in read(sheet) for i in range(0, len(b), 7)),
+        )
+        large.setattr(sheets, "REMEMBERED", remembered)
+        as_large = check_file(tmp_path / "export", platform)
     monkeypatch.setattr(sheets, "SMALL", 1_000_000)
-    assert check_file(tmp_path / "export", "google") == as_large
+    assert check_file(tmp_path / "export", platform) == as_large
+
+
+def test_cells_that_meet_when_laid_end_to_end_stay_apart() -> None:
+    columns = [pa.array(["a", "a:b", "", None, "-"]), pa.array(["b:c", "c", None, "", ""])]
+    assert len(set(sheets._keys(columns).to_pylist())) == 5
 
 
 def test_a_dimension_row_has_the_last_known_values() -> None:

@@ -48,7 +48,7 @@ def check(
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
     plan = Plan(pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today)
-    source = Source(plan, sheet, on_rows)
+    source = Source(plan, sheet, scratch, on_rows)
     db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
     try:
         return _Check(db, plan, source, sheet).run(scope)
@@ -66,6 +66,7 @@ class _Check:
 
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
+        self.source.combos(self.db)
         self.make_rows(locale, scope)
         repeated = repeats.mark(self.db, facts.keys(self.plan), facts.values(self.plan))
         if repeated:
@@ -100,7 +101,7 @@ class _Check:
         return locale
 
     def make_typed(self, locale: Locale) -> None:
-        sql = typed(self.plan, locale, self.source.records(self.db))
+        sql = typed(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
 
     def kinds(self) -> dict[int, int]:

@@ -12,7 +12,8 @@ import duckdb
 
 _ALWAYS = {
     "arrow_lossless_conversion": "true",  # UUIDs leave as UUIDs
-    "disabled_optimizers": "join_order",  # joins run as they are written: the small side is known
+    # Joins run as they are written: the small side is known. A list of constants is no table to join.
+    "disabled_optimizers": "join_order,in_clause",
 }
 _lock = threading.Lock()
 _instances: dict[int, duckdb.DuckDBPyConnection] = {}  # by process: a forked child must not use its parent's

@@ -2,7 +2,7 @@
 
     tuples   the distinct combinations of the dimensions' cells, typed, with the ids of the entities that
              they name and the last record of each
-    links    key cells → entities, numbered in the order of their ids: sorting facts by number sorts by id
+    links    combo → entities, numbered in the order of their ids: sorting facts by number sorts by id
     dim …    one row per entity, with its last known values, in the order of its key
 
 Rules and hashes run once for each combination, not once a record.
@@ -28,28 +28,17 @@ def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
     if not plan.shared_columns:
         return
     db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
-    bad = db.execute("SELECT coalesce(bool_or(bad), false) FROM tuples").fetchall()[0][0]
-    if bad:
-        same = " AND ".join(f"typed.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.shared_cells)
-        db.execute(
-            f"UPDATE typed SET kind = {REJECTED} FROM tuples WHERE bad AND typed.kind = {ACCEPTED} AND {same}"
-        )
-        db.execute("DELETE FROM tuples WHERE bad")
-    ids = [_id(entity) for entity in entities(plan)]
-    numbers = [
-        f"CASE WHEN {_id(e)} IS NOT NULL THEN CAST(dense_rank() OVER (ORDER BY {_id(e)}"
-        f" NULLS LAST) AS INTEGER) END AS {number(e)}"
-        for e in entities(plan)
-    ]
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE links AS SELECT *, {", ".join(numbers)}
-        FROM (SELECT {", ".join([*_all_sources(plan), *ids])} FROM tuples GROUP BY ALL)""")
+    db.execute(f"CREATE OR REPLACE TEMP TABLE links AS {_links(plan)}")
+    if db.execute("SELECT count(*) FROM tuples WHERE bad").fetchall()[0][0]:
+        db.execute(f"""UPDATE typed SET kind = {REJECTED}
+            FROM links WHERE bad AND typed.combo = links.combo AND kind = {ACCEPTED}""")
     for entity in entities(plan):
         db.execute(f"CREATE OR REPLACE TEMP TABLE {table(entity)} AS {_rows(entity, plan)}")
 
 
 def entities(plan: Plan) -> list[Entity]:
     """The dimensions that the file names."""
-    return [entity for entity in plan.pipeline.dimensions if _sources(entity, plan)]
+    return [entity for entity in plan.pipeline.dimensions if _named(entity, plan)]
 
 
 def number(entity: Entity) -> str:
@@ -59,8 +48,7 @@ def number(entity: Entity) -> str:
 
 def join(plan: Plan) -> str:
     """From records to the numbers of their entities."""
-    on = " AND ".join(f"typed.{cell} IS NOT DISTINCT FROM links.{cell}" for cell in _all_sources(plan))
-    return f"LEFT JOIN links ON {on}" if on else ""
+    return "LEFT JOIN links ON typed.combo = links.combo" if plan.shared_columns else ""
 
 
 def table(entity: Entity) -> str:
@@ -71,10 +59,13 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
     cells = ", ".join(plan.shared_cells)
     affected = f"{plan.pipeline.grain.name}.{plan.pipeline.affected}"
     day = f"({quoted(affected)} - DATE '1970-01-01')" if affected in plan.layout.columns else "0"
-    distinct = f"""(SELECT {cells}, max(recency) AS last, arg_max(row_index, recency) AS row_index,
+    latest = f"""(SELECT combo, max(recency) AS last, arg_max(row_index, recency) AS row_index,
             arg_max(line, recency) AS line
         FROM (SELECT *, {day}::BIGINT * 2147483648 + row_index AS recency FROM typed WHERE kind = {ACCEPTED})
-        GROUP BY {cells})"""
+        GROUP BY combo)"""
+    distinct = f"""(SELECT {cells}, max(last) AS last, arg_max(row_index, last) AS row_index,
+            arg_max(line, last) AS line
+        FROM combos JOIN {latest} USING (combo) GROUP BY {cells})"""
     values = [f"{column.value} AS {quoted(column.name)}" for column in plan.shared_columns]
     for entity in entities(plan):
         values += [
@@ -90,6 +81,17 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
         sql = f"SELECT *, {_natural_key_hash(entity, plan, scope)} AS {_hash(entity)} FROM ({sql})"
         sql = f"SELECT *, {_uuid(_hash(entity))} AS {_id(entity)} FROM ({sql})"
     return sql
+
+
+def _links(plan: Plan) -> str:
+    """combo, bad, and the number of each entity."""
+    same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.shared_cells)
+    columns = ["combo", "bad"]
+    for entity in entities(plan):
+        known = f"CASE WHEN NOT bad THEN {_id(entity)} END"
+        rank = f"CAST(dense_rank() OVER (ORDER BY {known} NULLS LAST) AS INTEGER)"
+        columns.append(f"CASE WHEN {known} IS NOT NULL THEN {rank} END AS {number(entity)}")
+    return f"SELECT {', '.join(columns)} FROM combos JOIN tuples ON {same}"
 
 
 def _rows(entity: Entity, plan: Plan) -> str:
@@ -108,7 +110,7 @@ def _rows(entity: Entity, plan: Plan) -> str:
     order = ", ".join(f"{quoted(name)} NULLS LAST" for name in entity.key)
     return f"""SELECT arg_max(row_index, last) AS row_index, arg_max(line, last) AS line, {_id(entity)} AS id,
             unhex(any_value({_hash(entity)})) AS natural_key_hash, {", ".join(columns)}
-        FROM tuples WHERE {_id(entity)} IS NOT NULL GROUP BY {_id(entity)} ORDER BY {order}"""
+        FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL GROUP BY {_id(entity)} ORDER BY {order}"""
 
 
 def _name_key(path: NamePath, plan: Plan) -> str:
@@ -134,6 +136,7 @@ def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
             parts.append(f"coalesce(CAST({_id(refs[name])} AS VARCHAR), '')")
         else:
             parts.append("''")
+    own = own or [f"{_id(refs[name])} IS NOT NULL" for name in entity.key]
     return f"CASE WHEN {' AND '.join(own)} THEN sha256({_SEPARATOR.join(parts)}) END"
 
 
@@ -157,24 +160,14 @@ def _hash(entity: Entity) -> str:
     return quoted(f"{entity.name} hash")
 
 
-def _sources(entity: Entity, plan: Plan) -> list[str]:
-    """The cells that say which entity a record names; none where the file has no such entity."""
-    found: list[str] = []
-    for name in entity.key:
-        full = f"{entity.name}.{name}"
-        declared = plan.pipeline.fields.get(full)
-        if declared is None:
-            continue  # a ref: its own entity has the sources
-        if full in plan.layout.columns:
-            found += [f"t{p}" for p in plan.layout.columns[full]]
-        elif isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in plan.layout.columns:
-            found += [f"t{p}" for name in declared.otherwise.names for p in plan.layout.columns.get(name, ())]
-        else:
-            return []
-    return found
-
-
-def _all_sources(plan: Plan) -> list[str]:
-    return list(
-        dict.fromkeys(source for entity in plan.pipeline.dimensions for source in _sources(entity, plan))
-    )
+def _named(entity: Entity, plan: Plan) -> bool:
+    """Does the file have the key of this entity, or the name that makes it? A key of refs alone needs them all."""
+    refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
+    own = [plan.pipeline.fields[f"{entity.name}.{name}"] for name in entity.key if name not in refs]
+    for declared in own:
+        made = (
+            isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in plan.layout.columns
+        )
+        if f"{entity.name}.{declared.name}" not in plan.layout.columns and not made:
+            return False
+    return bool(own) or all(_named(refs[name], plan) for name in entity.key)

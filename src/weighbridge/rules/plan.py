@@ -118,11 +118,28 @@ class Plan:
             for header in synonyms(name, declared, self.pipeline, self.profile)
         }
 
+    @cached_property
+    def positions(self) -> list[int]:
+        """Where the columns of fields stand in the file."""
+        return sorted({*self.own_positions, *self.shared_positions})
+
+    @cached_property
+    def own_positions(self) -> list[int]:
+        last = [self.layout.ends] if self.layout.ends is not None else []
+        return sorted({*(p for column in self.own_columns for p in column.cells), *last})
+
+    @cached_property
+    def shared_positions(self) -> list[int]:
+        return sorted({p for column in self.shared_columns for p in column.cells})
+
+    @cached_property
+    def numeric(self) -> set[int]:
+        return {p for column in self.columns if column.numeric for p in column.cells}
+
     @property
     def shared_cells(self) -> list[str]:
         """The cells of the shared columns, trimmed; of some names also folded."""
-        trimmed = sorted({p for column in self.shared_columns for p in column.cells})
-        return [*(f"t{p}" for p in trimmed), *(f"k{p}" for p in self.folded)]
+        return [*(f"t{p}" for p in self.shared_positions), *(f"k{p}" for p in self.folded)]
 
     @cached_property
     def folded(self) -> list[int]:

@@ -1,12 +1,23 @@
-"""Between file and database: the batches of a sheet, with trimmed and folded text beside the raw cells."""
+"""Between file and database: the batches of a sheet as something DuckDB can scan, any number of times.
+
+    records   every record, with the text of every field's column beside the raw cells
+    coded     the same for the grain's columns; the cells of the dimensions are one number, `combo`
+    combos    number → the cells that it stands for
+
+Names and ids repeat from record to record. As a number a combination of them costs four bytes a record
+instead of some two hundred, and its rules run once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,43 +26,153 @@ from weighbridge.rules.plan import SPACE, Plan
 
 ENOUGH = 2_000  # records, for a first guess
 SMALL = 10_000  # records; up to here a file is held in memory and read once
+REMEMBERED = 100_000  # combinations
+
+Codes = npt.NDArray[np.int64]
 
 
 class Source:
-    """The records of a sheet as something DuckDB can scan, any number of times."""
+    """The records of one sheet. Each method registers a view and gives its name."""
 
-    def __init__(self, plan: Plan, sheet: Sheet, on_rows: Callable[[int], None]) -> None:
-        self._plan, self._sheet = plan, sheet
+    def __init__(self, plan: Plan, sheet: Sheet, scratch: Path, on_rows: Callable[[int], None]) -> None:
+        self._plan, self._sheet, self._scratch = plan, sheet, scratch
         self.failure: BaseException | None = None  # what went wrong while DuckDB was reading
         unread = _counted(sheet.batches(), on_rows)
-        head = list(_first(unread))
-        self.small = sum(batch.num_rows for batch in head) < SMALL
-        self._head = [_prepare(batch, plan) for batch in head]
-        self._unread: Iterator[Any] | None = unread
+        self._head = list(_first(unread))
+        self.small = sum(batch.num_rows for batch in self._head) < SMALL
+        self._unread: Iterator[Any] | None = None if self.small else unread
+        self._combos = _Combos(plan, None)
 
     def head(self, db: Any) -> str:
         """The first records only; all of them if the file is small."""
-        return self._register(db, self._head if self.small else [self._head[0].slice(0, ENOUGH)])
+        batches = self._head if self.small else [self._head[0].slice(0, ENOUGH)]
+        return self._register(db, (_with_texts(batch, self._plan) for batch in batches))
 
     def records(self, db: Any) -> str:
-        """All records, from the start."""
-        if self.small:
-            return self._register(db, self._head)
-        if self._unread is None:
-            return self._register(db, self._prepared(self._sheet.batches()))
-        unread, self._unread = self._unread, None
-        return self._register(db, chain(self._head, self._prepared(unread)))
+        return self._register(db, self._read(lambda batch: _with_texts(batch, self._plan)))
 
-    def _register(self, db: Any, batches: Iterable[Any]) -> str:
-        db.register("sheet", pa.RecordBatchReader.from_batches(_schema(self._plan), batches))
+    def coded(self, db: Any) -> str:
+        self._combos.close()
+        self._combos = _Combos(self._plan, None if self.small else self._scratch / "combos.arrow")
+        return self._register(db, self._read(self._combos.code), coded=True)
+
+    def combos(self, db: Any) -> str:
+        """What the numbers of the last `coded` stand for, once that has been read."""
+        db.register("combos", self._combos.table())
+        return "combos"
+
+    def _register(self, db: Any, batches: Iterator[Any], *, coded: bool = False) -> str:
+        schema = _schema(self._plan, coded=coded)
+        db.register("sheet", pa.RecordBatchReader.from_batches(schema, batches))
         return "sheet"
 
-    def _prepared(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def _read(self, prepare: Callable[[Any], Any]) -> Iterator[Any]:
+        batches: Iterable[Any] = self._head
+        if not self.small:
+            unread, self._unread = self._unread, None
+            batches = chain(self._head, unread) if unread else self._sheet.batches()
+        prepared = (prepare(batch) for batch in batches)
         try:
-            yield from _ahead(_prepare(batch, self._plan) for batch in batches)
+            yield from prepared if self.small else _ahead(prepared)
         except Exception as failure:
             self.failure = failure
             raise
+
+
+class _Combos:
+    """The combinations of the dimensions' cells, each with a number; in a file if the sheet is large.
+
+    Most are known from earlier batches. Beyond `REMEMBERED` of them a combination gets a new number in each batch
+    that has it, so that nothing here grows with the file.
+    """
+
+    def __init__(self, plan: Plan, path: Path | None) -> None:
+        self._plan, self._path = plan, path
+        self._next = 0
+        self._known = pa.array([], pa.string())
+        self._numbers = np.array([], np.int64)  # of the known ones
+        self._kept: list[Any] = []
+        self._file = pa.ipc.new_file(str(path), self._schema) if path else None
+
+    def code(self, batch: Any) -> Any:
+        """The batch with `combo` in the place of the dimensions' texts."""
+        plan = self._plan
+        own = [_text(batch.column(f"c{p}"), plan, p in plan.numeric) for p in plan.own_positions]
+        codes, examples = _combined([batch.column(f"c{p}") for p in plan.shared_positions], batch.num_rows)
+        numbers = self._number(batch.take(pa.array(examples)))
+        combo = pa.array(numbers[codes].astype(np.int32))
+        return pa.RecordBatch.from_arrays([*batch.columns, *own, combo], schema=_schema(plan, coded=True))
+
+    def table(self) -> Any:
+        """All combinations, read from the file as far as they are needed."""
+        if self._file is None:
+            return pa.Table.from_batches(self._kept, self._schema)
+        self.close()
+        return pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    @property
+    def _schema(self) -> Any:
+        return pa.schema([("combo", pa.int32()), *((cell, pa.string()) for cell in self._plan.shared_cells)])
+
+    def _number(self, distinct: Any) -> Codes:
+        """The numbers of these combinations, old or new."""
+        keys = _keys([distinct.column(f"c{p}") for p in self._plan.shared_positions])
+        found = pc.index_in(keys, value_set=self._known)
+        new = found.is_null()
+        fresh = np.arange(self._next, self._next + pc.sum(new).as_py())
+        numbers = np.empty(len(keys), np.int64)
+        is_new = new.to_numpy(zero_copy_only=False)
+        numbers[is_new] = fresh
+        numbers[~is_new] = self._numbers[found.drop_null().to_numpy()]
+        if len(fresh):
+            self._next += len(fresh)
+            self._keep(distinct.filter(new), fresh)
+            if len(self._known) + len(fresh) <= REMEMBERED:
+                self._known = pa.concat_arrays([self._known, keys.filter(new)])
+                self._numbers = np.concatenate([self._numbers, fresh])
+        return numbers
+
+    def _keep(self, batch: Any, numbers: Codes) -> None:
+        texts = {p: _text(batch.column(f"c{p}"), self._plan, False) for p in self._plan.shared_positions}
+        folded = [_folded(texts[p]) for p in self._plan.folded]
+        columns = [pa.array(numbers.astype(np.int32)), *texts.values(), *folded]
+        kept = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        if self._file is None:
+            self._kept.append(kept)
+        else:
+            self._file.write_batch(kept)
+
+
+def _keys(columns: list[Any]) -> Any:
+    """One text for each record: the lengths of its cells, then the cells, so that no two ways of cutting meet."""
+    lengths = [pc.binary_length(column).cast(pa.string()) for column in columns]
+    if not columns:
+        return pa.array([""], pa.string())
+    return pc.binary_join_element_wise(*lengths, *columns, ":", null_handling="replace", null_replacement="-")
+
+
+def _combined(columns: list[Any], rows: int) -> tuple[Codes, Codes]:
+    """A number from 0 up for each record, the same where all columns are the same; and one record of each number."""
+    codes, size = np.zeros(rows, np.int64), 1
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        if size * len(encoded.dictionary) >= 1 << 62:
+            codes, size = _renumbered(codes)
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy()
+        size *= len(encoded.dictionary)
+    codes, size = _renumbered(codes)
+    examples = np.empty(size, np.int64)
+    examples[codes[::-1]] = np.arange(rows - 1, -1, -1)  # the first of each is written last
+    return codes, examples
+
+
+def _renumbered(codes: Codes) -> tuple[Codes, int]:
+    encoded = pa.array(codes).dictionary_encode()
+    return encoded.indices.to_numpy().astype(np.int64), len(encoded.dictionary)
 
 
 def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
@@ -79,18 +200,24 @@ def _first(batches: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-def _prepare(batch: Any, plan: Plan) -> Any:
-    """Arrow trims and folds several times faster than DuckDB."""
-    numeric = {p for column in plan.columns if column.numeric for p in column.cells}
-    texts = {p: _text(batch.column(f"c{p}"), plan, p in numeric) for p in _used(plan)}
-    folded = [_fold(texts[p]) for p in plan.folded]
-    return pa.RecordBatch.from_arrays([*batch.columns, *texts.values(), *folded], schema=_schema(plan))
+def _with_texts(batch: Any, plan: Plan) -> Any:
+    texts = [_text(batch.column(f"c{p}"), plan, p in plan.numeric) for p in plan.positions]
+    return pa.RecordBatch.from_arrays([*batch.columns, *texts], schema=_schema(plan, coded=False))
+
+
+def _schema(plan: Plan, *, coded: bool) -> Any:
+    numbers = [(name, pa.int32()) for name in ("row_index", "line", "cells")]
+    cells = [(f"c{p}", pa.string()) for p in range(len(plan.layout.header))]
+    texts = [(f"t{p}", pa.string()) for p in (plan.own_positions if coded else plan.positions)]
+    combo = [("combo", pa.int32())] if coded else []
+    return pa.schema([*numbers, *cells, ("surplus", pa.string()), *texts, *combo])
 
 
 def _text(column: Any, plan: Plan, numeric: bool) -> Any:
     """The cells without outer space, NULL where they are empty or hold a null marker.
 
-    A marker that is a number, such as 0, is a value to a field that holds numbers.
+    A marker that is a number, such as 0, is a value to a field that holds numbers. Arrow does this several times
+    faster than DuckDB.
     """
     column = pc.utf8_trim(column, SPACE)
     lengths = pc.min_max(pc.binary_length(column)).as_py()
@@ -107,21 +234,7 @@ def _text(column: Any, plan: Plan, numeric: bool) -> Any:
     return pc.if_else(empty, pa.scalar(None, pa.string()), column)
 
 
-def _fold(column: Any) -> Any:
-    """A name as `name:` ids see it. Names repeat, so each is folded once a batch."""
-    names = column.dictionary_encode()
-    folded = pc.utf8_lower(pc.utf8_normalize(names.dictionary, form="NFKC"))
-    folded = pc.utf8_trim_whitespace(pc.replace_substring_regex(folded, pattern=r"\s+", replacement=" "))
-    return folded.take(names.indices)
-
-
-def _schema(plan: Plan) -> Any:
-    numbers = [(name, pa.int32()) for name in ("row_index", "line", "cells")]
-    texts = [f"c{p}" for p in range(len(plan.layout.header))] + ["surplus"]
-    texts += [f"t{p}" for p in _used(plan)] + [f"k{p}" for p in plan.folded]
-    return pa.schema([*numbers, *((name, pa.string()) for name in texts)])
-
-
-def _used(plan: Plan) -> list[int]:
-    used = {position for positions in plan.layout.columns.values() for position in positions}
-    return sorted(used | ({plan.layout.ends} if plan.layout.ends is not None else set()))
+def _folded(names: Any) -> Any:
+    """Names as `name:` ids see them."""
+    folded = pc.utf8_lower(pc.utf8_normalize(names, form="NFKC"))
+    return pc.utf8_trim_whitespace(pc.replace_substring_regex(folded, pattern=r"\s+", replacement=" "))

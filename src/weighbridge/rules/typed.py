@@ -11,10 +11,10 @@ ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE = range(6)
 
 
 def typed(plan: Plan, locale: Locale, source: str) -> str:
-    """SELECT row_index, line, kind, the grain's fields typed, and the dimensions' cells trimmed."""
+    """SELECT row_index, line, kind, the grain's fields typed, and the number of the dimensions' cells."""
     bad = " OR ".join(f"({fault.when})" for fault in own_faults(plan)) or "false"
     empty = " AND ".join(f"{column.text} IS NULL" for column in plan.own_columns) or "true"
-    values = [f"{column.value} AS {quoted(column.name)}" for column in plan.own_columns]
+    columns = [*(f"{column.value} AS {quoted(column.name)}" for column in plan.own_columns), "combo"]
     # A sound record is through after the first question; the costly ones are for those that are not.
     return f"""
         SELECT row_index, line, CAST(CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) THEN CASE
@@ -24,7 +24,7 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
                 WHEN longer THEN {NOT_DAILY}
                 WHEN bad THEN {REJECTED}
                 ELSE {ACCEPTED} END
-            ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join([*values, *plan.shared_cells])}
+            ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join(columns)}
         FROM (SELECT *, {misfit(plan)} AS misfit, {_several_days(plan)} AS longer, {bad} AS bad
         FROM {stages(plan.own_columns, plan, locale, source)})"""
 
@@ -63,8 +63,10 @@ def _totals(plan: Plan) -> str:
         anywhere = f"regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})"
         conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
     if profile.nameless_totals and plan.shared_columns:
-        positions = [p for column in plan.shared_columns for p in column.cells]
-        nameless = " AND ".join(f"t{p} IS NULL" for p in positions)
+        nulls = ", ".join(literal(marker) for marker in ("", *profile.nulls))
+        nameless = " AND ".join(
+            f"coalesce(trim(c{p}, {literal(SPACE)}), '') IN ({nulls})" for p in plan.shared_positions
+        )
         figures = " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
         # Of all days when it stands first; of several, or of none, when it was moved.
         when = " OR ".join(["row_index = 0", *no_day])
