@@ -35,7 +35,9 @@ async def test_a_worker_goes_on_after_a_lock_that_it_could_not_have(
     await eventually(
         lambda: query("SELECT 1 FROM data_uploads WHERE id = %s AND status = 'completed'", (upload_id,))
     )
-    await eventually(lambda: not query("SELECT 1 FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"))
+    await eventually(
+        lambda: not query("SELECT 1 FROM weighbridge.event_deliveries WHERE delivered_at IS NULL")
+    )
     stop.set()
     await asyncio.wait_for(running, 10)
     await impatient.close()
