@@ -181,7 +181,9 @@ def _bucket_trouble(url: str) -> Iterator[None]:
             ) from error
         raise BlobMissing(f"{url} has no such blob.") from error
     except BaseError as error:
-        slow = any(sign in str(error) for sign in ("SlowDown", "429", "TooManyRequests"))
+        slow = re.search(
+            r"SlowDown|TooManyRequests|(?<![:\d])429(?!\d)", str(error)
+        )  # 429, not part of a port
         kind = "rate_limit" if slow else "connection"
         raise RetryLater(kind, "The file store cannot be used now.") from error
     except OSError as error:
