@@ -14,13 +14,11 @@ from weighbridge.rules import sheets
 HEADER = "Day;Campaign name;Impressions;Amount spent (EUR)"
 
 
-@pytest.fixture(params=["small", "large"])
-def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file is guessed at by its first records, and read again where the guess was wrong."""
-    if request.param == "large":
-        monkeypatch.setattr(sheets, "SMALL", 1)
-        monkeypatch.setattr(sheets, "ENOUGH", 1)
-    return str(request.param)
+    monkeypatch.setattr(sheets, "SMALL", 1)
+    monkeypatch.setattr(sheets, "ENOUGH", 1)
 
 
 def spends(*cells: str, impressions: str = "5") -> list[Decimal]:
@@ -46,37 +44,37 @@ def days(*cells: str) -> Outcome:
         (["1234", "12"], ["1234", "12"]),
     ],
 )
-def test_one_telling_cell_decides_the_mark_of_all(size: str, cells: list[str], values: list[str]) -> None:
+def test_one_telling_cell_decides_the_mark_of_all(cells: list[str], values: list[str]) -> None:
     assert spends(*cells) == [Decimal(value) for value in values]
 
 
 @pytest.mark.parametrize(("impressions", "value"), [("1,234", "1234"), ("1.234", "1.234")])
-def test_a_count_is_evidence_as_it_has_no_fraction(size: str, impressions: str, value: str) -> None:
+def test_a_count_is_evidence_as_it_has_no_fraction(impressions: str, value: str) -> None:
     # 1,234 impressions: the comma groups. 1.234 impressions: the point does.
     expected = Decimal(value) if impressions == "1,234" else Decimal(1234)
     cell = "1,234" if impressions == "1,234" else "1.234"
     assert spends(cell, impressions=impressions) == [expected]
 
 
-def test_columns_that_no_field_uses_are_evidence_too(size: str) -> None:
+def test_columns_that_no_field_uses_are_evidence_too() -> None:
     header = "Day;Campaign name;Amount spent (EUR);Frequency;CTR"
     text = meta("2025-07-01;Spring;1.234;1,02;0,42 %", header=header)
     assert check_text(text).metrics[0]["spend"] == Decimal(1234)
 
 
-def test_numbers_that_nothing_explains_are_refused_with_an_example(size: str) -> None:
+def test_numbers_that_nothing_explains_are_refused_with_an_example() -> None:
     with pytest.raises(FileRefused, match=r"got '1\.234'.*Export amounts with two decimals") as refused:
         spends("1.234", "12", "2.345")
     assert refused.value.code == "ambiguous_numbers"
 
 
-def test_two_marks_in_one_file_are_refused_with_both_examples(size: str) -> None:
+def test_two_marks_in_one_file_are_refused_with_both_examples() -> None:
     with pytest.raises(FileRefused, match=r"'1\.5', which has a decimal point, and '2,5'") as refused:
         spends("1.5", "2,5")
     assert refused.value.code == "ambiguous_numbers"
 
 
-def test_a_stray_cell_against_much_evidence_is_rejected_alone(size: str) -> None:
+def test_a_stray_cell_against_much_evidence_is_rejected_alone() -> None:
     records = [f"2025-07-{day:02};Spring;5;1.5" for day in range(1, 21)]
     outcome = check_text(meta(*records, "2025-07-21;Spring;5;2,5", header=HEADER))
     assert (outcome.bins.accepted, outcome.codes) == (20, ["bad_amount"])
@@ -95,19 +93,17 @@ def test_a_stray_cell_against_much_evidence_is_rejected_alone(size: str) -> None
         (["04.07.2025"], [date(2025, 7, 4)]),
     ],
 )
-def test_the_order_of_dates_is_decided_by_those_that_tell(
-    size: str, cells: list[str], values: list[date]
-) -> None:
+def test_the_order_of_dates_is_decided_by_those_that_tell(cells: list[str], values: list[date]) -> None:
     assert days(*cells).affected_dates == values
 
 
-def test_dates_that_nothing_explains_are_refused_with_an_example(size: str) -> None:
+def test_dates_that_nothing_explains_are_refused_with_an_example() -> None:
     with pytest.raises(FileRefused, match=r"got '3/4/2025'.*Export dates as 2025-07-31") as refused:
         days("3/4/2025", "3/5/2025", "4/4/2025")
     assert refused.value.code == "ambiguous_dates"
 
 
-def test_two_orders_in_one_file_are_refused_with_both_examples(size: str) -> None:
+def test_two_orders_in_one_file_are_refused_with_both_examples() -> None:
     with pytest.raises(FileRefused, match=r"'7/31/2025'.*'30/7/2025'") as refused:
         days("7/31/2025", "30/7/2025")
     assert refused.value.code == "ambiguous_dates"
@@ -118,3 +114,24 @@ def test_json_numbers_have_a_point() -> None:
         '[{"date_start": "2025-07-01", "date_stop": "2025-07-01", "campaign_name": "Spring", "spend": 1.234}]'
     )
     assert check_text(text, kind="json").metrics[0]["spend"] == Decimal("1.234")
+
+
+@pytest.mark.usefixtures("large")
+def test_a_first_guess_is_given_up_for_what_the_whole_file_says() -> None:
+    assert spends("12", "1.234", "7,5") == [Decimal(12), Decimal(1234), Decimal("7.5")]
+    assert spends("1,234", "1,234.56") == [Decimal(1234), Decimal("1234.56")]
+    assert days("7/4/2025", "7/31/2025").affected_dates == [date(2025, 7, 4), date(2025, 7, 31)]
+    assert days("2025-07-01", "2/7/2025").affected_dates == [date(2025, 7, 1), date(2025, 7, 2)]
+
+
+@pytest.mark.usefixtures("large")
+def test_a_large_file_that_nothing_explains_is_refused_too() -> None:
+    for refuse, code in (
+        (lambda: spends("12", "1.234"), "ambiguous_numbers"),
+        (lambda: spends("1.5", "2,5"), "ambiguous_numbers"),
+        (lambda: days("2025-01-01", "3/4/2025"), "ambiguous_dates"),
+        (lambda: days("7/31/2025", "30/7/2025"), "ambiguous_dates"),
+    ):
+        with pytest.raises(FileRefused) as refused:
+            refuse()
+        assert refused.value.code == code

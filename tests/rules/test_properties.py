@@ -14,7 +14,7 @@ from rules.checking import Outcome, check_text
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import sheets
 
-FAST = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HEADERS = {
     "meta": [
         "Day",
@@ -97,7 +97,7 @@ def without_places(outcome: Outcome) -> object:
     return outcome.bins, rows, outcome.affected_dates
 
 
-@settings(parent=FAST, max_examples=12)
+@settings(parent=FAST, max_examples=6)
 @given(files())
 def test_the_same_file_gives_the_same_rows_whichever_way_it_is_read(file: tuple[str, str]) -> None:
     platform, text = file
@@ -106,7 +106,7 @@ def test_the_same_file_gives_the_same_rows_whichever_way_it_is_read(file: tuple[
     assert small == large
 
 
-@settings(parent=FAST, max_examples=10)
+@settings(parent=FAST, max_examples=5)
 @given(st.integers(0, 10_000), st.randoms(use_true_random=False))
 def test_ids_and_seq_do_not_depend_on_the_order_of_the_records(seed: int, shuffle: random.Random) -> None:
     source = random.Random(seed)
