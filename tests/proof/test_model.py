@@ -10,6 +10,7 @@ HYPOTHESIS_PROFILE=long plays much longer and different games each time.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -43,12 +44,12 @@ from weighbridge.model.upload import Bins, Watermark
 T = TypeVar("T")
 
 PLAY = settings(
-    max_examples=1000 if LONG else 60,
+    max_examples=1000 if LONG else 50,
     stateful_step_count=80 if LONG else 40,
     derandomize=not LONG,  # the same games in every run
     database=None,
     deadline=None,
-    phases=(Phase.generate, Phase.shrink),
+    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),  # to shrink a game takes minutes
     suppress_health_check=list(HealthCheck),
 )
 
@@ -74,9 +75,9 @@ def minutes(n: float) -> timedelta:
 class World:
     def __init__(self, url: str) -> None:
         self._runner = asyncio.Runner()
-        self.db = Database(url, size=12)
+        self.db = Database(url, size=12, statement_timeout_ms=10_000)
         self.run(self.db.open())
-        self._eyes = psycopg.connect(url, autocommit=True, application_name="test")
+        self._eyes = psycopg.connect(url, autocommit=True, options="-c statement_timeout=10s")
         self.query(
             "CREATE TABLE public.moved (upload uuid, before text, after text);"
             "CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
@@ -175,6 +176,7 @@ class Opened:
     tx: Tx
     effect: Callable[[], None] = lambda: None
     wrote: bool = False
+    hidden: bool = False
     ended_by_takeover: bool = False
 
 
@@ -191,13 +193,17 @@ class Queue(RuleBasedStateMachine):
         self.before: dict[UUID, tuple[tuple[int, int], int]] = {}
 
     def teardown(self) -> None:
-        """In the end everybody claims at once. Who gets what is open; nobody may get what nobody may have."""
+        for each in self._opened():
+            self._leave(each, error=RuntimeError("the game is over"))
+        if sys.exc_info()[0] is None:
+            self._claim_all_at_once()
+
+    def _claim_all_at_once(self) -> None:
+        """The end of a game, as who gets what is open; nobody may get what nobody may have."""
 
         async def rush() -> list[tuple[Lease, Any] | None]:
             return await asyncio.gather(*(self._claim(BOTH) for _ in range(6)))
 
-        for each in self._opened():
-            self._leave(each, error=RuntimeError("the game is over"))
         free = {piece.id for piece in self.pieces.values() if self._claimable(piece, BOTH)}
         claimed = [each for each in self.world.run(rush()) if each]
         assert len({upload.id for _, upload in claimed}) == len(claimed)
@@ -278,7 +284,11 @@ class Queue(RuleBasedStateMachine):
         """Everything that is overdue is taken back, even from inside a transaction; nothing else is."""
         if late:
             self.time_passes(LEASE + 1)
-        overdue = {t.lease.token: t for t in self.tries.values() if t.live and t.until <= self.now}
+        overdue = {
+            t.lease.token: t
+            for t in self.tries.values()
+            if t.live and t.until <= self.now and not (t.opened and t.opened.hidden)
+        }
         for each in overdue.values():
             if each.opened:
                 each.opened.ended_by_takeover = True
@@ -290,7 +300,7 @@ class Queue(RuleBasedStateMachine):
             taken.update(each.subject for each in recovered)
             return taken.total() >= len(overdue)
 
-        until(all_taken)
+        until(all_taken, within=5)
         assert taken == Counter(each.lease.subject for each in overdue.values())
         for each in overdue.values():
             each.live = False
@@ -306,11 +316,16 @@ class Queue(RuleBasedStateMachine):
         self._work(data.draw(st.sampled_from(self._idle())), steps)
 
     @precondition(lambda self: self._idle())
-    @rule(data=st.data(), writes=st.booleans(), freezes=st.booleans())
-    def stay_in_a_transaction(self, data: st.DataObject, writes: bool, freezes: bool) -> None:
-        """Until another rule ends it; or past the lease, so that the attempt is taken over there."""
+    @rule(data=st.data(), writes=st.booleans(), freezes=st.booleans(), hides=st.booleans())
+    def stay_in_a_transaction(self, data: st.DataObject, writes: bool, freezes: bool, hides: bool) -> None:
+        """Until another rule ends it; or past the lease, so that the attempt is taken over there.
+
+        A session that hides its name cannot be ended by those who would take over: they have to leave it alone.
+        """
         attempt = data.draw(st.sampled_from(self._idle()))
         self._enter(attempt)
+        if hides:
+            self._hide(attempt)
         if writes:
             self._write(attempt)
         if freezes:
@@ -329,8 +344,8 @@ class Queue(RuleBasedStateMachine):
         attempt = data.draw(st.sampled_from(self._idle()))
         ways = {
             Status.PROCESSING: [self._release, self._fail],
-            Status.STAGING_COMPLETE: [self._release, self._hand_over, self._restage],
-            Status.PROMOTING: [self._release, self._restage, self._restage, self._fail],
+            Status.STAGING_COMPLETE: [self._restage, self._release, self._hand_over],
+            Status.PROMOTING: [self._restage, self._restage, self._restage, self._release, self._fail],
         }[attempt.piece.status]
         data.draw(st.sampled_from(ways))(attempt, data)
         attempt.live = False
@@ -380,8 +395,9 @@ class Queue(RuleBasedStateMachine):
     # Operators and announcements ----------------------------------------------------------------------------
 
     @precondition(lambda self: self.pieces)
-    @rule(data=st.data())
-    def retry(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), again=st.booleans())
+    def retry(self, data: st.DataObject, again: bool) -> None:
+        """An operator opens an upload again; what is announced already is not announced again."""
         ended = [
             p for p in self.pieces.values() if p.status in (Status.FAILED, Status.PARTIAL, Status.COMPLETED)
         ]
@@ -396,6 +412,10 @@ class Queue(RuleBasedStateMachine):
             anew = Piece(piece.id, piece.workspace, piece.number, resets=piece.resets + 1)
             vars(piece).update({name: value for name, value in vars(anew).items() if name not in kept})
         assert status == piece.status
+        if again:
+            self.claim(BOTH)
+            for attempt in self._idle()[-1:]:
+                self._work(attempt, 13)
 
     @precondition(lambda self: self.announcements)
     @rule()
@@ -541,6 +561,11 @@ class Queue(RuleBasedStateMachine):
         role = "weighbridge_parse" if attempt.piece.status == Status.PROCESSING else "weighbridge_promote"
         context = self.world.db.fenced(attempt.lease, role, durable=False)
         attempt.opened = Opened(context, self.world.run(context.__aenter__()))
+
+    def _hide(self, attempt: Try) -> None:
+        assert attempt.opened is not None
+        self.world.run(attempt.opened.tx.execute("SELECT set_config('application_name', 'hidden', true)"))
+        attempt.opened.hidden = True
 
     def _leave(self, attempt: Try, error: Exception | None = None) -> None:
         """Commit, or roll back with an error. An attempt that was taken over meanwhile can only roll back."""
