@@ -1,12 +1,15 @@
 """Text columns → typed columns, ids and rejections: the second half of the parse step.
 
-    headers    which column of the file is which field
-    evidence   the decimal mark and the order of day and month, decided once for the file
-    typed      the rules of every field as one SELECT over whole columns
-    dimensions ids and last known values of campaigns, ad sets, …
-    repeats    records with the same key
-    rejected   a sentence for every refused record
-    check      all of it in order
+    headers     which column of the file is which field
+    plan        a pipeline laid over one file: its columns, and the SQL of their rules
+    sheets      the records as DuckDB scans them
+    evidence    the decimal mark and the order of day and month, decided once for the file
+    typed       every record's fields, and what kind of record it is
+    dimensions  ids and last known values of campaigns, ad sets, …
+    facts       the rows of the grain, in the order of its key
+    repeats     records with the same key
+    rejected    a sentence for every refused record
+    check       all of it in order → checked
 
 Authors of pipelines need only `n` and `v`: the ready-made normalisers and validators.
 """
