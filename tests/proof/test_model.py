@@ -44,7 +44,7 @@ from weighbridge.model.upload import Bins, Watermark
 T = TypeVar("T")
 
 PLAY = settings(
-    max_examples=1000 if LONG else 50,
+    max_examples=1000 if LONG else 60,
     stateful_step_count=80 if LONG else 40,
     derandomize=not LONG,  # the same games in every run
     database=None,
@@ -339,16 +339,18 @@ class Queue(RuleBasedStateMachine):
         self._leave(attempt, error=None if commits else RuntimeError("changed its mind"))
 
     @precondition(lambda self: self._idle())
-    @rule(data=st.data())
-    def end_an_attempt_early(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), again=st.booleans())
+    def end_an_attempt_early(self, data: st.DataObject, again: bool) -> None:
         attempt = data.draw(st.sampled_from(self._idle()))
         ways = {
             Status.PROCESSING: [self._release, self._fail],
-            Status.STAGING_COMPLETE: [self._restage, self._release, self._hand_over],
-            Status.PROMOTING: [self._restage, self._restage, self._restage, self._release, self._fail],
+            Status.STAGING_COMPLETE: [self._release, self._hand_over],
+            Status.PROMOTING: [self._release, self._fail],
         }[attempt.piece.status]
         data.draw(st.sampled_from(ways))(attempt, data)
         attempt.live = False
+        if again:
+            self._go_on_with(attempt.piece)
 
     def _release(self, attempt: Try, data: st.DataObject) -> None:
         delay, failed = data.draw(st.sampled_from([0, 0, 30])), data.draw(st.booleans())
@@ -364,12 +366,18 @@ class Queue(RuleBasedStateMachine):
     def _hand_over(self, attempt: Try, _: st.DataObject) -> None:
         self._tx(lambda tx: uploads.hand_over(tx, attempt.lease))
 
-    def _restage(self, attempt: Try, data: st.DataObject) -> None:
-        """Staging is gone; the program that stages again may be another version and stage something else."""
+    @precondition(lambda self: self._idle(Status.STAGING_COMPLETE, Status.PROMOTING))
+    @rule(data=st.data(), changed=st.booleans(), again=st.booleans())
+    def staging_is_gone(self, data: st.DataObject, changed: bool, again: bool) -> None:
+        """The program that stages again may be another version, and stage something else."""
+        attempt = data.draw(st.sampled_from(self._idle(Status.STAGING_COMPLETE, Status.PROMOTING)))
         self._tx(lambda tx: uploads.restage(tx, attempt.lease))
+        attempt.live = False
         self._move(attempt.piece, Status.PENDING)
         attempt.piece.staged = {}
-        attempt.piece.digest += data.draw(st.sampled_from([0, 0, 1]))
+        attempt.piece.digest += changed
+        if again:
+            self._go_on_with(attempt.piece)
 
     @precondition(lambda self: self._idle(Status.PROCESSING))
     @rule(data=st.data())
@@ -413,9 +421,7 @@ class Queue(RuleBasedStateMachine):
             vars(piece).update({name: value for name, value in vars(anew).items() if name not in kept})
         assert status == piece.status
         if again:
-            self.claim(BOTH)
-            for attempt in self._idle()[-1:]:
-                self._work(attempt, 13)
+            self._go_on_with(piece)
 
     @precondition(lambda self: self.announcements)
     @rule()
@@ -581,12 +587,21 @@ class Queue(RuleBasedStateMachine):
         if error is None:
             opened.effect()
 
+    def _go_on_with(self, piece: Piece) -> None:
+        """Claim what there is until this one is among it, and work on it."""
+        while self._next(BOTH) and not any(t.subject is piece for t in self._idle()):
+            self.claim(BOTH)
+        for attempt in self._idle():
+            if attempt.subject is piece:
+                self._work(attempt, 13)
+
     def _work(self, attempt: Try, steps: int) -> None:
         for _ in range(steps):
             if attempt.live:
                 self._enter(attempt)
                 self._write(attempt)
                 self._leave(attempt)
+                self.the_database_agrees_with_the_model()
 
     def _write(self, attempt: Try) -> None:
         """What the steps would write next; the model follows when it commits."""
