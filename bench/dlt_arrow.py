@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from .measure import Failed, measure
 from .setting import AGAIN, FIRST, Result, Setting
@@ -34,8 +35,11 @@ _COLUMNS = {
 
 def run(setting: Setting, export: Path) -> Iterator[Result]:
     """The import, then the same import again."""
-    quiet = {"RUNTIME__DLTHUB_TELEMETRY": "false", "DLT_DATA_DIR": str(setting.folder / "dlt")}
-    with setting.database("bench_dlt") as uri:
+    with (
+        setting.database("bench_dlt") as uri,
+        TemporaryDirectory(prefix="dlt-", dir=setting.folder) as own,  # what it remembers of earlier loads
+    ):
+        quiet = {"RUNTIME__DLTHUB_TELEMETRY": "false", "DLT_DATA_DIR": own}
         for what in (FIRST, AGAIN):
             setting.quiet()
             timed = measure(

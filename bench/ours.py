@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,48 +20,60 @@ _COMMAND = Path(sys.executable).parent / "weighbridge"
 
 def run(setting: Setting, export: Path) -> Iterator[Result]:
     """The import, then the same import again."""
-    _migrate(setting)
-    workspace = str(uuid4())
-    for what, options in ((FIRST, []), (AGAIN, ["--force"])):
-        timed = _load(setting, [export], workspace, options)
-        yield Result("ours", what, setting.rows, timed.seconds, timed.peak_mb)
+    with _database(setting) as environment:
+        workspace = str(uuid4())
+        for what, options in ((FIRST, []), (AGAIN, ["--force"])):
+            timed = _load(setting, environment, [export], "--workspace", workspace, *options)
+            yield Result("ours", what, setting.rows, timed.seconds, timed.peak_mb)
 
 
 def run_large(setting: Setting) -> Iterator[Result]:
     """Many times the rows: time should grow with them, memory should not."""
-    _migrate(setting)
     export, rows = setting.folder / "large.csv", setting.rows * setting.scale
-    bench_meta_export(export, rows)
-    timed = _load(setting, [export], str(uuid4()))
-    export.unlink()
-    yield Result("ours", LARGE, rows, timed.seconds, timed.peak_mb)
+    if not export.exists():
+        bench_meta_export(export, rows)
+    with _database(setting) as environment:
+        timed = _load(setting, environment, [export])
+        yield Result("ours", LARGE, rows, timed.seconds, timed.peak_mb)
 
 
 def run_small(setting: Setting) -> Iterator[Result]:
     """Many files of ten rows in one call."""
-    _migrate(setting)
     folder, count = setting.folder / "small", setting.small_files
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     files = [folder / f"{number}.csv" for number in range(count)]
     for number, file in enumerate(files):
         write_export(file, ExportSpec("meta", campaigns=1, ad_sets=1, ads=1, days=10, seed=number))
-    timed = _load(setting, files, str(uuid4()))
-    note = f"{count / timed.seconds:.1f} files/s"
-    yield Result("ours", SMALL, 10 * count, timed.seconds, timed.peak_mb, note)
+    with _database(setting) as environment:
+        timed = _load(setting, environment, files)
+        note = f"{count / timed.seconds:.1f} files/s"
+        yield Result("ours", SMALL, 10 * count, timed.seconds, timed.peak_mb, note)
 
 
-def _migrate(setting: Setting) -> None:
-    """Before the clock starts: the schema, and one small load, after which Python has compiled its modules."""
-    measure([_COMMAND, "db", "migrate"], env=_environment(setting))
-    warm = setting.folder / "warm.csv"
-    write_export(warm, ExportSpec("meta", days=1))
-    _load(setting, [warm], str(uuid4()))
+@contextmanager
+def _database(setting: Setting) -> Iterator[dict[str, str]]:
+    """The environment of a new database of ours. Before the clock starts: the schema, and one small load, after
+    which Python has compiled its modules."""
+    with setting.database("bench_ours") as uri:
+        environment = setting.environment(
+            DATABASE_URL=uri,
+            WEIGHBRIDGE_HOME=str(setting.home),
+            WEIGHBRIDGE_MAX_UPLOAD_MB="10000",
+            PYTHONDONTWRITEBYTECODE="",
+        )
+        measure([_COMMAND, "db", "migrate"], env=environment)
+        warm = setting.folder / "warm.csv"
+        write_export(warm, ExportSpec("meta", days=1))
+        _load(setting, environment, [warm])
+        yield environment
 
 
-def _load(setting: Setting, files: Sequence[Path], workspace: str, options: Sequence[str] = ()) -> Run:
+def _load(setting: Setting, environment: dict[str, str], files: Sequence[Path], *options: str) -> Run:
     setting.quiet()
-    where = ["--pipeline", "ads", "--platform", "meta", "--workspace", workspace, "--json"]
-    timed = measure([_COMMAND, "load", *files, *where, *options], env=_environment(setting))
+    timed = measure(
+        [_COMMAND, "load", *files, "--pipeline", "ads", "--platform", "meta", "--json", *options],
+        env=environment,
+    )
     for upload in _uploads(timed.output):
         if upload["status"] != "completed":
             raise Failed(f"expected a completed upload, got {upload['status']}: {upload.get('error_text')}")
@@ -74,9 +87,3 @@ def _uploads(output: str) -> list[dict[str, Any]]:
     except json.JSONDecodeError:
         return [json.loads(line) for line in output.splitlines() if line.strip()]
     return parsed if isinstance(parsed, list) else [parsed]
-
-
-def _environment(setting: Setting) -> dict[str, str]:
-    return setting.environment(
-        WEIGHBRIDGE_HOME=str(setting.home), WEIGHBRIDGE_MAX_UPLOAD_MB="10000", PYTHONDONTWRITEBYTECODE=""
-    )

@@ -29,7 +29,9 @@ def print_table(results: Sequence[Result]) -> None:
             f"{result.peak_mb:,.0f}",
             result.note,
         )
-    Console().print(table)
+    console = Console()
+    console.width = max(console.width, 110)
+    console.print(table)
     for result in results:
         if result.seconds is None:
             print(f"\n{result.contender} FAILED: {result.note}\n")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psycopg
@@ -27,6 +27,22 @@ class Result:
     seconds: float | None = None
     peak_mb: float | None = None
     note: str = ""
+
+
+def medians(rounds: Sequence[Sequence[Result]]) -> list[Result]:
+    """One result for each line of the rounds: its median time, with the others in the note, and its largest peak."""
+    return [_median(same) for same in zip(*rounds, strict=True)]
+
+
+def _median(same: Sequence[Result]) -> Result:
+    for result in same:
+        if result.seconds is None:
+            return result
+    ordered = sorted(same, key=lambda result: result.seconds or 0)
+    middle = ordered[(len(ordered) - 1) // 2]
+    spread = f"{ordered[0].seconds:.2f} to {ordered[-1].seconds:.2f} s" if len(ordered) > 1 else ""
+    peak = max(result.peak_mb or 0 for result in same)
+    return replace(middle, peak_mb=peak, note=", ".join(filter(None, (middle.note, spread))))
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,9 @@ class Settings(BaseSettings):
     )
     statement_timeout_seconds: float = Field(120, ge=0, description="The longest statement; 0: no limit.")
     alert_hook: str | None = Field(None, description="module:function that gets each IngestionCompleteEvent.")
+    sender_seconds: float = Field(
+        60, gt=0, description="How long a sender may fall silent in the middle of a request."
+    )
     host: str = Field("127.0.0.1", description="The address the API listens on.")
     port: int = Field(8080, ge=0, le=65535, description="The port the API listens on.")
 

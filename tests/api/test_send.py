@@ -257,6 +257,26 @@ async def test_a_body_that_says_it_is_too_large_is_not_read_at_all(
     assert (answer.status_code, read) == (413, 0)
 
 
+async def test_a_sender_that_falls_silent_is_not_waited_for_and_nothing_is_kept(
+    app: Any, key: dict[str, str], left_behind: LeftBehind
+) -> None:
+    from dataclasses import replace
+
+    from weighbridge.api import create
+
+    async def silent() -> AsyncIterator[bytes]:
+        yield body((FIELD, b"meta"), (FILE, CSV))[:-20]
+        await asyncio.Event().wait()
+
+    hasty = replace(app, settings=app.settings.model_copy(update={"sender_seconds": 0.05}))
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(create(hasty)), base_url="http://weighbridge"
+    ) as client:
+        answer = await client.post("/api/uploads", headers=key | FORM, content=silent())
+    assert (answer.status_code, answer.json()["error"]) == (408, "sender_silent")
+    assert left_behind() == []
+
+
 async def test_a_store_that_does_not_answer_is_503(
     client: httpx.AsyncClient, key: dict[str, str], home: Any, left_behind: LeftBehind
 ) -> None:

@@ -37,6 +37,45 @@ async def test_pages_follow_each_other_newest_first(
     assert seen == ids[::-1]
 
 
+async def test_uploads_of_one_moment_are_told_apart(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
+) -> None:
+    moment = datetime(2025, 1, 1, tzinfo=UTC)
+    ids = {str(make_upload(created_at=moment)) for _ in range(5)}
+    seen: list[str] = []
+    params: dict[str, Any] = {"limit": 2}
+    while params.get("before", "") is not None:
+        page = (await client.get("/api/uploads", headers=key, params=params)).json()
+        seen += [each["upload_id"] for each in page["uploads"]]
+        params["before"] = page["next"]
+    assert len(seen) == len(ids)
+    assert set(seen) == ids
+
+
+async def test_warnings_are_listed_in_the_files_order(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query, workspace: UUID
+) -> None:
+    id_ = make_upload(status="completed")
+    for row, code in ((-1, "currency_not_named"), (7, "ad_not_found"), (7, "ad_set_not_found"), (10, "a")):
+        query(
+            "INSERT INTO upload_warnings VALUES (%s, %s, %s, %s, %s, 'Mind.') RETURNING 1",
+            (id_, workspace, row, row + 2, code),
+        )
+    url, seen, after = f"/api/uploads/{id_}/warnings", [], {}
+    for expected in (3, 1):
+        page = (await client.get(url, headers=key, params={"limit": 3, **after})).json()
+        assert len(page["warnings"]) == expected
+        seen += [(each["row_index"], each["line"], each["code"]) for each in page["warnings"]]
+        after = {"after": page["next"]}
+    assert seen == [
+        (-1, 1, "currency_not_named"), (7, 9, "ad_not_found"), (7, 9, "ad_set_not_found"), (10, 12, "a"),
+    ]  # fmt: skip
+    assert page["next"] is None
+    wrong = await client.get(url, headers=key, params={"after": "yesterday"})
+    assert (wrong.status_code, wrong.json()["error"]) == (422, "invalid_request")
+    assert (await client.get(f"/api/uploads/{uuid4()}/warnings", headers=key)).status_code == 404
+
+
 async def test_a_status_filters(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
 ) -> None:

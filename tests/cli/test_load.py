@@ -113,6 +113,16 @@ def test_several_files_are_a_list_and_a_refused_one_is_told(
     assert query("SELECT workspace_id::text FROM data_uploads") == [("00000000-0000-4000-8000-000000000001",)]
 
 
+def test_what_should_be_known_of_a_file_is_listed_as_warnings(main: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("Day,Campaign name,Amount spent\n2025-01-01,Spring,1.5\n")
+    loaded = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
+    assert main("uploads", "show", loaded["upload_id"], "--json").json["warnings"] == 1
+    [warned] = main("uploads", "warnings", loaded["upload_id"], "--json").json
+    assert (warned["row_index"], warned["line"], warned["code"]) == (-1, 1, "currency_not_named")
+    told = main("uploads", "warnings", loaded["upload_id"]).out
+    assert told == f"line 1  currency_not_named  {warned['message']}\n"
+
+
 def test_a_poor_file_fails_unless_it_is_forced(main: Command, tmp_path: Path) -> None:
     export = write_export(
         tmp_path / "poor.csv",

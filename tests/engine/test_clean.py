@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 from tests.engine.conftest import Put, Run, meta_file
 from tests.engine.steps import parse_by_hand
-from weighbridge.steps.clean import clean
+from weighbridge.steps.clean import SCRATCH_SECONDS, clean, sweep
 from weighbridge.steps.context import Context
 
 STAGED = "SELECT count(*) FROM staging_rows"
@@ -68,3 +71,15 @@ async def test_a_worker_leaves_the_staging_of_pipelines_that_it_does_not_know(
     object.__setattr__(ctx, "pipelines", {})
     assert await clean(ctx) == 0
     assert query(STAGED) == [(19,)]
+
+
+def test_scratch_files_of_killed_processes_go_after_a_day_and_younger_ones_stay(tmp_path: Path) -> None:
+    (tmp_path / "parse-old").mkdir()
+    (tmp_path / "parse-old" / "rows.arrow").write_bytes(b"x")
+    for name in ("intake-old", "intake-new"):
+        (tmp_path / name).write_bytes(b"x")
+    long_ago = time.time() - SCRATCH_SECONDS - 60
+    for name in ("parse-old", "intake-old"):
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    assert sweep(tmp_path) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["intake-new"]

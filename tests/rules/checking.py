@@ -28,7 +28,7 @@ class Outcome:
     rejections: list[dict[str, Any]]
     affected_dates: list[date]
     mapping: dict[str, str]
-    warnings: list[str]
+    warnings: dict[str, str]
 
     @property
     def metrics(self) -> list[dict[str, Any]]:

@@ -62,9 +62,9 @@ def test_amounts_without_a_currency_are_read_with_a_warning() -> None:
     text = meta("2025-07-01,Spring,1.5", header="Day,Campaign name,Amount spent")
     outcome = check_text(text)
     assert outcome.metrics[0]["currency"] is None
-    assert outcome.warnings == [
-        "daily_metric.currency: the file names none; 'Amount spent' was read without it."
-    ]
+    assert outcome.warnings == {
+        "currency_not_named": "daily_metric.currency: the file names none; 'Amount spent' was read without it."
+    }
 
 
 def test_two_currencies_in_one_file_are_refused() -> None:

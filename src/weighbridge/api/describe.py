@@ -57,6 +57,7 @@ SEND_RESPONSES: dict[int | str, dict[str, Any]] = {
     207: {"model": SentMany, "description": "Several files came and some were refused; each says its own."},
     **documented(
         _400="The multipart body cannot be read.",
+        _408="The sender fell silent in the middle. Nothing of the request is kept.",
         _413="A file is too large; sent as soon as it is known. Nothing of the request is kept.",
         _415="Neither CSV nor JSON, by its content; or not a form.",
         _422="A field is wrong or missing or comes after a file; an empty file; none of several accepted.",

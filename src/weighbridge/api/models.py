@@ -103,7 +103,23 @@ class UploadsOut(BaseModel):
     """A page, newest first. `next` is the `before` of the next page."""
 
     uploads: list[UploadOut]
-    next: datetime | None
+    next: str | None
+
+
+class WarnedOut(BaseModel):
+    """Something to know of a row that went in; `row_index` is -1 where it is about the file as a whole."""
+
+    row_index: int
+    line: int
+    code: str
+    message: str
+
+
+class WarningsOut(BaseModel):
+    """A page, in the file's order. `next` is the `after` of the next page."""
+
+    warnings: list[WarnedOut]
+    next: str | None
 
 
 class RetryIn(BaseModel):

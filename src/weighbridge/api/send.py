@@ -6,6 +6,7 @@ leaves nothing behind.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -54,7 +55,7 @@ async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
         if kind == b"multipart/form-data":
             if not options.get(b"boundary"):
                 raise malformed("its boundary is missing in the header Content-Type")
-            async for part in parts(request.stream(), options[b"boundary"]):
+            async for part in parts(_body(request, app), options[b"boundary"]):
                 await intake.take(part)
         elif kind.decode("latin-1") in RAW_TYPES:
             await intake.take_raw(request)
@@ -62,6 +63,22 @@ async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
             expected = f"multipart/form-data, or one file as {', '.join(RAW_TYPES)}"
             raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {expected}.")
         return await intake.answer()
+
+
+async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
+    """The body as it comes. Whoever falls silent is not waited for: senders that hang would take every connection."""
+    patience = app.settings.sender_seconds
+    stream = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(patience):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            message = f"Nothing came for {patience:g} seconds. Nothing was stored; send the files again."
+            raise RequestRefused(408, "sender_silent", message) from None
+        yield chunk
 
 
 @dataclass
@@ -87,7 +104,7 @@ class _Intake:
     async def take_raw(self, request: Request) -> None:
         length = request.headers.get("content-length", "")
         size = int(length) if length.isascii() and length.isdigit() else None
-        await self._spool(request.stream(), self.fields.get("filename"), size)
+        await self._spool(_body(request, self.app), self.fields.get("filename"), size)
 
     async def _spool(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
         limit = self.app.ctx.limits.max_upload_bytes

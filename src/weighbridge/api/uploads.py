@@ -8,11 +8,20 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 
+from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.models import RetryIn, RetryOut, UploadOut, UploadsOut, upload_out
+from weighbridge.api.models import (
+    RetryIn,
+    RetryOut,
+    UploadOut,
+    UploadsOut,
+    WarnedOut,
+    WarningsOut,
+    upload_out,
+)
 from weighbridge.api.problems import documented
 from weighbridge.app import App
-from weighbridge.db import uploads
+from weighbridge.db import history, uploads
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
@@ -33,12 +42,13 @@ async def list_uploads(
     app: TheApp,
     status: Annotated[Status | None, Query(description="Only uploads in this state.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[datetime | None, Query(description="The `next` of the page before.")] = None,
+    before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> UploadsOut:
     """The workspace's uploads, newest first."""
+    behind = cursor.read("before", before, uploads.Place, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        page = await uploads.recent(tx, key.workspace_id, status=status, before=before, limit=limit)
-    more = page[-1].created_at if len(page) == limit else None
+        page = await uploads.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit)
+    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(page) == limit else None
     return UploadsOut(uploads=[upload_out(upload) for upload in page], next=more)
 
 
@@ -51,6 +61,28 @@ async def list_uploads(
 async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadOut:
     """Everything about one upload: state, progress, bins, counts."""
     return upload_out(await find(app, key, upload_id))
+
+
+@router.get(
+    "/api/uploads/{upload_id}/warnings",
+    responses=documented(_404="No such upload.", _422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_warnings(
+    upload_id: UUID,
+    key: Key,
+    app: TheApp,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+) -> WarningsOut:
+    """What should be known of rows that went in, and of the file as a whole."""
+    behind = cursor.read("after", after, history.WarnedAt, int, str)
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        page = await history.warnings(tx, upload.id, behind, limit)
+    more = cursor.write(page[-1].row_index, page[-1].code) if len(page) == limit else None
+    return WarningsOut(warnings=[WarnedOut(**vars(warned)) for warned in page], next=more)
 
 
 @router.post(

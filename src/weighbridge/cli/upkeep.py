@@ -31,15 +31,15 @@ def recover(as_json: AsJson = False) -> None:
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Remove staged rows that have outlived their days. Production is never touched."""
+    """Remove staged rows that have outlived their days, and forgotten scratch files. Production is never touched."""
 
-    async def work(app: App) -> int:
-        from weighbridge.steps.clean import clean
+    async def work(app: App) -> tuple[int, int]:
+        from weighbridge.steps.clean import clean, sweep
 
-        return await clean(app.ctx)
+        return await clean(app.ctx), sweep(app.ctx.scratch)
 
-    gone = with_app(work)
+    rows, files = with_app(work)
     if as_json:
-        print_json({"rows": gone})
+        print_json({"rows": rows, "scratch_files": files})
     else:
-        out().print(f"{gone:,} staged rows removed.")
+        out().print(f"{rows:,} staged rows and {files:,} scratch files removed.")

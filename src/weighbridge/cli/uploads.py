@@ -42,7 +42,7 @@ def listing(
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx() as tx:
-            return await uploads.recent(tx, workspace_id, status=_status(status), before=None, limit=limit)
+            return await uploads.recent(tx, workspace_id, status=_status(status), limit=limit)
 
     found = with_app(work)
     if as_json:
@@ -145,6 +145,30 @@ def rejects(
     with_app(work)
     if file:
         err().print(f"Written to {file}.")
+
+
+@app.command()
+def warnings(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """What should be known of rows that went in, and of the file as a whole."""
+
+    async def work(app: App) -> list[Any]:
+        from weighbridge.db import history
+
+        upload = await _get(app, upload_id)
+        found: list[Any] = []
+        async with app.db.tx() as tx:
+            while page := await history.warnings(tx, upload.id, found[-1].place if found else None, 5000):
+                found += page
+        return found
+
+    found = with_app(work)
+    if as_json:
+        print_json([vars(warning) for warning in found])
+        return
+    for warning in found:
+        out().print(f"line {warning.line}  {warning.code}  {warning.message}", markup=False, soft_wrap=True)
+    if not found:
+        err().print("No warnings.")
 
 
 @app.command()

@@ -25,6 +25,28 @@ class Reason:
 
 
 @dataclass(frozen=True)
+class WarnedAt:
+    """Where a page of warnings ended."""
+
+    row_index: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something to know of a row that went in; of the file as a whole where the row is -1."""
+
+    row_index: int
+    line: int
+    code: str
+    message: str
+
+    @property
+    def place(self) -> WarnedAt:
+        return WarnedAt(self.row_index, self.code)
+
+
+@dataclass(frozen=True)
 class Moment:
     """One thing that happened to an upload."""
 
@@ -40,6 +62,12 @@ async def refused_rows(tx: Tx, upload_id: UUID, after: Rejection | None, size: i
         Rejection(*row)
         for row in await fetch_all(tx, _SQL["page_of_refused_rows"], (upload_id, *place, size))
     ]
+
+
+async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) -> list[Warned]:
+    """A page of warnings, those behind a place, in file order."""
+    place = (behind.row_index, behind.code) if behind else (-2, "")
+    return [Warned(*row) for row in await fetch_all(tx, _SQL["page_of_warnings"], (upload_id, *place, size))]
 
 
 async def reasons(tx: Tx, upload_id: UUID, limit: int) -> list[Reason]:

@@ -106,14 +106,33 @@ async def get_many(tx: Tx, upload_ids: Sequence[UUID]) -> list[Upload]:
     return [_upload(row) for row in await fetch_named(tx, _SQL["get_uploads"], (list(upload_ids),))]
 
 
+async def begun(tx: Tx, upload_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of many uploads that are not waiting any more."""
+    return [row[0] for row in await fetch_all(tx, _SQL["begun_uploads"], (list(upload_ids),))]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a page of uploads ended: two may have come at the same moment."""
+
+    created_at: datetime
+    id: UUID
+
+
 async def recent(
-    tx: Tx, workspace_id: UUID, *, status: str | None, before: datetime | None, limit: int
+    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Place | None = None, limit: int
 ) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
     rows = await fetch_named(
         tx,
         _SQL["recent_uploads"],
-        {"workspace": workspace_id, "status": status, "before": before, "limit": limit},
+        {
+            "workspace": workspace_id,
+            "status": status,
+            "before": behind and behind.created_at,
+            "behind": behind and behind.id,
+            "limit": limit,
+        },
     )
     return [_upload(row) for row in rows]
 

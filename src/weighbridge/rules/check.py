@@ -78,7 +78,14 @@ class _Check:
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         self.db.execute("DROP TABLE typed")
         return Checked(
-            self.db, self.plan, scope, bins, self.counts(bins), self.affected_dates(), _warnings(self.plan)
+            db=self.db,
+            plan=self.plan,
+            scope=scope,
+            bins=bins,
+            counts=self.counts(bins),
+            affected_dates=self.affected_dates(),
+            warnings=_warnings(self.plan),
+            header_line=self.sheet.header_line or 1,
         )
 
     def type_records(self) -> Locale:
@@ -178,17 +185,16 @@ class _Check:
         return [day for (day,) in rows.fetchall()]
 
 
-def _warnings(plan: Plan) -> list[str]:
-    """What is no fault, but should be known."""
-    mapping = plan.layout.mapping
-    return [
-        f"{name}: the file names none; {mapping[declared.otherwise.of]!r} was read without it."
-        for name, declared in plan.pipeline.fields.items()
-        if isinstance(declared.otherwise, InHeader)
-        and declared.otherwise.of in mapping
-        and name not in mapping
-        and name not in plan.layout.constants
-    ]
+def _warnings(plan: Plan) -> dict[str, str]:
+    """What is no fault, but should be known, by code."""
+    found = {}
+    for name, declared in plan.pipeline.fields.items():
+        other = declared.otherwise
+        named = name in plan.layout.mapping or name in plan.layout.constants
+        if isinstance(other, InHeader) and other.of in plan.layout.mapping and not named:
+            read = f"{plan.layout.mapping[other.of]!r} was read without it"
+            found[f"{declared.name}_not_named"] = f"{name}: the file names none; {read}."
+    return found
 
 
 def _level(plan: Plan) -> str:

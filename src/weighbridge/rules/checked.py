@@ -33,7 +33,8 @@ class Checked:
     bins: Bins
     counts: dict[str, int]  # staged rows by entity
     affected_dates: list[date]
-    warnings: list[str]
+    warnings: dict[str, str]  # about the file as a whole, by code
+    header_line: int
 
     @property
     def mapping(self) -> dict[str, str]:

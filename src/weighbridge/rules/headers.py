@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import lru_cache
 
 from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import Field, InHeader, NamePath, Pipeline
@@ -83,6 +84,7 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
     return layout
 
 
+@lru_cache(maxsize=20_000)  # every file asks for every known header
 def fold(cell: str) -> str:
     """`Campaign Name ` → `campaign name`; `Impr.` → `impr`; `Clicks（All）` → `clicks(all)`."""
     text = unicodedata.normalize("NFKC", cell).lower().replace("_", " ").replace("\u2019", "'")

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
-from weighbridge.db import clock, receipts, staging, uploads
+from weighbridge.db import clock, receipts, rejections, staging, uploads
 from weighbridge.formats import open_sheet
 from weighbridge.model.errors import FileRefused, Refused
 from weighbridge.model.pipeline import Entity, Pipeline
@@ -26,6 +26,7 @@ from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 
 ROLE = "weighbridge_parse"
+WHOLE_FILE = -1  # the row index of a warning that is about no row
 
 
 async def parse(attempt: Attempt, ctx: Context) -> None:
@@ -165,7 +166,7 @@ async def _stage(attempt: Attempt, ctx: Context, entity: Entity, checked: Checke
 
 
 async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped) -> None:
-    """Refused rows, id resolution, groups and the new status, all in one transaction."""
+    """Refused rows, id resolution, groups, the new status and warnings, all in one transaction."""
     pipeline = checked.plan.pipeline
     found = uploads.Staged(
         bins=checked.bins,
@@ -182,6 +183,8 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
         await uploads.finish_staging(tx, attempt.lease, found)
+        for code, message in checked.warnings.items():
+            await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
 
 
 def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -31,6 +31,15 @@ class Segment:
     unchanged: bool
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What is known of an entity's rows before the first is written."""
+
+    lost: tuple[UUID, ...] = ()  # parents that they name but production does not have
+    orphans: tuple[int, ...] = ()  # seqs of rows that are not themselves without them
+    runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production as they are
+
+
 class Writer:
     """One promotion under way. Its tally is what has been committed."""
 
@@ -47,30 +56,26 @@ class Writer:
         mark = self.attempt.upload.watermark
         after = mark.seq if mark.entity == entity.name else 0
         last = self.attempt.upload.staged.get(entity.name, 0)
-        lost, orphans = await self._lost(entity)
-        runs = await self._unchanged_runs(entity, after)
-        for segment in _segments(after, last, runs):
+        survey = await self._survey(entity, after)
+        for segment in _segments(after, last, survey.runs):
             if segment.unchanged and await self._skip_unchanged(entity, segment):
                 continue
             for start in range(segment.after, segment.upto, self.ctx.limits.batch_rows):
                 self.attempt.check()
                 upto = min(start + self.ctx.limits.batch_rows, segment.upto)
-                await self._write(entity, Batch(self.scope, start, upto, lost, orphans))
+                await self._write(entity, Batch(self.scope, start, upto, survey.lost, survey.orphans))
 
-    async def _lost(self, entity: Entity) -> tuple[tuple[UUID, ...], tuple[int, ...]]:
-        """Parents that rows name but production does not have, and the rows that are not themselves without them."""
+    async def _survey(self, entity: Entity, after: int) -> Survey:
+        grain = entity is self.pipeline.grain
+        if not entity.refs and not grain:
+            return Survey()
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             lost: set[UUID] = set()
             for ref in entity.refs:
                 lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
             orphans = await production.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
-        return tuple(lost), tuple(orphans)
-
-    async def _unchanged_runs(self, entity: Entity, after: int) -> list[tuple[int, int]]:
-        if entity is not self.pipeline.grain:
-            return []
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
-            return await receipts.unchanged_runs(tx, self.pipeline, self.scope, after)
+            runs = await receipts.unchanged_runs(tx, self.pipeline, self.scope, after) if grain else []
+        return Survey(tuple(lost), tuple(orphans), tuple(runs))
 
     async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
         """Count the rows as unchanged if the receipts still say so; the answer holds until commit."""
@@ -167,7 +172,7 @@ class Writer:
         await uploads.advance(tx, self.attempt.lease, mark, tally.as_dict(), tally.promoted_rows)
 
 
-def _segments(after: int, last: int, runs: list[tuple[int, int]]) -> Iterator[Segment]:
+def _segments(after: int, last: int, runs: Sequence[tuple[int, int]]) -> Iterator[Segment]:
     """Cut (after, last] into what receipts cover and what must be written."""
     for start, end in runs:
         if after < start:

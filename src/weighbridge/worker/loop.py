@@ -23,7 +23,7 @@ from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
 from weighbridge.steps.announce import announce, deliver, due
 from weighbridge.steps.attempt import Attempt
-from weighbridge.steps.clean import clean
+from weighbridge.steps.clean import clean, sweep
 from weighbridge.steps.context import Context
 from weighbridge.worker.attempt import anatomy, work
 
@@ -162,7 +162,8 @@ class Worker:
 
     async def _clean(self) -> None:
         gone = await clean(self.ctx)
-        log.info("staging.cleaned", rows=gone)
+        files = await asyncio.to_thread(sweep, self.ctx.scratch)
+        log.info("staging.cleaned", rows=gone, scratch_files=files)
 
     async def _announce(self, ending: asyncio.Event) -> None:
         """Deliver events as they come, each in a task of its own: a slow consumer holds up only itself."""
@@ -209,7 +210,8 @@ async def run_until(
         while True:
             worker.ended.clear()
             async with ctx.db.tx() as tx:
-                found = await uploads.get_many(tx, [each for each in upload_ids if each not in ended])
+                begun = await uploads.begun(tx, [each for each in upload_ids if each not in ended])
+                found = await uploads.get_many(tx, begun)
             for upload in found:
                 on_progress(upload)
                 if upload.status in TERMINAL:

@@ -6,6 +6,14 @@ WHERE upload_id = %s AND (row_index, stage) > (%s, %s)
 ORDER BY row_index, stage
 LIMIT %s
 
+-- name: page_of_warnings
+-- What should be known of rows that went in, after a place in the file; row -1 is the file as a whole.
+SELECT row_index, line, code, message
+FROM public.upload_warnings
+WHERE upload_id = %s AND (row_index, code) > (%s, %s)
+ORDER BY row_index, code
+LIMIT %s
+
 -- name: reasons
 -- Why rows were refused, the most frequent reason first, with the first line that has it.
 SELECT code, column_name, count(*), (array_agg(line ORDER BY line))[1], (array_agg(message ORDER BY line))[1]

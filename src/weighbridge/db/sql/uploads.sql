@@ -16,6 +16,9 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
 FROM public.data_uploads
 WHERE id = ANY (%s)
 
+-- name: begun_uploads
+SELECT id FROM public.data_uploads WHERE id = ANY (%s) AND status <> 'pending'
+
 -- name: recent_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
        row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
@@ -25,7 +28,8 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
 FROM public.data_uploads
 WHERE workspace_id = %(workspace)s
   AND (%(status)s::text IS NULL OR status = %(status)s)
-  AND (%(before)s::timestamptz IS NULL OR created_at < %(before)s)
+  AND (%(before)s::timestamptz IS NULL
+       OR created_at <= %(before)s AND (created_at < %(before)s OR id > %(behind)s))
 ORDER BY created_at DESC, id
 LIMIT %(limit)s
 

@@ -1,0 +1,30 @@
+"""Where a page ended, as one word that the next request gives back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weighbridge.model.errors import RequestRefused
+
+Place = TypeVar("Place")
+
+
+def write(*parts: Any) -> str:
+    return base64.urlsafe_b64encode("\x1f".join(map(str, parts)).encode()).decode().rstrip("=")
+
+
+def read(
+    name: str, word: str | None, place: Callable[..., Place], *types: Callable[[str], Any]
+) -> Place | None:
+    """The place that a word stands for; RequestRefused(422) where it is none of ours."""
+    if word is None:
+        return None
+    try:
+        parts = base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)).decode().split("\x1f")
+        return place(*(kind(part) for kind, part in zip(types, parts, strict=True)))
+    except (ValueError, binascii.Error):
+        message = f"query.{name}: expected the `next` of the page before."
+        raise RequestRefused(422, "invalid_request", message) from None
