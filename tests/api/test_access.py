@@ -23,6 +23,7 @@ CALLS = [  # method, path, the scope that opens it
     ("GET", "/api/uploads", "read"),
     ("GET", "/api/uploads/{id}", "read"),
     ("GET", "/api/uploads/{id}/rejects", "read"),
+    ("GET", "/api/uploads/{id}/warnings", "read"),
     ("POST", "/api/uploads/{id}/retry", "operate"),
     ("GET", "/api/live", "read"),
 ]
@@ -134,7 +135,7 @@ async def test_another_workspace_cannot_be_seen(
     key = await make_key("read", "operate")
     listed = (await client.get("/api/uploads", headers=key)).json()["uploads"]
     assert [each["upload_id"] for each in listed] == [str(mine)]
-    for method, path in (("GET", ""), ("GET", "/rejects"), ("POST", "/retry")):
+    for method, path in (("GET", ""), ("GET", "/rejects"), ("GET", "/warnings"), ("POST", "/retry")):
         answer = await client.request(method, f"/api/uploads/{theirs}{path}", headers=key)
         assert (answer.status_code, answer.json()["error"]) == (404, "unknown_upload")
     assert query("SELECT status FROM data_uploads WHERE id = %s", (theirs,)) == [("failed",)]

@@ -114,8 +114,8 @@ class _Intake:
         try:
             self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename)))
         except RequestRefused as refusal:
-            if refusal.status == 413:
-                raise  # it ends the request: there is no telling how much is still to come
+            if refusal.status in (400, 408, 413):
+                raise  # it ends the request: the rest cannot be read, or there is no telling how much it is
             self.files.append((name, refusal))
             left = limit
             async for chunk in chunks:  # on to the next file
