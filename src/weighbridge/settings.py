@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -112,11 +113,18 @@ def read(**overrides: object) -> Settings:
     try:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
-        lines = [
-            f"{_spelled(str(e['loc'][0]))}: {e['msg'][0].lower()}{e['msg'][1:]}, got {e['input']!r}"
-            for e in error.errors()
-        ]
-        raise ConfigError("Settings: " + "; ".join(lines) + ". See docs/settings.md.") from error
+        told = "; ".join(map(_complaint, error.errors()))
+        end = "" if told.endswith("?") else "."
+        raise ConfigError(f"Settings: {told}{end} See docs/settings.md.") from None
+
+
+def _complaint(error: ErrorDetails) -> str:
+    """What is wrong with one setting. What came is shown where it can be no secret: numbers, not addresses."""
+    name = str(error["loc"][0])
+    if error["type"] == "extra_forbidden":
+        return f"{name} is not a setting{did_you_mean(name, Settings.model_fields)}"
+    told = f"{_spelled(name)}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    return told if "url" in name.lower() else f"{told}, got {error['input']!r}"
 
 
 def _refuse_unknown_names() -> None:

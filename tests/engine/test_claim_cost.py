@@ -8,7 +8,12 @@ from uuid import UUID
 import psycopg
 
 FINISHED = 1_000_000
-INDEXES = ("data_uploads_recent", "data_uploads_content", "data_uploads_staged")
+INDEXES = (
+    "data_uploads_recent",
+    "data_uploads_content",
+    "data_uploads_staged",
+    "weighbridge.attempts_history",
+)
 
 
 def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
@@ -30,6 +35,12 @@ def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
             " FROM generate_series(%s, %s) AS n",
             (workspace, FINISHED + 1, FINISHED + 110),
         )
+        # Each was worked on, and the attempts stay: who, when, how it ended.
+        connection.execute(
+            "INSERT INTO weighbridge.attempts (queue, subject, workspace_id, slot, worker, opened_at, progressed_at,"
+            " lease_until, closed_at, outcome) SELECT 'uploads', id, workspace_id, 1, 'w', created_at, created_at,"
+            " created_at, created_at, 'done' FROM data_uploads WHERE status = 'completed'"
+        )
         connection.execute(
             "UPDATE data_uploads SET workspace_id = gen_random_uuid() WHERE id IN"
             " (SELECT id FROM data_uploads WHERE status = 'pending' LIMIT 10)"
@@ -37,7 +48,7 @@ def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
         for definition in made:
             assert definition
             connection.execute(definition[0])
-        connection.execute("VACUUM ANALYZE data_uploads")
+        connection.execute("VACUUM ANALYZE data_uploads, weighbridge.attempts")
         claim = "SELECT * FROM weighbridge.claim_upload('w', '{pending}', '{ads}', '1 minute', 3)"
         connection.execute(claim)  # once for the caches of the catalogue
         plan: Any = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}").fetchone()

@@ -7,8 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.engine.conftest import Put, Run, meta_file
+import pytest
+
+from tests.engine.conftest import Put, Run, meta_file, meta_line
 from tests.engine.steps import parse_by_hand
+from weighbridge.db import uploads
 from weighbridge.steps.clean import SCRATCH_SECONDS, clean, sweep
 from weighbridge.steps.context import Context
 
@@ -71,6 +74,41 @@ async def test_a_worker_leaves_the_staging_of_pipelines_that_it_does_not_know(
     object.__setattr__(ctx, "pipelines", {})
     assert await clean(ctx) == 0
     assert query(STAGED) == [(19,)]
+
+
+async def test_rows_that_a_failed_parse_left_half_staged_go_too(
+    ctx: Context, put: Put, query: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed(*_: Any) -> None:
+        raise RuntimeError("killed")
+
+    await put(meta_file())
+    monkeypatch.setattr(uploads, "finish_staging", killed)
+    with pytest.raises(RuntimeError):
+        await parse_by_hand(ctx)
+    clock.forward(minutes=2)
+    async with ctx.db.tx() as tx:
+        await uploads.recover(tx, max_crashes=1)
+    assert query("SELECT status, staged_at FROM data_uploads") == [("failed", None)]
+    assert query(STAGED) == [(19,)]
+    clock.forward(days=8)
+    assert await clean(ctx) > 0
+    assert query(STAGED) == [(0,)]
+
+
+async def test_rows_of_an_upload_that_failed_again_before_it_was_staged_anew_go_too(
+    ctx: Context, put: Put, run: Run, query: Any, clock: Any
+) -> None:
+    bad = tuple(meta_line("2026-01-09", ad, impressions="x") for ad in range(20))
+    upload_id = await put(meta_file(extra=bad))
+    assert (await run(upload_id)).error_code == "too_many_invalid_rows"
+    query("SELECT weighbridge.retry_upload(%s, false, 'test')", (upload_id,))
+    [(url,)] = query("SELECT file_url FROM data_uploads")
+    Path(url.removeprefix("file://")).unlink()
+    assert (await run(upload_id)).error_code == "file_not_found"
+    clock.forward(days=8)
+    assert await clean(ctx) > 0
+    assert query("SELECT count(*) FROM staging.ads_daily_metric") == [(0,)]
 
 
 def test_scratch_files_of_killed_processes_go_after_a_day_and_younger_ones_stay(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from tests.engine.steps import claim, parse_by_hand
+from weighbridge.db import production
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
@@ -201,6 +202,32 @@ async def test_a_connection_that_is_lost_a_fourth_time_fails_the_upload(
     pauses = await work_through(await put(meta_file()))
     assert len(pauses) == 3
     assert query("SELECT status, error_code FROM data_uploads") == [("failed", "connection")]
+
+
+async def test_progress_gives_the_retries_back(
+    ctx: Context, put: Put, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claimed with the last retry, two batches written, then the connection is lost: that is the first failure."""
+    upload_id = await put(meta_file())
+    await parse_by_hand(ctx)
+    query("UPDATE weighbridge.attempts SET closed_at = weighbridge.now(), outcome = 'released'")
+    query("UPDATE data_uploads SET failures = 3")
+    attempt = await claim(ctx)
+    assert attempt.upload.failures == 3
+    written, upsert = 0, production.upsert
+
+    async def lost(*args: Any, **options: Any) -> Any:
+        nonlocal written
+        written += 1
+        if written > 2:
+            raise RetryLater("connection", "The connection was lost.")
+        return await upsert(*args, **options)
+
+    monkeypatch.setattr(production, "upsert", lost)
+    await work(attempt, replace(ctx, limits=replace(ctx.limits, batch_rows=2)), promotes=True)
+    assert query("SELECT status, failures FROM data_uploads WHERE id = %s", (upload_id,)) == [
+        ("staging_complete", 1)
+    ]
 
 
 async def test_a_transaction_that_takes_too_long_is_retried_three_times(

@@ -10,8 +10,8 @@ import pytest
 
 from tests.engine.conftest import Put, Run
 from tests.engine.steps import parse_by_hand
-from weighbridge import ConfigError, Entity, Field, Normaliser, Pipeline, n
-from weighbridge.db import declared
+from weighbridge import ConfigError, Entity, Field, Normaliser, Pipeline, n, upsert, v
+from weighbridge.db import declared, uploads
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
 from weighbridge.worker.attempt import work
@@ -134,3 +134,111 @@ async def test_migrating_while_an_upload_is_about_to_be_promoted_does_not_fail_i
         await declared.install(tx, list(own.pipelines.values()))
     await work(attempt, own, promotes=True)
     assert (await run(upload_id)).status == Status.COMPLETED
+
+
+def rolls(name: str = "rolls", hint: str = "Use 1.", **changes: Any) -> Pipeline:
+    entity = Entity(
+        table="rolls",
+        key=["day", "sku"],
+        fields=[
+            Field("day", date, header=["Day"], normalise=[n.date], required=True),
+            Field("sku", header=["Sku"]),
+            Field("amount", int, header=["Amount"], normalise=[replace(n.integer, hint=hint)]),
+        ],
+        upsert=upsert.replace,
+    )
+    return Pipeline(name=name, entities=[entity], **{"affected": "day", **changes})
+
+
+@pytest.mark.parametrize("other", [rolls(hint="Use 2."), rolls("others")], ids=["a rollback", "another pipeline"])
+async def test_what_another_declaration_wrote_in_between_is_not_taken_for_unchanged(
+    ctx: Context, put: Put, run: Run, query: Any, other: Pipeline
+) -> None:
+    """The first declaration, another one that changes the rows, and the first again."""
+    for pipeline, amount, forced in ((rolls(), 1, False), (other, 2, False), (rolls(), 1, True)):
+        known = {**ctx.pipelines, pipeline.name: pipeline}
+        object.__setattr__(ctx, "pipelines", known)
+        async with ctx.db.tx() as tx:
+            await declared.install(tx, list(known.values()))
+        content = f"Day,Sku,Amount\n2026-01-01,a,{amount}\n".encode()
+        upload = await run(await put(content, pipeline=pipeline.name, platform=None, forced=forced))
+        assert upload.status == Status.COMPLETED
+        assert query("SELECT amount FROM rolls") == [(amount,)]
+    assert upload.promoted["roll"]["updated"] == 1
+
+
+async def test_pipelines_that_cannot_share_a_table_or_staging_are_refused(ctx: Context) -> None:
+    things = Entity(table="things", name="b_c", key=["k"], fields=[Field("k")])
+    others = Entity(table="others", name="c", key=["k"], fields=[Field("k")])
+    for pair, sentence in (
+        ([rolls(), rolls("others", affected=None)], "Pipelines rolls and others both write to rolls"),
+        ([Pipeline("a", [things]), Pipeline("a_b", [others])], 'one name, "staging"."a_b_c"'),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            async with ctx.db.tx() as tx:
+                await declared.install(tx, [*ctx.pipelines.values(), *pair])
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "UNIQUE (workspace_id, client_id, sku)",
+        "UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, sku) DEFERRABLE",
+    ],
+)
+async def test_a_key_that_would_let_rows_be_doubled_is_refused(ctx: Context, query: Any, key: str) -> None:
+    query(
+        "CREATE TABLE shop (workspace_id uuid NOT NULL, client_id uuid, sku text NOT NULL, upload_id uuid, line int,"
+        f" created_at timestamptz, updated_at timestamptz, {key})"
+    )
+    entity = Entity(table="shop", scope=["client_id"], key=["sku"], fields=[Field("sku")])
+    with pytest.raises(ConfigError, match="needs UNIQUE NULLS NOT DISTINCT"):
+        async with ctx.db.tx() as tx:
+            await declared.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])])
+
+
+async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(ctx: Context, query: Any) -> None:
+    query(
+        "CREATE TABLE shop (workspace_id uuid NOT NULL, sku text NOT NULL, upload_id uuid, line int,"
+        " created_at timestamptz, updated_at timestamptz, UNIQUE (workspace_id, sku))"
+    )
+    entity = Entity(table="shop", key=["sku"], fields=[Field("sku")])
+    async with ctx.db.tx() as tx:
+        assert await declared.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])]) == ["shop"]
+
+
+async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
+    ctx: Context, put: Put, run: Run, query: Any, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was tomorrow's is valid by then, and every row behind it has another number."""
+    entity = Entity(
+        table="bookings",
+        key=["no"],
+        fields=[
+            Field("no", header=["No"]),
+            Field("day", date, header=["Day"], normalise=[n.date], validate=[v.not_in_future]),
+        ],
+    )
+    pipelines = {"bookings": Pipeline("bookings", [entity], min_valid=0.1)}
+    object.__setattr__(ctx, "pipelines", pipelines)
+    object.__setattr__(ctx, "limits", replace(ctx.limits, stage_rows=20_000))
+    async with ctx.db.tx() as tx:
+        await declared.install(tx, list(pipelines.values()))
+    [(today, tomorrow)] = query("SELECT t::date, t::date + 1 FROM (SELECT weighbridge.now() AT TIME ZONE 'UTC') x (t)")
+    rows = [f"{number:06},{today if number else tomorrow}" for number in range(45_000)]
+    upload_id = await put(("No,Day\n" + "\n".join(rows)).encode(), pipeline="bookings", platform=None)
+    noted = uploads.note_staged
+
+    async def killed_at_the_second(tx: Any, lease: Any, name: str, seq: int) -> None:
+        if seq > 20_000:
+            raise RuntimeError("killed")
+        await noted(tx, lease, name, seq)
+
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError):
+        patched.setattr(uploads, "note_staged", killed_at_the_second)
+        await parse_by_hand(ctx)
+    assert query("SELECT staged FROM data_uploads") == [({"booking": 20_000},)]
+    clock.forward(days=1)
+    upload = await run(upload_id)
+    assert (upload.status, upload.bins.accepted) == (Status.COMPLETED, 45_000)
+    assert query("SELECT count(*) FROM bookings") == [(45_000,)]

@@ -35,6 +35,17 @@ def test_a_file_that_changes_later_is_handed_out_again(tmp_path: Path) -> None:
     assert folder.ready() == [file]
 
 
+def test_a_file_that_is_given_back_is_handed_out_again(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, settle=0)
+    (tmp_path / "a.csv").write_text("a")
+    folder.ready()
+    for _ in range(2):
+        [file] = folder.ready()
+        folder.give_back(file)
+        assert folder.ready() == []
+    assert folder.ready() == [file]
+
+
 def test_a_file_must_rest_before_it_counts_as_whole(tmp_path: Path) -> None:
     folder = Folder(tmp_path, settle=3600)
     (tmp_path / "a.csv").write_text("a")

@@ -59,8 +59,19 @@ def test_an_unknown_name_in_the_file_is_refused(monkeypatch: Any, tmp_path: Path
     file = tmp_path / "weighbridge.toml"
     file.write_text("batch_row = 10\n")
     monkeypatch.setenv("WEIGHBRIDGE_CONFIG", str(file))
-    with pytest.raises(ConfigError, match="BATCH_ROW"):
+    with pytest.raises(ConfigError, match="batch_row is not a setting; did you mean 'batch_rows'"):
         read()
+
+
+def test_a_secret_under_a_wrong_name_is_not_shown(monkeypatch: Any, tmp_path: Path) -> None:
+    file = tmp_path / "weighbridge.toml"
+    file.write_text('databse_url = "postgresql://u:secret@h/db"\n')
+    monkeypatch.setenv("WEIGHBRIDGE_CONFIG", str(file))
+    with pytest.raises(ConfigError) as refused:
+        read()
+    assert str(refused.value) == (
+        "Settings: databse_url is not a setting; did you mean 'database_url'? See docs/settings.md."
+    )
 
 
 def test_every_setting_is_in_the_documentation() -> None:

@@ -46,6 +46,10 @@ class Folder:
                 whole.append(path)
         return whole
 
+    def give_back(self, path: Path) -> None:
+        """A file that could not be taken this time."""
+        self._taken.pop(path, None)
+
     @property
     def unsettled(self) -> bool:
         return bool(self._waiting)

@@ -69,7 +69,7 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     from weighbridge.cli.progress import progress
     from weighbridge.cli.report import Outcome
     from weighbridge.cli.serve import worker_options
-    from weighbridge.model.errors import RequestRefused
+    from weighbridge.model.errors import RequestRefused, RetryLater
     from weighbridge.steps.receive import Received, receive
     from weighbridge.worker.loop import run_until
 
@@ -79,6 +79,8 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
             taken.append(await receive(app.ctx, request, file))
         except RequestRefused as refusal:
             taken.append(refusal)
+        except RetryLater as trouble:
+            taken.append(RequestRefused(503, "unavailable", trouble.message))
     waiting: dict[UUID, str] = {}
     for (file, _), each in zip(wanted, taken, strict=True):
         if not isinstance(each, RequestRefused):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -74,6 +75,7 @@ class _Watcher:
         self._as_json = as_json
         self._waiting: dict[UUID, str] = {}  # uploads whose end is still to be told
         self._all_well = True
+        self._goes_on = False  # for ever: what fails now can be tried again
 
     async def forever(self, work: bool) -> bool:
         from weighbridge.cli.serve import worker_options
@@ -81,6 +83,7 @@ class _Watcher:
         from weighbridge.worker.loop import Worker
 
         check(self._app.ctx, self._request)  # a wrong option is told now, not with the first file
+        self._goes_on = True
         stop = asyncio.Event()
         tasks = [asyncio.create_task(self._take_in()), asyncio.create_task(self._tell())]
         if work:
@@ -134,11 +137,17 @@ class _Watcher:
         from dataclasses import replace
 
         from weighbridge.cli.folder import put_aside
-        from weighbridge.model.errors import RequestRefused
+        from weighbridge.model.errors import RequestRefused, RetryLater
         from weighbridge.steps.receive import receive
 
         try:
             received = await receive(self._app.ctx, replace(self._request, filename=file.name), file)
+        except RetryLater as trouble:
+            self._all_well = False
+            if self._goes_on:
+                self._folder.give_back(file)  # to be handed out again, like a new one
+            self._say("waiting", file.name, message=trouble.message)
+            return
         except RequestRefused as refusal:
             self._all_well = False
             if self._move:
@@ -156,16 +165,18 @@ class _Watcher:
         """Say how each upload ended, whoever worked on it."""
         from weighbridge.db import uploads
         from weighbridge.db.listen import notifications
+        from weighbridge.model.errors import RetryLater
         from weighbridge.model.states import TERMINAL
 
         async for _ in notifications(self._app.db.url, "weighbridge_live"):
             if not self._waiting:
                 continue
-            async with self._app.db.tx() as tx:
-                found = [await uploads.get(tx, upload_id) for upload_id in self._waiting]
-            for upload in found:
-                if upload is not None and upload.status in TERMINAL:
-                    self._say_end(upload)
+            with suppress(RetryLater):  # the database is away; when it is back there is another notice
+                async with self._app.db.tx() as tx:
+                    found = await uploads.get_many(tx, list(self._waiting))
+                for upload in found:
+                    if upload.status in TERMINAL:
+                        self._say_end(upload)
 
     def _say_end(self, upload: Any) -> None:
         name = self._waiting.pop(upload.id)

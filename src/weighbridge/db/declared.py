@@ -31,6 +31,7 @@ async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
     """Make the tables that the declarations need; returns the pipelines whose tables were made or made anew."""
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     known: dict[str, str] = dict(await fetch_all(tx, "SELECT name, fingerprint FROM weighbridge.pipelines"))
+    _refuse_clashes(pipelines)
     changed = [p for p in pipelines if known.get(p.name) != fingerprint(p)]
     for pipeline in changed:
         await _send_back_staged(tx, pipeline)
@@ -45,6 +46,30 @@ async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
     if changed:
         await _make_view(tx, pipelines)
     return [p.name for p in changed]
+
+
+def _refuse_clashes(pipelines: list[Pipeline]) -> None:
+    """Two pipelines may write to one table, if they agree on what a row of it is; they never share staging."""
+    staged: dict[str, str] = {}
+    tables: dict[str, Pipeline] = {}
+    for pipeline in pipelines:
+        for entity in pipeline.entities:
+            name = staging_table(pipeline, entity).as_string(None)
+            if name in staged:
+                raise ConfigError(
+                    f"Pipelines {staged[name]} and {pipeline.name}: their staging would have one name, {name}. "
+                    "Rename one of them."
+                )
+            staged[name] = pipeline.name
+        other = tables.setdefault(pipeline.grain.table, pipeline)
+        mine, theirs = (
+            (p.affected if p.grouped else None, p.grain.key, p.grain.scope) for p in (pipeline, other)
+        )
+        if mine != theirs:
+            raise ConfigError(
+                f"Pipelines {other.name} and {pipeline.name} both write to {pipeline.grain.table}: expected the same "
+                f"key, scope and affected field, got {theirs} and {mine}."
+            )
 
 
 async def _send_back_staged(tx: Tx, pipeline: Pipeline) -> None:
@@ -144,9 +169,10 @@ async def _check_key(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     key = ["workspace_id", *entity.scope, *entity.key]
     found = await fetch_one(
         tx,
-        "SELECT FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND"
-        " (SELECT array_agg(a.attname::text ORDER BY a.attname) FROM pg_attribute a"
-        "  WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[])) = %s",
+        "SELECT FROM pg_index i WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL"
+        " AND i.indisvalid AND i.indimmediate AND i.indexprs IS NULL AND (SELECT"
+        " array_agg(a.attname::text ORDER BY a.attname) = %s AND (i.indnullsnotdistinct OR bool_and(a.attnotnull))"
+        " FROM pg_attribute a WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[]))",
         (f"public.{entity.table}", sorted(key)),
     )
     if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from psycopg import sql
+from psycopg import OperationalError, sql
 
 from weighbridge.db.pool import connect
 from weighbridge.model.errors import RetryLater
@@ -27,10 +27,7 @@ async def notifications(url: str, channel: str) -> AsyncIterator[str]:
             yield ""
             async for notification in connection.notifies():
                 yield notification.payload
-        except Exception as error:
-            from psycopg import OperationalError
-
-            if not isinstance(error, OperationalError):
-                raise
+        except OperationalError:
+            continue  # and connect again
         finally:
             await connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weighbridge.db import declared, migrate
+from weighbridge.db import declared, migrate, roles
 from weighbridge.db.pool import Tx, fetch_all
 from weighbridge.db.queries import load
 from weighbridge.model.pipeline import Pipeline
@@ -25,6 +25,7 @@ async def missing(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
 
 async def make_ready(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
     """Bring the database to the newest schema, with tables for these pipelines. All or nothing."""
+    await roles.ensure(tx)
     applied = [f"migration {m.version:04}_{m.name}" for m in await migrate.migrate(tx)]
     made = await declared.install(tx, list(pipelines))
     return [*applied, *(f"tables of the pipeline {name}" for name in made)]

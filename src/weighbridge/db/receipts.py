@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from weighbridge.db.declared import fingerprint
 from weighbridge.db.pool import Tx, fetch_all
 from weighbridge.db.production import Batch
 from weighbridge.db.queries import load
@@ -37,6 +36,9 @@ async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[s
 
 async def touch(tx: Tx, pipeline: Pipeline, batch: Batch, *, spoiled: bool = False) -> None:
     """Note that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
+    if not pipeline.grouped:
+        await tx.execute(_SQL["void_receipts"], _names(pipeline, batch.scope))
+        return
     await tx.execute(
         _SQL["touch_receipts"],
         {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "spoiled": spoiled},
@@ -47,6 +49,6 @@ def _names(pipeline: Pipeline, scope: Scope) -> dict[str, object]:
     return {
         "upload": scope.upload_id,
         "workspace": scope.workspace_id,
-        "target": f"{pipeline.grain.table}:{fingerprint(pipeline)}",
+        "target": pipeline.grain.table,
         "scope": "|".join(scope.value(s) or "" for s in pipeline.scope),
     }

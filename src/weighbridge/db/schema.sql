@@ -36,6 +36,21 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    IF EXISTS (SELECT FROM data_uploads WHERE id = v_upload AND staging_digest = p_digest AND staged <> '{}') THEN
+        RETURN true;
+    END IF;
+    PERFORM reset_staging(p_token);
+    UPDATE data_uploads SET staging_digest = p_digest WHERE id = v_upload;
+    RETURN false;
+END $$;
+
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -179,7 +194,8 @@ CREATE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) RETURN
     AS $$
 BEGIN
     UPDATE data_uploads SET staged_at = NULL, staged = '{}'
-    WHERE id = p_upload AND status IN ('completed', 'partial', 'failed') AND staged_at < weighbridge.now() - p_age;
+    WHERE id = p_upload AND status IN ('completed', 'partial', 'failed')
+      AND (staged_at IS NOT NULL OR staged <> '{}') AND coalesce(staged_at, finished_at) < weighbridge.now() - p_age;
     RETURN FOUND;
 END $$;
 
@@ -566,8 +582,9 @@ BEGIN
     PERFORM set_config('weighbridge.verb', 'retry', true);
     UPDATE data_uploads
     SET status = 'pending', run_after = '-infinity', failures = 0, crashes = 0, error_code = NULL, error_text = NULL,
-        finished_at = NULL, started_at = NULL, rows_read = 0, staged = '{}', staged_at = NULL, watermark_entity = '',
+        finished_at = NULL, started_at = NULL, rows_read = 0, staged = '{}', watermark_entity = '',
         watermark_seq = 0, promoted = '{}', promoted_rows = 0, failed_rows = 0, total_rows = 0, warnings = 0,
+        staged_at = CASE WHEN staged <> '{}' THEN coalesce(staged_at, finished_at) ELSE staged_at END,
         bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial
     WHERE id = p_upload;
     PERFORM set_config('weighbridge.verb', '', true);
@@ -586,7 +603,7 @@ CREATE FUNCTION weighbridge.void_receipts() RETURNS trigger
     AS $$
 BEGIN
     IF current_setting('role', true) IS DISTINCT FROM 'weighbridge_promote' THEN
-        DELETE FROM weighbridge.receipts WHERE target LIKE TG_TABLE_NAME || ':%';
+        DELETE FROM weighbridge.receipts WHERE target = TG_TABLE_NAME;
     END IF;
     RETURN NULL;
 END $$;
@@ -709,6 +726,7 @@ CREATE TABLE public.data_uploads (
     columns text[] DEFAULT '{}'::text[] NOT NULL,
     mapping jsonb DEFAULT '{}'::jsonb NOT NULL,
     event_emitted boolean DEFAULT false NOT NULL,
+    staging_digest bytea,
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
     CONSTRAINT data_uploads_file_kind_check CHECK ((file_kind = ANY (ARRAY['csv'::text, 'json'::text]))),
@@ -856,6 +874,8 @@ CREATE TABLE weighbridge.receipts (
     mixed boolean DEFAULT false NOT NULL
 );
 
+COMMENT ON COLUMN weighbridge.receipts.target IS 'The production table.';
+
 CREATE UNLOGGED TABLE weighbridge.staging_groups (
     upload_id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -960,6 +980,8 @@ CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspac
 
 CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, content_sha256) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
 
+CREATE INDEX data_uploads_half_staged ON public.data_uploads USING btree (finished_at) WHERE ((staged_at IS NULL) AND (staged <> '{}'::jsonb) AND (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])));
+
 CREATE INDEX data_uploads_recent ON public.data_uploads USING btree (workspace_id, created_at DESC, id);
 
 CREATE INDEX data_uploads_staged ON public.data_uploads USING btree (staged_at) WHERE (staged_at IS NOT NULL);
@@ -1054,6 +1076,9 @@ GRANT ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text,
 REVOKE ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) TO weighbridge_promote;
 
+REVOKE ALL ON FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) TO weighbridge_parse;
+
 REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
@@ -1105,7 +1130,6 @@ REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
 

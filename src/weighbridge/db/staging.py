@@ -12,8 +12,11 @@ from psycopg.types.json import Jsonb
 from weighbridge.db.copy import copy_batches
 from weighbridge.db.declared import staging_table
 from weighbridge.db.pool import Tx, fetch_all, fetch_one
+from weighbridge.db.queries import load
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Scope
+
+_SQL = load("staging")
 
 
 async def add(tx: Tx, pipeline: Pipeline, entity: Entity, batches: Sequence[Any]) -> int:
@@ -42,31 +45,23 @@ async def add_groups(tx: Tx, batches: Sequence[Any]) -> int:
 async def add_rejections(tx: Tx, scope: Scope, batches: Sequence[Any]) -> None:
     """Append rows that parsing refused. As JSON: COPY does not work under row-level security."""
     for batch in batches:
-        await tx.execute(
-            "INSERT INTO public.upload_rejections"
-            " (upload_id, workspace_id, stage, row_index, line, column_name, code, message, raw, more)"
-            " SELECT %s, %s, 'parse', r.* FROM jsonb_to_recordset(%s)"
-            " AS r (row_index int, line int, column_name text, code text, message text, raw text[], more text[])",
-            (scope.upload_id, scope.workspace_id, Jsonb(batch.to_pylist())),
-        )
+        rows = Jsonb(batch.to_pylist())
+        await tx.execute(_SQL["add_refused_rows"], (scope.upload_id, scope.workspace_id, rows))
 
 
 async def expired(tx: Tx, days: int, pipelines: Sequence[Pipeline]) -> list[UUID]:
     """Finished uploads of these pipelines whose staged rows have outlived their days."""
     rows = await fetch_all(
         tx,
-        "SELECT id FROM public.data_uploads WHERE staged_at < weighbridge.now() - make_interval(days => %s)"
-        " AND status IN ('completed', 'partial', 'failed') AND pipeline = ANY (%s)",
-        (days, [pipeline.name for pipeline in pipelines]),
+        _SQL["expired_staging"],
+        {"days": days, "pipelines": [pipeline.name for pipeline in pipelines]},
     )
     return [row[0] for row in rows]
 
 
 async def expire(tx: Tx, upload: UUID, days: int) -> bool:
     """Note that nothing of an upload is staged any more, if it is still finished and old; locks it until commit."""
-    row = await fetch_one(
-        tx, "SELECT weighbridge.expire_staging(%s, make_interval(days => %s))", (upload, days)
-    )
+    row = await fetch_one(tx, _SQL["expire_staging"], (upload, days))
     return bool(row and row[0])
 
 

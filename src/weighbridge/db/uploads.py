@@ -151,6 +151,13 @@ async def release(tx: Tx, lease: Lease, how: Release) -> None:
     await tx.execute(_SQL["release_upload"], (lease.token, how.delay, how.failed, how.error))
 
 
+async def failures(tx: Tx, lease: Lease) -> int:
+    """Passing troubles since the upload last made progress."""
+    row = await fetch_one(tx, _SQL["count_failures"], (lease.token,))
+    assert row is not None
+    return int(row[0])
+
+
 async def fail(tx: Tx, lease: Lease, code: str, text: str) -> None:
     await tx.execute(_SQL["fail_upload"], (lease.token, code, text))
 
@@ -160,8 +167,10 @@ async def recover(tx: Tx, max_crashes: int) -> list[Recovered]:
     return [Recovered(*row) for row in await fetch_all(tx, _SQL["recover"], (max_crashes,))]
 
 
-async def reset_staging(tx: Tx, lease: Lease) -> None:
-    await tx.execute(_SQL["reset_staging"], (lease.token,))
+async def begin_staging(tx: Tx, lease: Lease, digest: bytes) -> bool:
+    """Does what an earlier attempt staged begin what this one stages? If not, it is removed."""
+    row = await fetch_one(tx, _SQL["begin_staging"], (lease.token, digest))
+    return bool(row and row[0])
 
 
 async def note_rows_read(tx: Tx, lease: Lease, rows: int) -> None:

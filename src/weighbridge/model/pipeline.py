@@ -30,6 +30,7 @@ SQL_TYPES: Mapping[type, str] = {
 }
 SCOPES = ("client_id", "platform")  # what an upload can say of all its rows, besides the workspace
 RESERVED = frozenset({"id", "workspace_id", *SCOPES, "upload_id", "line", "created_at", "updated_at"})
+LONGEST_NAME = 62  # of a table, with the underscore between two names; Postgres cuts at 63
 _NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
 
 
@@ -182,6 +183,12 @@ class Pipeline:
                     )
             seen[entity.name] = entity
         object.__setattr__(self, "_by_name", seen)
+        for entity in self.entities:
+            if len(f"{self.name}_{entity.name}") > LONGEST_NAME:
+                raise ConfigError(
+                    f"Pipeline {self.name}: its name and that of the entity {entity.name} make a name for staging, "
+                    f"expected at most {LONGEST_NAME} characters together; choose shorter ones"
+                )
         fields = self.fields
         for entity in self.entities:
             for declared in entity.fields:
@@ -232,6 +239,11 @@ class Pipeline:
         return frozenset(
             name for name, declared in self.fields.items() if declared.required or name in of_key
         )
+
+    @property
+    def grouped(self) -> bool:
+        """Do rows of the same affected date stand together, so that there can be a receipt for them?"""
+        return self.affected is not None and self.grain.key[0] == self.affected
 
     @property
     def scope(self) -> tuple[str, ...]:

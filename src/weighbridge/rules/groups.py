@@ -11,41 +11,51 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weighbridge.model.pipeline import Entity
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.plan import quoted
+from weighbridge.rules.plan import literal, quoted
 
 
-def groups(checked: Checked) -> Iterator[Any]:
+def groups(checked: Checked, declaration: str) -> Iterator[Any]:
     """Arrow batches of upload_id, workspace_id, group_key, first_seq, last_seq, digest.
 
     A group is a date of the pipeline's `affected` field, where that leads the grain's key, so that the rows of a
     group stand together. The digest covers every value of every row of the group, in whatever order they came: two
-    sums of 64-bit hashes. Where a newer DuckDB hashes otherwise, digests differ, and rows are compared one by one.
+    sums of 64-bit hashes; and the declaration, as another one may write the same rows otherwise. Where a newer DuckDB
+    hashes otherwise, digests differ, and rows are compared one by one.
     """
     pipeline = checked.plan.pipeline
     grain = pipeline.grain
-    if pipeline.affected is None or grain.key[0] != pipeline.affected or not checked.counts[grain.name]:
+    if not pipeline.grouped or not checked.counts[grain.name]:
         return
+    assert pipeline.affected is not None
     row = ", ".join(quoted(column) for column in grain.columns)
+    told = f"{literal(declaration)}, count(*), sum(hash({row}, 1)), sum(hash(2, {row}))"
     yield from checked.select(
         f"""SELECT any_value(upload_id) AS upload_id, any_value(workspace_id) AS workspace_id,
             CAST({quoted(pipeline.affected)} AS VARCHAR) AS group_key, min(seq) AS first_seq, max(seq) AS last_seq,
-            unhex(sha256(concat_ws(':', count(*), sum(hash({row}, 1)), sum(hash(2, {row}))))) AS digest
+            unhex(sha256(concat_ws(':', {told}))) AS digest
         FROM ({checked.staged_sql(grain.name)})
         GROUP BY {quoted(pipeline.affected)} ORDER BY first_seq"""
     )
 
 
 def digest(checked: Checked) -> bytes:
-    """Of every row of the grain, in its order, ids of parents included.
+    """Of every row of every entity, in its order.
 
-    Equal where an earlier attempt numbered the very same rows: then its watermark means the same here.
+    Equal where an earlier attempt numbered the very same rows: then what it staged, and its watermark, mean the same.
     """
-    grain = checked.plan.pipeline.grain
-    row = ", ".join(["seq", *(quoted(column) for column in grain.columns)])
-    sums = f"SELECT sum(hash({row}, 1)), sum(hash(2, {row})) FROM ({checked.staged_sql(grain.name)})"
-    found = checked.db.sql(sums).fetchall() if checked.counts[grain.name] else []
+    found = [
+        checked.db.sql(_sums(checked, entity)).fetchall()
+        for entity in checked.plan.pipeline.entities
+        if checked.counts[entity.name]
+    ]
     return hashlib.sha256(repr((checked.bins, sorted(checked.counts.items()), found)).encode()).digest()
+
+
+def _sums(checked: Checked, entity: Entity) -> str:
+    row = ", ".join(["seq", *(quoted(column) for column in entity.columns)])
+    return f"SELECT sum(hash({row}, 1)), sum(hash(2, {row})) FROM ({checked.staged_sql(entity.name)})"
 
 
 def without(batches: Iterator[Any], ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,8 +13,9 @@ from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
 from weighbridge.db import clock, receipts, rejections, staging, uploads
+from weighbridge.db.declared import fingerprint
 from weighbridge.formats import open_sheet
-from weighbridge.model.errors import FileRefused, Refused
+from weighbridge.model.errors import FileRefused, Refused, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
@@ -34,15 +35,16 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     async with stored_file(upload, ctx) as (path, scratch):
-        if not upload.staged:
-            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
-                await uploads.reset_staging(tx, attempt.lease)
         checked = await _checked(attempt, ctx, pipeline, path, scratch)
         try:
+            whole = await asyncio.to_thread(digest, checked)
+            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+                begun = await uploads.begin_staging(tx, attempt.lease, whole)
             grouped = await _grouped(attempt, ctx, pipeline, checked)
             for entity in pipeline.entities:
-                await _stage(attempt, ctx, entity, checked, grouped)
-            await _finish(attempt, ctx, checked, grouped)
+                after = upload.staged.get(entity.name, 0) if begun else 0
+                await _stage(attempt, ctx, entity, checked.staged(entity.name, after), grouped)
+            await _finish(attempt, ctx, checked, grouped, whole)
         finally:
             await asyncio.to_thread(checked.close)
 
@@ -123,13 +125,25 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
         )
 
     checking = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        await _tell_rows(attempt, ctx, checking, lambda: read)
+    except WeighbridgeError as trouble:
+        # Nobody waits for the check any more: it ends at its next batch, before its scratch folder goes.
+        attempt.interrupt(trouble)
+        with suppress(WeighbridgeError):
+            await asyncio.to_thread((await checking).close)
+        raise
+    return checking.result()
+
+
+async def _tell_rows(
+    attempt: Attempt, ctx: Context, checking: asyncio.Task[Checked], read: Callable[[], int]
+) -> None:
+    """While the check goes on, how many rows were read so far, every second."""
     told = 0
-    while True:
-        done, _ = await asyncio.wait({checking}, timeout=1)
-        if done:
-            return checking.result()
-        if read > told:
-            told = read
+    while not (await asyncio.wait({checking}, timeout=1))[0]:
+        if read() > told:
+            told = read()
             async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
                 await uploads.note_rows_read(tx, attempt.lease, told)
 
@@ -143,7 +157,7 @@ class _Grouped:
 
 
 async def _grouped(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> _Grouped:
-    batches = await asyncio.to_thread(lambda: list(groups(checked)))
+    batches = await asyncio.to_thread(lambda: list(groups(checked, fingerprint(pipeline))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
@@ -153,10 +167,11 @@ async def _grouped(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: 
     )
 
 
-async def _stage(attempt: Attempt, ctx: Context, entity: Entity, checked: Checked, grouped: _Grouped) -> None:
+async def _stage(
+    attempt: Attempt, ctx: Context, entity: Entity, rows: Iterator[Any], grouped: _Grouped
+) -> None:
     """Write an entity's rows in chunks, but for those already in production; chunk and note commit together."""
-    pipeline = checked.plan.pipeline
-    rows = checked.staged(entity.name, attempt.upload.staged.get(entity.name, 0))
+    pipeline = pipeline_of(attempt.upload, ctx)
     chunks = without(rows, grouped.known if entity is pipeline.grain else [])
     while chunk := await asyncio.to_thread(_take, chunks, ctx.limits.stage_rows):
         attempt.check()
@@ -165,7 +180,7 @@ async def _stage(attempt: Attempt, ctx: Context, entity: Entity, checked: Checke
             await uploads.note_staged(tx, attempt.lease, entity.name, chunk[-1][0])
 
 
-async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped) -> None:
+async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped, whole: bytes) -> None:
     """Refused rows, id resolution, groups, the new status and warnings, all in one transaction."""
     pipeline = checked.plan.pipeline
     found = uploads.Staged(
@@ -173,7 +188,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         columns=checked.plan.layout.header,
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
-        digest=await asyncio.to_thread(digest, checked),
+        digest=whole,
     )
     rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:

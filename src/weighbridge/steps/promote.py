@@ -79,4 +79,4 @@ def _verdict(upload: Upload, pipeline: Pipeline, tally: Tally) -> uploads.Verdic
 
 
 def _see_rejects(upload: Upload) -> str:
-    return f"See why: weighbridge uploads rejects {upload.id}."
+    return f"See why: GET /api/uploads/{upload.id}/rejects, or weighbridge uploads rejects {upload.id}."

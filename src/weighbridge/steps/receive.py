@@ -13,7 +13,8 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -194,10 +195,16 @@ class _Spooler:
         self._limit = limit
 
     def copy(self, path: Path) -> None:
-        with path.open("rb") as source:
+        buffer = memoryview(bytearray(_BUFFER))
+        with _readable(self._filename):
+            source = path.open("rb")
+        with source:
             refuse_large(os.fstat(source.fileno()).st_size, self._limit)
-            buffer = memoryview(bytearray(_BUFFER))
-            while count := source.readinto(buffer):
+            while True:
+                with _readable(self._filename):
+                    count = source.readinto(buffer)
+                if not count:
+                    break
                 self._write(buffer[:count])
         self._end()
 
@@ -224,6 +231,17 @@ class _Spooler:
     def _end(self) -> None:
         if not self.size:
             raise _empty(self._filename)
+
+
+@contextmanager
+def _readable(filename: str | None) -> Iterator[None]:
+    """Trouble with the sender's own file is about that file alone; trouble in writing is ours."""
+    try:
+        yield
+    except OSError as error:
+        named = f" ({_shown(filename)})" if filename else ""
+        message = f"file{named}: it cannot be read: {error.strerror}."
+        raise RequestRefused(422, "unreadable_file", message) from error
 
 
 def refuse_large(size: int, limit: int) -> None:

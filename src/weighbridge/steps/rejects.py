@@ -41,10 +41,10 @@ def neutral(cell: str) -> str:
 
 
 def _cells(rejection: Rejection, width: int) -> list[str]:
-    raw = list(rejection.raw or ())
+    raw = [cell or "" for cell in rejection.raw or ()]  # what is no record at all has NULL in every cell
     row = (raw + [""] * width)[:width]
     sentences = [rejection.message, *(rejection.more or ())]
-    if raw[width:]:  # a record with more cells than the header: they must not shift our columns
+    if any(raw[width:]):  # a record with more cells than the header: they must not shift our columns
         sentences.append(f"Cells beyond the last column: {', '.join(raw[width:])}")
     return [*map(neutral, row), str(rejection.line), rejection.code, neutral(" ".join(sentences))]
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import traceback
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import structlog
 
@@ -18,8 +16,8 @@ from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
-from weighbridge.steps.parse import parse
-from weighbridge.steps.promote import promote
+from weighbridge.steps.parse import parse, pipeline_of
+from weighbridge.steps.promote import judge, promote
 
 log = structlog.get_logger()
 
@@ -30,10 +28,11 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
     try:
         if attempt.upload.status == Status.PROCESSING:
             await parse(attempt, ctx)
+            attempt.upload = await _reload(attempt, ctx)
+            judge(attempt.upload, pipeline_of(attempt.upload, ctx))
             if not promotes:
                 await _settle(attempt, ctx, "upload.staged", lambda tx: uploads.hand_over(tx, lease))
                 return
-            attempt.upload = await _reload(attempt, ctx)
         await promote(attempt, ctx)
     except HandBack:
         back = uploads.Release()
@@ -47,7 +46,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
     except Refused as refusal:
         await _fail(attempt, ctx, refusal.code, refusal.message)
     except Exception as error:
-        log.error("upload.bug", upload_id=str(attempt.upload.id), **anatomy(error))
+        log.exception("upload.bug", upload_id=str(attempt.upload.id))
         text = f"Something went wrong inside Weighbridge ({type(error).__name__}). Its log says more."
         await _fail(attempt, ctx, "internal_error", text)
     else:
@@ -56,20 +55,19 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
 
 async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
     """Back to the queue for a while; with the last retry used up, fail (S1 §6.2)."""
-    failures = attempt.upload.failures + 1
-    pause = POLICIES[trouble.kind].wait(failures)
-    if pause is None:
-        await _fail(attempt, ctx, trouble.kind, f"{trouble.message} It was tried {failures} times.")
-        return
-    later = uploads.Release(pause, failed=True, error=trouble.message)
-    await _settle(
-        attempt,
-        ctx,
-        "upload.retry_later",
-        lambda tx: uploads.release(tx, attempt.lease, later),
-        kind=trouble.kind,
-        seconds=pause.total_seconds(),
-    )
+    lease = attempt.lease
+
+    async def write(tx: Tx) -> None:
+        tries = await uploads.failures(tx, lease) + 1
+        pause = POLICIES[trouble.kind].wait(tries)
+        if pause is None:
+            text = f"{trouble.message} It was tried {tries} times."
+            await uploads.fail(tx, lease, trouble.kind, text)
+        else:
+            later = uploads.Release(pause, failed=True, error=trouble.message)
+            await uploads.release(tx, lease, later)
+
+    await _settle(attempt, ctx, "upload.trouble", write, kind=trouble.kind)
 
 
 async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
@@ -101,17 +99,6 @@ async def _reload(attempt: Attempt, ctx: Context) -> Upload:
         upload = await uploads.get(tx, attempt.upload.id)
     assert upload is not None
     return upload
-
-
-def anatomy(error: BaseException) -> dict[str, object]:
-    """What a bug was and where, without its message: that may hold a row's values."""
-    frames = traceback.extract_tb(error.__traceback__)[-6:]
-    places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-    return {
-        "error_type": type(error).__name__,
-        "sqlstate": getattr(error, "sqlstate", None),
-        "places": places,
-    }
 
 
 def _say(event: str, attempt: Attempt, **fields: object) -> None:

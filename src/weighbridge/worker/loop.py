@@ -25,7 +25,7 @@ from weighbridge.steps.announce import announce, deliver, due
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.clean import clean, sweep
 from weighbridge.steps.context import Context
-from weighbridge.worker.attempt import anatomy, work
+from weighbridge.worker.attempt import work
 
 log = structlog.get_logger()
 
@@ -193,8 +193,8 @@ class Worker:
                 await chore()
             except RetryLater as trouble:
                 log.warning("worker.database_away", reason=trouble.message)
-            except Exception as error:  # a chore that went wrong once must be done again all the same
-                log.error("worker.chore_failed", chore=chore.__name__, **anatomy(error))
+            except Exception:  # a chore that went wrong once must be done again all the same
+                log.exception("worker.chore_failed", chore=chore.__name__)
             await asyncio.sleep(pause.total_seconds())
 
 

@@ -39,3 +39,7 @@ SET upload_id = excluded.upload_id,
                     ELSE (SELECT g.last_seq <= %(upto)s FROM weighbridge.staging_groups g
                           WHERE g.upload_id = excluded.upload_id AND g.workspace_id = excluded.workspace_id
                             AND g.group_key = excluded.group_key) END
+
+-- name: void_receipts
+-- A pipeline without groups writes to a table that another one may have receipts for.
+DELETE FROM weighbridge.receipts WHERE workspace_id = %(workspace)s AND target = %(target)s

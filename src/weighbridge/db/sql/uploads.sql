@@ -42,8 +42,8 @@ SELECT weighbridge.fail_upload(%s, %s, %s)
 -- name: recover
 SELECT queue, subject, worker, opened_at, gave_up FROM weighbridge.recover(%s)
 
--- name: reset_staging
-SELECT weighbridge.reset_staging(%s)
+-- name: begin_staging
+SELECT weighbridge.begin_staging(%s, %s)
 
 -- name: note_rows_read
 SELECT weighbridge.note_rows_read(%s, %s)
@@ -68,6 +68,9 @@ SELECT weighbridge.advance_promotion(%s, %s, %s, %s, %s)
 
 -- name: finish_upload
 SELECT weighbridge.finish_upload(%s, %s, %s, %s, %s, %s)
+
+-- name: count_failures
+SELECT failures FROM public.data_uploads WHERE id = weighbridge.fence(%s)
 
 -- name: retry_upload
 SELECT weighbridge.retry_upload(%s, %s, %s)
