@@ -9,9 +9,12 @@ from typing import Any
 import psycopg
 
 from tests.engine.conftest import Put, meta_file
+from tests.engine.steps import claim
+from weighbridge.db import uploads
 from weighbridge.db.pool import Database
+from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
-from weighbridge.worker.loop import Worker, WorkerOptions
+from weighbridge.worker.loop import Worker, WorkerOptions, run_until
 
 OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3))
 
@@ -83,3 +86,18 @@ async def test_a_delivery_that_kills_its_worker_is_given_up_in_the_end(
         clock.forward(seconds=61)
         query("SELECT weighbridge.recover(5)")
     assert query("SELECT failures, gave_up_at IS NOT NULL FROM weighbridge.event_deliveries") == [(11, True)]
+
+
+async def test_who_waits_for_an_upload_hears_who_has_it(ctx: Context, put: Put, clock: Any) -> None:
+    upload_id = await put(meta_file())
+    abandoned = await claim(ctx)
+    heard: list[uploads.Holder] = []
+
+    def hear(holder: uploads.Holder) -> None:
+        heard.append(holder)
+        clock.forward(minutes=2)  # past its lease
+
+    [upload] = await run_until(ctx, OPTIONS, [upload_id], lambda upload: None, hear)
+    assert upload.status == Status.COMPLETED
+    assert (heard[0].upload_id, heard[0].worker) == (upload_id, "test")
+    assert abandoned.upload.id == upload_id

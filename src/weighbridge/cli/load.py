@@ -14,6 +14,7 @@ from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, compla
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.report import Outcome
+    from weighbridge.db.uploads import Holder
     from weighbridge.steps.receive import Request
 
 Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
@@ -88,7 +89,8 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     ended = {}
     if waiting:
         with progress(waiting, shown=bar) as on_progress:
-            done = await run_until(app.ctx, worker_options(app.settings), list(waiting), on_progress)
+            options = worker_options(app.settings)
+            done = await run_until(app.ctx, options, list(waiting), on_progress, _Patience(waiting))
         ended = {upload.id: upload for upload in done}
     return [
         Outcome(file, refusal=each)
@@ -96,6 +98,22 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
         else Outcome(file, upload=ended[each.upload_id], duplicate=each.duplicate)
         for (file, _), each in zip(wanted, taken, strict=True)
     ]
+
+
+class _Patience:
+    """Says once of each file that somebody else has it: the wait may last as long as a lease."""
+
+    def __init__(self, names: dict[UUID, str]) -> None:
+        self._names = names
+        self._told: set[UUID] = set()
+
+    def __call__(self, holder: Holder) -> None:
+        if holder.upload_id not in self._told:
+            self._told.add(holder.upload_id)
+            complain(
+                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) has it; if that one is gone, it is "
+                f"taken over at {holder.lease_until:%H:%M:%S} UTC."
+            )
 
 
 def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool) -> None:

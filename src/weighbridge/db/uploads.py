@@ -112,6 +112,19 @@ async def begun(tx: Tx, upload_ids: Sequence[UUID]) -> list[UUID]:
 
 
 @dataclass(frozen=True)
+class Holder:
+    """Who works on an upload, and until when its lease runs if nothing more is heard."""
+
+    upload_id: UUID
+    worker: str
+    lease_until: datetime
+
+
+async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
+    return [Holder(*row) for row in await fetch_all(tx, _SQL["holders"], (list(upload_ids),))]
+
+
+@dataclass(frozen=True)
 class Place:
     """Where a page of uploads ended: two may have come at the same moment."""
 

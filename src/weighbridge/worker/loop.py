@@ -71,6 +71,10 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeat = Heartbeat(ctx.db.url, options.lease, options.ceiling, self._lost)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
     async def run(self, stop: asyncio.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._heartbeat.start()
@@ -199,9 +203,16 @@ class Worker:
 
 
 async def run_until(
-    ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID], on_progress: Callable[[Upload], None]
+    ctx: Context,
+    options: WorkerOptions,
+    upload_ids: Sequence[UUID],
+    on_progress: Callable[[Upload], None],
+    on_held: Callable[[uploads.Holder], None] = lambda holder: None,
 ) -> list[Upload]:
-    """Work in this process until these uploads have ended, whoever ends them; returns them as they ended."""
+    """Work in this process until these uploads have ended, whoever ends them; returns them as they ended.
+
+    `on_held` hears of uploads that others hold, while there is nothing to do here but to wait for them.
+    """
     stop = asyncio.Event()
     worker = Worker(ctx, options)
     running = asyncio.create_task(worker.run(stop))
@@ -212,6 +223,10 @@ async def run_until(
             async with ctx.db.tx() as tx:
                 begun = await uploads.begun(tx, [each for each in upload_ids if each not in ended])
                 found = await uploads.get_many(tx, begun)
+                held = [] if worker.busy else await uploads.holders(tx, begun)
+            for holder in held:
+                if holder.worker != options.name:
+                    on_held(holder)
             for upload in found:
                 on_progress(upload)
                 if upload.status in TERMINAL:

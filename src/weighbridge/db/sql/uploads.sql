@@ -19,6 +19,11 @@ WHERE id = ANY (%s)
 -- name: begun_uploads
 SELECT id FROM public.data_uploads WHERE id = ANY (%s) AND status <> 'pending'
 
+-- name: holders
+SELECT subject, worker, lease_until
+FROM weighbridge.attempts
+WHERE queue = 'uploads' AND closed_at IS NULL AND subject = ANY (%s)
+
 -- name: recent_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
        row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
