@@ -121,6 +121,7 @@ class Piece:
     crashes: int = 0
     staged: dict[str, int] = field(default_factory=dict)
     digest: int = 0  # of what would be staged now
+    staging_digest: int | None = None  # of what `staged` counts
     staged_digest: int | None = None  # of what was staged last
     mark: Watermark = START
     promoted: int = 0
@@ -159,7 +160,7 @@ class Try:
     until: float
     progressed: float
     live: bool = True
-    cleared: bool = False  # what an earlier attempt left in staging
+    begun: bool = False  # it knows what of an earlier attempt's staging it can go on with
     opened: Opened | None = None
 
     @property
@@ -379,6 +380,15 @@ class Queue(RuleBasedStateMachine):
         if again:
             self._go_on_with(attempt.piece)
 
+    @precondition(lambda self: any(p.status == Status.PENDING and p.staged for p in self.pieces.values()))
+    @rule(data=st.data())
+    def the_rows_are_judged_otherwise(self, data: st.DataObject) -> None:
+        """Half staged and released, and then it is past midnight, or there is a newer version."""
+        half = [p for p in self.pieces.values() if p.status == Status.PENDING and p.staged]
+        piece = data.draw(st.sampled_from(half))
+        piece.digest += 1
+        self._go_on_with(piece)
+
     @precondition(lambda self: self._idle(Status.PROCESSING))
     @rule(data=st.data())
     def finish_what_is_not_being_promoted(self, data: st.DataObject) -> None:
@@ -416,7 +426,7 @@ class Queue(RuleBasedStateMachine):
         status = self._tx(lambda tx: uploads.retry(tx, piece.id, force_partial=False, actor="someone"))
         if piece.status in (Status.FAILED, Status.PARTIAL):
             self._move(piece, Status.PENDING)
-            kept = ("written", "announced", "digest", "staged_digest")
+            kept = ("written", "announced", "digest", "staging_digest", "staged_digest")
             anew = Piece(piece.id, piece.workspace, piece.number, resets=piece.resets + 1)
             vars(piece).update({name: value for name, value in vars(anew).items() if name not in kept})
         assert status == piece.status
@@ -621,9 +631,10 @@ class Queue(RuleBasedStateMachine):
         match piece.status:
             case Status.PROCESSING:
                 entity = next((e for e in ENTITIES if e not in piece.staged), None)
-                if not piece.staged and not attempt.cleared:
-                    attempt.cleared = True
-                    self.world.run(uploads.reset_staging(tx, lease))
+                if not attempt.begun:
+                    kept = self.world.run(uploads.begin_staging(tx, lease, piece.digest.to_bytes(1, "big")))
+                    assert kept == (bool(piece.staged) and piece.staging_digest == piece.digest)
+                    opened.effect = lambda: self._begin_staging(attempt, kept)
                 elif entity:
                     after(
                         lambda: piece.staged.update({entity: ROWS}),
@@ -667,6 +678,13 @@ class Queue(RuleBasedStateMachine):
         rows = frozenset(range(1, seq + 1)) if entity == len(ENTITIES) - 1 else frozenset()
         return Watermark(ENTITIES[entity], seq), rows
 
+    def _begin_staging(self, attempt: Try, kept: bool) -> None:
+        """What was staged counts only where the rows are numbered as they were."""
+        attempt.begun, piece = True, attempt.piece
+        if not kept:
+            piece.staged = {}
+        piece.staging_digest = piece.digest
+
     def _staged(self, piece: Piece) -> None:
         self._move(piece, Status.STAGING_COMPLETE)
         piece.failures = 0
@@ -693,7 +711,7 @@ _WRITES: list[Callable[[Tx, Lease], Awaitable[None]]] = [
     lambda tx, lease: uploads.fail(tx, lease, "code", "text"),
     lambda tx, lease: uploads.hand_over(tx, lease),
     lambda tx, lease: uploads.restage(tx, lease),
-    lambda tx, lease: uploads.reset_staging(tx, lease),
+    lambda tx, lease: uploads.begin_staging(tx, lease, b""),
     lambda tx, lease: uploads.note_rows_read(tx, lease, 7),
     lambda tx, lease: uploads.note_staged(tx, lease, "campaign", 7),
     lambda tx, lease: uploads.finish_staging(tx, lease, Staged(Bins(accepted=7), (), {}, (), b"")),
