@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
+import errno
+import os
+import re
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from weighbridge.blobs.store import open_store
 from weighbridge.db import readiness
 from weighbridge.db.pool import Database, connect
-from weighbridge.model.errors import ConfigError, RetryLater, did_you_mean
+from weighbridge.model.errors import ConfigError, WeighbridgeError, did_you_mean
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.pipelines import find
+from weighbridge.pipelines import find, imported
 from weighbridge.settings import Settings
 from weighbridge.steps.announce import consumers
 from weighbridge.steps.context import Context, Limits
@@ -37,6 +40,7 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
     pipelines = find(settings.pipelines)
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
     blobs = open_store(settings.blob_url, settings.home)
+    scratch = _make_home(settings)
     url = await database_url(settings)
     db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
     await db.open()
@@ -47,7 +51,7 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
             db=db,
             blobs=blobs,
             pipelines=pipelines,
-            scratch=settings.home / "scratch",
+            scratch=scratch,
             limits=Limits(
                 max_upload_bytes=settings.max_upload_mb * 2**20,
                 batch_rows=settings.batch_rows,
@@ -56,7 +60,6 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
             ),
             consumers=consumers(hook),
         )
-        ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         yield App(settings, db, ctx)
     finally:
         await db.close()
@@ -68,11 +71,40 @@ async def database_url(settings: Settings) -> str:
         return await asyncio.to_thread(_start_embedded, settings)
     try:
         await (await connect(settings.database_url)).close()
-    except RetryLater as error:
+    except WeighbridgeError as error:
+        raise ConfigError(f"DATABASE_URL: {_why_not(error.__cause__)}") from error
+    except Exception:
+        # libpq quotes what it cannot read, and that may hold the password.
         raise ConfigError(
-            "DATABASE_URL: no Postgres answers there. Is it running, is the address right?"
-        ) from error
+            "DATABASE_URL: expected postgresql://user@host/database, got something that is no such address."
+        ) from None
     return settings.database_url
+
+
+def _why_not(error: object) -> str:
+    """libpq's reason without the address: where it is mistyped, its parts are not what they seem to be."""
+    answer = re.search(r"(?:FATAL|ERROR): +(.+)", str(error))
+    if answer:
+        return f"the server answered: {answer[1].rstrip('.')}."
+    reason = re.search(r".* failed: (.+)", str(error))
+    told = f" ({reason[1].rstrip('.')})" if reason else ""
+    return f"no Postgres answers there{told}. Is it running, is the address right?"
+
+
+def _make_home(settings: Settings) -> Path:
+    """The folder for scratch files, with `home` around it, readable by the service alone."""
+    scratch = settings.home / "scratch"
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        if not os.access(scratch, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+        raise ConfigError(
+            f"WEIGHBRIDGE_HOME: expected a folder where Weighbridge may write, got {settings.home} ({reason})."
+        ) from error
+    return scratch
 
 
 def _start_embedded(settings: Settings) -> str:
@@ -88,10 +120,7 @@ def resolve(name: str, setting: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     if not function_name:
         raise ConfigError(f"{setting}: expected module:function, got {name!r}.")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(f"{setting}: the module {module_name!r} cannot be imported: {error}.") from error
+    module = imported(module_name, setting)
     found = getattr(module, function_name, None)
     if not callable(found):
         known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]

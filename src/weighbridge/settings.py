@@ -7,6 +7,7 @@ that the name everyone knows works. WEIGHBRIDGE_CONFIG names another file.
 from __future__ import annotations
 
 import os
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -81,7 +82,10 @@ class Settings(BaseSettings):
     @field_validator("home")
     @classmethod
     def _expand(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+        try:
+            return value.expanduser().absolute()
+        except RuntimeError:
+            raise ValueError("there is no such user's home") from None
 
     @property
     def lease(self) -> timedelta:
@@ -100,8 +104,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = Path(os.environ.get("WEIGHBRIDGE_CONFIG", "weighbridge.toml"))
-        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=file)
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls, toml_file=_file())
 
 
 def read(**overrides: object) -> Settings:
@@ -116,6 +119,15 @@ def read(**overrides: object) -> Settings:
         told = "; ".join(map(_complaint, error.errors()))
         end = "" if told.endswith("?") else "."
         raise ConfigError(f"Settings: {told}{end} See docs/settings.md.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{_file()}: expected TOML, got something else: {error}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"{_file()}: cannot be read: {reason}.") from None
+
+
+def _file() -> Path:
+    return Path(os.environ.get("WEIGHBRIDGE_CONFIG", "weighbridge.toml"))
 
 
 def _complaint(error: ErrorDetails) -> str:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+
+START = """
+import sys, psycopg
+from pathlib import Path
+from weighbridge.db import embedded
+from weighbridge.model.errors import ConfigError
+try:
+    with psycopg.connect(embedded.start(Path(sys.argv[1]))) as connection:
+        print(*connection.execute("SHOW shared_buffers").fetchone())
+except ConfigError as error:
+    print(error)
+"""
 
 
 @pytest.fixture
@@ -53,6 +67,76 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
         for process in psutil.process_iter(["cmdline"])
         if str(home / "postgres") in " ".join(process.info["cmdline"] or ())
     ]
+
+
+def test_first_starts_at_once_make_one_server(home: Path) -> None:
+    starts = [_start(home / "new") for _ in range(3)]
+    assert [start.communicate(timeout=60) for start in starts] == [("256MB\n", "")] * 3
+    assert _left(home / "new") == ["postgres", "postgres.lock"]
+
+
+def test_what_another_user_left_in_tmp_is_in_nobodys_way(home: Path) -> None:
+    """pgserver's own lock is /tmp/.lockfile, which the first user owns. Not even root opens a folder as a file."""
+    (home / "tmp" / ".lockfile").mkdir(parents=True)
+    assert _start(home / "new", TMPDIR=str(home / "tmp")).communicate(timeout=60) == ("256MB\n", "")
+
+
+async def test_a_first_start_that_is_killed_leaves_nothing_that_looks_like_a_server(
+    home: Path, eventually: Callable[..., Awaitable[Any]]
+) -> None:
+    killed = _start(home)
+    await eventually(lambda: list(home.glob("*/PG_VERSION")))  # initdb is in the middle of its work
+    killed.kill()
+    killed.communicate()
+    assert _start(home).communicate(timeout=60) == ("256MB\n", "")
+    assert _left(home) == ["postgres", "postgres.lock"]
+
+
+def test_a_folder_that_cannot_be_started_is_named_with_the_reason_and_what_to_do(home: Path) -> None:
+    folder = home / "postgres"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("not ours")
+    begins = f"The embedded Postgres in {folder} did not start: "
+    ends = "Move the folder away to begin with an empty one. Or set DATABASE_URL to use a Postgres of your own.\n"
+    told, errors = _start(home).communicate(timeout=60)
+    assert (told, errors) == (f"{begins}it is not a data folder of Postgres. {ends}", "")
+    assert [file.name for file in folder.iterdir()] == ["notes.txt"]
+    (folder / "PG_VERSION").write_text("18\n")  # and nothing else of what belongs to it
+    told, errors = _start(home).communicate(timeout=60)
+    assert told.startswith(f"{begins}could not ")
+    assert "pg_control" in told
+    assert f"Its log is {folder / 'log'}." in told
+    assert told.endswith(ends)
+    assert (told.count("\n"), errors) == (1, "")
+
+
+def test_a_disk_that_is_too_small_is_told_and_left_clean(home: Path) -> None:
+    def small() -> None:
+        resource.setrlimit(
+            resource.RLIMIT_FSIZE, (2**20, 2**20)
+        )  # as a full disk: the first WAL does not fit
+
+    told, errors = _start(home, before=small).communicate(timeout=60)
+    assert told.startswith(
+        f"WEIGHBRIDGE_HOME: {home} cannot hold the embedded Postgres: could not write to file "
+    )
+    assert (told.count("\n"), errors) == (1, "")
+    assert _left(home) == ["postgres.lock"]
+
+
+def _start(home: Path, before: Callable[[], None] | None = None, **settings: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", START, str(home)],
+        env={**os.environ, **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+    )
+
+
+def _left(home: Path) -> list[str]:
+    return sorted(path.name for path in home.iterdir())
 
 
 def _counts(text: str, table: str) -> list[int]:

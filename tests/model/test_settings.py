@@ -78,3 +78,30 @@ def test_every_setting_is_in_the_documentation() -> None:
     text = DOCS.read_text()
     missing = [name for name in Settings.model_fields if f"`{name}`" not in text]
     assert not missing
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (
+            b"port = 1\nbatch_rows = \n",
+            "expected TOML, got something else: Invalid value (at line 2, column 14).",
+        ),
+        (b'home = "\xff"\n', "cannot be read: it is not UTF-8."),
+    ],
+)
+def test_a_file_that_is_no_toml_is_named_with_its_line(
+    monkeypatch: Any, tmp_path: Path, content: bytes, sentence: str
+) -> None:
+    file = tmp_path / "weighbridge.toml"
+    file.write_bytes(content)
+    monkeypatch.setenv("WEIGHBRIDGE_CONFIG", str(file))
+    with pytest.raises(ConfigError) as refused:
+        read()
+    assert str(refused.value) == f"{file}: {sentence}"
+
+
+def test_the_home_of_nobody_is_refused(monkeypatch: Any) -> None:
+    monkeypatch.setenv("WEIGHBRIDGE_HOME", "~no-such-user/x")
+    with pytest.raises(ConfigError, match="WEIGHBRIDGE_HOME: value error, there is no such user's home"):
+        read()

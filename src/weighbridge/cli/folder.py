@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weighbridge.cli.running import complain
+
 _UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".download", ".filepart", ".swp", "~")
 
 
@@ -70,8 +72,18 @@ class Folder:
 
 
 def put_aside(file: Path, subfolder: str) -> Path:
-    """Move a file into a subfolder beside it, under a name that overwrites nothing."""
-    folder = file.parent / subfolder
+    """Move a file into a subfolder beside it, under a name that overwrites nothing; where it is then.
+
+    A file that cannot be moved stays: by now it is judged, and known by its content when it is met again.
+    """
+    try:
+        return _moved(file, file.parent / subfolder)
+    except OSError as error:
+        complain(f"{file.name} could not be moved to {subfolder}/ and stays where it is: {error.strerror}.")
+        return file
+
+
+def _moved(file: Path, folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     number = 0
     while True:
@@ -81,5 +93,9 @@ def put_aside(file: Path, subfolder: str) -> Path:
         except FileExistsError:
             number += 1
             continue
-        os.replace(file, target)
+        try:
+            os.replace(file, target)
+        except OSError:
+            target.unlink()
+            raise
         return target

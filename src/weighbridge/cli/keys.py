@@ -21,7 +21,9 @@ def create(
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="upload, read, operate, admin; several are allowed.")
     ] = None,
-    days: Annotated[int | None, typer.Option("--days", min=1, help="Valid for so many days.")] = None,
+    days: Annotated[
+        int | None, typer.Option("--days", min=1, max=3650, help="Valid for so many days.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print its secret, this once."""

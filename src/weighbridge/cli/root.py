@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from weighbridge.cli import database, demo, keys, load, pipelines, serve, upkeep, uploads, watch
+from weighbridge.cli.running import options
 
 app = typer.Typer(
     name="weighbridge",
@@ -13,6 +14,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.callback()(options)
 app.command("demo")(demo.demo)
 app.command("load")(load.load)
 app.command("watch")(watch.watch)

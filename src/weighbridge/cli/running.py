@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -25,6 +26,22 @@ DEFAULT_WORKSPACE = "00000000-0000-4000-8000-000000000001"
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Workspace = Annotated[str, typer.Option("--workspace", help="The workspace's UUID.", metavar="UUID")]
 UploadId = Annotated[str, typer.Argument(help="The upload's id.", metavar="ID", show_default=False)]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from weighbridge import __version__
+
+        print(f"weighbridge {__version__}")
+        raise typer.Exit
+
+
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Export files into Postgres, exactly once: every file weighed in, every row accounted for."""
 
 
 def with_app(work: Callable[[App], Awaitable[T]], *, log_level: str = "warning") -> T:
@@ -72,6 +89,11 @@ def print_json(value: Any) -> None:
 def complain(sentence: str) -> None:
     """One sentence on stderr, on one line."""
     sys.stderr.write(f"weighbridge: {sentence}\n")
+
+
+def silence_stdout() -> None:
+    """Nothing more can be written there; Python would try once more at its end, and complain in its own way."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def out() -> Console:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from weighbridge.worker.loop import WorkerOptions
 
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; WEIGHBRIDGE_HOST.")]
-Port = Annotated[int | None, typer.Option("--port", help="The port to listen on; WEIGHBRIDGE_PORT.")]
+Port = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; WEIGHBRIDGE_PORT.")
+]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
 
 
@@ -142,7 +144,10 @@ def _bound(host: str, port: int) -> socket.socket:
         bound.bind((host, port))
     except OSError as error:
         bound.close()
-        raise ConfigError(f"The API cannot listen on {host}:{port}: {error.strerror}.") from error
+        raise ConfigError(
+            f"The API cannot listen on {host}:{port}: {error.strerror}. "
+            "Choose another address with --port and --host, or WEIGHBRIDGE_PORT and WEIGHBRIDGE_HOST."
+        ) from error
     return bound
 
 

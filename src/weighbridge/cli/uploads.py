@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
@@ -86,22 +88,10 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, show_header=False)
     for name, value in found.items():
-        if name == "reasons":
-            value = "\n".join(
-                f"{r['rows']} × {r['code']}, first in line {r['first_line']}: {r['example']}" for r in value
-            )
-        elif isinstance(value, dict):
-            value = "  ".join(f"{key} {each}" for key, each in value.items())
-        elif isinstance(value, list):
-            value = ", ".join(map(str, value))
-        if value not in ("", None):
-            table.add_row(f"[bold]{name}[/]", escape(str(value)))
-    out().print(table)
+        lines = _lines(value) if name != "reasons" else [_sentence(reason) for reason in value]
+        for title, line in zip((name, *[""] * len(lines)), lines, strict=False):
+            out().print(f"{title:<16} {line}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -190,8 +180,34 @@ def trace(upload_id: UploadId, as_json: AsJson = False) -> None:
         out().print(f"{moment.at:%Y-%m-%d %H:%M:%S.%f}  {moment.what:<18} {moment.detail}", markup=False)
 
 
-def _writing(file: Path | None) -> AbstractContextManager[BinaryIO]:
-    return file.open("wb") if file else nullcontext(sys.stdout.buffer)
+@contextmanager
+def _writing(file: Path | None) -> Iterator[BinaryIO]:
+    """`file`, or stdout, written to the end: what the disk does not take is told here, not when Python ends."""
+    with file.open("wb") if file else nullcontext(sys.stdout.buffer) as target:
+        yield target
+        target.flush()
+
+
+def _lines(value: Any) -> list[str]:
+    """A value of an upload as a person reads it: no line for nothing, one for each part of what has parts."""
+    match value:
+        case None | "":
+            return []
+        case dict() if all(isinstance(part, dict) for part in value.values()):
+            return [f"{key}: {', '.join(_lines(part))}" for key, part in value.items()]
+        case dict():
+            return [", ".join(f"{key} {part}" for key, part in value.items() if part != "")]
+        case list():
+            return [", ".join(map(str, value))] if value else []
+        case datetime():
+            return [f"{value:%Y-%m-%d %H:%M:%S %Z}"]
+        case bool():
+            return ["yes" if value else "no"]
+    return [str(value)]
+
+
+def _sentence(reason: dict[str, Any]) -> str:
+    return f"{reason['rows']} × {reason['code']}, first in line {reason['first_line']}: {reason['example']}"
 
 
 async def _get(app: App, upload_id: str) -> Upload:
@@ -226,6 +242,7 @@ def _brief(upload: Upload) -> dict[str, Any]:
         "total_rows",
         "promoted_rows",
         "failed_rows",
+        "error_code",
         "error_text",
     )
     return {"upload_id": upload.id, "created_at": upload.created_at, **{n: getattr(upload, n) for n in names}}

@@ -41,11 +41,13 @@ def watch(
         bool, typer.Option("--work/--no-work", help="Work on the files here, or leave it to workers.")
     ] = True,
     settle: Annotated[
-        float, typer.Option("--settle", help="Seconds without change that make a file whole.")
+        float, typer.Option("--settle", help="Seconds without change that make a file whole, 0 to 3600.")
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Take in every file that appears in a folder."""
+    if not 0 <= settle <= 3600:  # not as a range of the option: "nan" is neither below nor above it
+        raise typer.BadParameter(f"--settle: expected 0 to 3600 seconds, got {settle:g}")
     from weighbridge.cli.folder import Folder
     from weighbridge.steps.receive import Request
 

