@@ -186,6 +186,44 @@ async def test_a_field_after_a_file_is_refused_and_nothing_is_kept(
     assert left_behind() == []
 
 
+async def test_a_field_that_is_missing_as_the_file_begins_is_said_to_come_first(
+    client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind
+) -> None:
+    late = body((FILE, CSV), (FIELD, b"meta"))
+    answer = await client.post("/api/uploads", headers=key | FORM, content=late)
+    assert (answer.status_code, answer.json()) == (
+        422,
+        {
+            "error": "unknown_platform",
+            "message": "platform: expected one of meta, google, tiktok, got none. Fields come before files.",
+        },
+    )
+    assert left_behind() == []
+
+
+async def test_a_file_sent_as_a_field_is_told_what_it_lacks(
+    client: httpx.AsyncClient, key: dict[str, str]
+) -> None:
+    form = body((FIELD, b"meta"), (FIELD.replace("platform", "file"), CSV))
+    answer = await client.post("/api/uploads", headers=key | FORM, content=form)
+    assert answer.json()["message"] == (
+        "file: expected a file, got a field: it lacks a file name. In curl: -F file=@report.csv."
+    )
+
+
+@pytest.mark.parametrize("said", ["platform=meta&platform=google", "platform=google"])
+async def test_a_field_twice_is_refused_wherever_it_stands(
+    client: httpx.AsyncClient, key: dict[str, str], left_behind: LeftBehind, said: str
+) -> None:
+    form = body((FIELD, b"meta"), (FILE, CSV))
+    answer = await client.post(f"/api/uploads?{said}", headers=key | FORM, content=form)
+    assert (answer.status_code, answer.json()) == (
+        422,
+        {"error": "repeated_field", "message": "platform: expected once, got more than once."},
+    )
+    assert left_behind() == []
+
+
 @pytest.mark.parametrize(
     ("headers", "content", "status", "code"),
     [
@@ -196,7 +234,9 @@ async def test_a_field_after_a_file_is_refused_and_nothing_is_kept(
         ({"Content-Type": "multipart/form-data; boundary=" + "x" * 300}, b"x", 400, "malformed_body"),
         (FORM, body((FIELD, b"meta")), 422, "missing_file"),
         (FORM, body((FIELD, b"\xff\xfe")), 422, "invalid_field"),
-        (FORM, body((FIELD.replace("platform", "file"), CSV)), 422, "unknown_field"),
+        (FORM, body((FIELD.replace("platform", "file"), CSV)), 422, "missing_filename"),
+        (FORM, body((FIELD.replace("platform", "upload"), CSV)), 422, "unknown_field"),
+        (FORM, body((FIELD, b"meta"), (FIELD, b"google"), (FILE, CSV)), 422, "repeated_field"),
         ({"Content-Type": "application/xml"}, CSV, 415, "unsupported_media_type"),
         ({}, b"", 415, "unsupported_media_type"),
     ],

@@ -115,11 +115,11 @@ async def test_a_large_file_passes_through_without_filling_the_memory(
 async def test_too_large_is_answered_before_the_body_has_been_sent(
     small: Server, key: dict[str, str], db: Database, workspace: UUID, way: str
 ) -> None:
-    head = form((b"platform", b"meta")) if way == "form" else b""
+    head, said = (form((b"platform", b"meta")), "") if way == "form" else (b"", "?platform=meta")
     kind = "multipart/form-data; boundary=x" if way == "form" else "text/csv"
     with socket.create_connection(("127.0.0.1", small.port), timeout=20) as connection:
         connection.sendall(
-            "POST /api/uploads?platform=meta HTTP/1.1\r\nHost: x\r\nContent-Length: 900000000\r\n"
+            f"POST /api/uploads{said} HTTP/1.1\r\nHost: x\r\nContent-Length: 900000000\r\n"
             f"Authorization: {key['Authorization']}\r\nContent-Type: {kind}\r\n\r\n".encode()
             + head
         )
@@ -345,4 +345,5 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(
     )
     assert second.returncode == 1
     said = f"weighbridge: The API cannot listen on 127.0.0.1:{small.port}: Address already in use."
-    assert second.stderr.splitlines() == [said]
+    [sentence] = second.stderr.splitlines()
+    assert sentence.startswith(said)

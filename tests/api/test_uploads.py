@@ -76,6 +76,16 @@ async def test_warnings_are_listed_in_the_files_order(
     assert (await client.get(f"/api/uploads/{uuid4()}/warnings", headers=key)).status_code == 404
 
 
+async def test_the_last_page_says_so_even_where_it_is_full(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query, workspace: UUID
+) -> None:
+    id_ = make_upload(status="completed")
+    query("INSERT INTO upload_warnings VALUES (%s, %s, 1, 3, 'a', 'Mind.') RETURNING 1", (id_, workspace))
+    for url, name in (("/api/uploads", "uploads"), (f"/api/uploads/{id_}/warnings", "warnings")):
+        page = (await client.get(url, headers=key, params={"limit": 1})).json()
+        assert (len(page[name]), page["next"]) == (1, None)
+
+
 async def test_a_status_filters(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload
 ) -> None:
@@ -85,11 +95,52 @@ async def test_a_status_filters(
     assert [each["upload_id"] for each in found] == [str(failed)]
 
 
-@pytest.mark.parametrize("wish", ["status=faild", "limit=0", "limit=201", "limit=x", "before=yesterday"])
-async def test_a_wrong_parameter_is_422(client: httpx.AsyncClient, key: dict[str, str], wish: str) -> None:
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        (
+            "status=faild",
+            "query.status: expected one of 'pending', 'processing', 'staging_complete', 'promoting', 'completed', "
+            "'partial' or 'failed'; did you mean 'failed'?",
+        ),
+        ("limit=0", "query.limit: expected at least 1."),
+        ("limit=201", "query.limit: expected at most 200."),
+        ("limit=x", "query.limit: expected a whole number."),
+        ("before=yesterday", "query.before: expected the `next` of the page before."),
+    ],
+)
+async def test_a_wrong_parameter_is_422(
+    client: httpx.AsyncClient, key: dict[str, str], wish: str, sentence: str
+) -> None:
     answer = await client.get(f"/api/uploads?{wish}", headers=key)
-    assert (answer.status_code, answer.json()["error"]) == (422, "invalid_request")
-    assert answer.json()["message"].startswith(f"query.{wish.split('=')[0]}: ")
+    assert answer.status_code == 422
+    assert answer.json() == {"error": "invalid_request", "message": sentence}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (b'{"forcepartial": true}', "body: 'forcepartial' is not a field; did you mean 'force_partial'?"),
+        (b'{"x": true}', "body: 'x' is not a field; there is force_partial."),
+        (b'{"force_partial": "perhaps"}', "body.force_partial: expected true or false."),
+        (b"{force_partial}", "body: expected JSON, got something else at character 1."),
+        (b"[1]", "body: expected a JSON object, sent as Content-Type: application/json."),
+    ],
+)
+async def test_a_body_that_is_not_understood_is_422_and_changes_nothing(
+    client: httpx.AsyncClient,
+    key: dict[str, str],
+    make_upload: MakeUpload,
+    query: Query,
+    body: bytes,
+    sentence: str,
+) -> None:
+    id_ = make_upload(status="failed")
+    headers = key | {"Content-Type": "application/json"}
+    answer = await client.post(f"/api/uploads/{id_}/retry", headers=headers, content=body)
+    assert answer.status_code == 422
+    assert answer.json() == {"error": "invalid_request", "message": sentence}
+    assert query("SELECT status FROM data_uploads") == [("failed",)]
 
 
 async def test_an_upload_says_everything_about_itself(
@@ -177,7 +228,7 @@ async def test_a_failed_upload_whose_content_came_again_is_superseded(
     assert (answer.status_code, answer.json()["error"]) == (409, "superseded")
 
 
-def reject(query: Query, id_: UUID, row: int, raw: list[str] | None, **more: Any) -> None:
+def reject(query: Query, id_: UUID, row: int, raw: list[str | None] | None, **more: Any) -> None:
     values = {
         "code": "bad_value",
         "message": "spend: expected an amount.",
@@ -218,6 +269,20 @@ async def test_refused_rows_come_as_csv_in_the_files_own_columns(
             "12", "bad_value", "spend: expected an amount. Cells beyond the last column: surplus, @more",
         ],
     ]  # fmt: skip
+
+
+async def test_what_is_no_record_at_all_is_a_row_of_empty_cells(
+    client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
+) -> None:
+    """In JSON a record can be anything: its cells are NULL, and what it is stands behind them."""
+    id_ = make_upload(status="completed", columns=["Day", "Spend"])
+    reject(query, id_, 1, [None, None, "1"], code="not_a_record", message="Expected an object, got 1.")
+    reject(query, id_, 2, ["2025-01-01", None, None])
+    answer = await client.get(f"/api/uploads/{id_}/rejects", headers=key)
+    assert list(csv.reader(io.StringIO(answer.text, newline="")))[1:] == [
+        ["", "", "3", "not_a_record", "Expected an object, got 1. Cells beyond the last column: 1"],
+        ["2025-01-01", "", "4", "bad_value", "spend: expected an amount."],
+    ]
 
 
 async def test_many_refused_rows_are_all_there_in_order(

@@ -107,14 +107,14 @@ def test_several_files_are_a_list_and_a_refused_one_is_told(
     assert bad == {
         "file": str(picture),
         "error": "unsupported_format",
-        "message": "file ('picture.csv'): expected CSV or JSON, got something else by its content.",
+        "message": "file ('picture.csv'): expected CSV or JSON, got a PNG picture. Export the figures as CSV.",
     }
     assert done.err == f"weighbridge: picture.csv: {bad['message']}\n"
     assert query("SELECT workspace_id::text FROM data_uploads") == [("00000000-0000-4000-8000-000000000001",)]
 
 
 def test_what_should_be_known_of_a_file_is_listed_as_warnings(main: Command, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("Day,Campaign name,Amount spent\n2025-01-01,Spring,1.5\n")
+    (tmp_path / "a.csv").write_text("Day,Campaign name,Impressions,Amount spent\n2025-01-01,Spring,7,1.5\n")
     loaded = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
     assert main("uploads", "show", loaded["upload_id"], "--json").json["warnings"] == 1
     [warned] = main("uploads", "warnings", loaded["upload_id"], "--json").json

@@ -150,7 +150,9 @@ def rolls(name: str = "rolls", hint: str = "Use 1.", **changes: Any) -> Pipeline
     return Pipeline(name=name, entities=[entity], **{"affected": "day", **changes})
 
 
-@pytest.mark.parametrize("other", [rolls(hint="Use 2."), rolls("others")], ids=["a rollback", "another pipeline"])
+@pytest.mark.parametrize(
+    "other", [rolls(hint="Use 2."), rolls("others")], ids=["a rollback", "another pipeline"]
+)
 async def test_what_another_declaration_wrote_in_between_is_not_taken_for_unchanged(
     ctx: Context, put: Put, run: Run, query: Any, other: Pipeline
 ) -> None:
@@ -197,7 +199,9 @@ async def test_a_key_that_would_let_rows_be_doubled_is_refused(ctx: Context, que
             await declared.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])])
 
 
-async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(ctx: Context, query: Any) -> None:
+async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(
+    ctx: Context, query: Any
+) -> None:
     query(
         "CREATE TABLE shop (workspace_id uuid NOT NULL, sku text NOT NULL, upload_id uuid, line int,"
         " created_at timestamptz, updated_at timestamptz, UNIQUE (workspace_id, sku))"
@@ -224,7 +228,9 @@ async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
     object.__setattr__(ctx, "limits", replace(ctx.limits, stage_rows=20_000))
     async with ctx.db.tx() as tx:
         await declared.install(tx, list(pipelines.values()))
-    [(today, tomorrow)] = query("SELECT t::date, t::date + 1 FROM (SELECT weighbridge.now() AT TIME ZONE 'UTC') x (t)")
+    [(today, tomorrow)] = query(
+        "SELECT t::date, t::date + 1 FROM (SELECT weighbridge.now() AT TIME ZONE 'UTC') x (t)"
+    )
     rows = [f"{number:06},{today if number else tomorrow}" for number in range(45_000)]
     upload_id = await put(("No,Day\n" + "\n".join(rows)).encode(), pipeline="bookings", platform=None)
     noted = uploads.note_staged

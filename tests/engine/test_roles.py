@@ -95,9 +95,7 @@ def test_each_worker_has_just_the_rights_that_s1_draws(database_url: str, role: 
 def test_each_worker_can_do_what_it_has_the_right_to_and_nothing_else(database_url: str, role: str) -> None:
     """Tried, on S1's tables: a right is worth nothing where the schema is closed, or somebody is left too much."""
     for table in (*STAGING, "staging_id_resolution", *PRODUCTION, "data_uploads"):
-        done = {
-            letter for letter, text in STATEMENTS.items() if _try(database_url, role, text.format(table))
-        }
+        done = {letter for letter, text in STATEMENTS.items() if _try(database_url, role, text.format(table))}
         allowed = set(RIGHTS[role].get(table, ""))
         if "S" not in allowed:
             allowed.discard("U")  # without reading it an UPDATE can only set, and ours reads

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from weighbridge.formats import sniff
+from weighbridge.formats import describe, sniff
 
 TABLE = "Keyword,Volume\nCafé,10\n"
 
@@ -113,6 +113,49 @@ NEITHER = {
 @pytest.mark.parametrize("name", ["export.csv", "export.json", None])
 def test_what_is_no_text_table_is_neither(head: bytes, name: str | None) -> None:
     assert sniff(head, name) is None
+
+
+DESCRIBED = {
+    "xlsx": "an Excel workbook. Save the sheet as CSV.",
+    "xls": "an old Office file, such as an Excel workbook (.xls). Save the sheet as CSV.",
+    "gzip": "a gzip archive. Unpack it and send the files in it.",
+    "bzip2": "a bzip2 archive. Unpack it and send the files in it.",
+    "png": "a PNG picture. Export the figures as CSV.",
+    "pdf": "a PDF. Export the report as CSV.",
+    "parquet": "a Parquet file. Export it as CSV.",
+    "html in UTF-16": "a web page. Was a login needed to download it? Export the report as CSV.",
+    "xml": "XML. Export the report as CSV.",
+    "UTF-32": "text in UTF-32. Save it as UTF-8.",
+    "a NUL": "text with a NUL on line 2. Export the file again as plain text.",
+    "a bell": "text with the control character U+0007 on line 2. Export the file again as plain text.",
+    "noise": "a binary file of a kind that we do not know.",
+    "nothing": "",
+    "white space": "",
+    "a mark alone": "",
+    "a UTF-16 mark alone": "",
+}
+
+
+@pytest.mark.parametrize("kind", DESCRIBED)
+def test_what_is_neither_is_called_by_its_name(kind: str) -> None:
+    assert describe(NEITHER[kind]) == DESCRIBED[kind]
+
+
+def test_an_archive_is_told_from_a_workbook_by_what_is_in_it() -> None:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("report.csv", TABLE)
+    assert describe(out.getvalue()) == "a zip archive. Unpack it and send the files in it."
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5000])
+def test_nuls_alone_are_not_nothing(count: int) -> None:
+    assert describe(b"\0" * count) == "NUL bytes only. Export the file again."
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_white_space_in_utf_16_is_nothing(encoding: str) -> None:
+    assert describe(" \r\n".encode(encoding)) == ""
 
 
 def test_a_character_cut_by_the_end_of_the_head_does_no_harm() -> None:

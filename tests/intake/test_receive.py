@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import shutil
 import stat
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -13,9 +14,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.blobs.store import open_store
+from weighbridge.db import uploads
+from weighbridge.model.errors import FileRefused, RequestRefused, RetryLater
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context, Limits
+from weighbridge.steps.parse import stored_file
 from weighbridge.steps.receive import Request, receive, tidy_name
 
 from .conftest import CSV
@@ -95,14 +99,21 @@ REFUSALS: list[tuple[dict[str, Any], bytes, int, str, str]] = [
         b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
         415,
         "unsupported_format",
-        "file ('export.csv'): expected CSV or JSON, got something else by its content.",
+        "file ('export.csv'): expected CSV or JSON, got a PNG picture. Export the figures as CSV.",
     ),
     (
         {},
         b"PK\x03\x04\x14\x00\x06\x00\x08\x00",
         415,
         "unsupported_format",
-        "file ('export.csv'): expected CSV or JSON, got something else by its content.",
+        "file ('export.csv'): expected CSV or JSON, got a zip archive. Unpack it and send the files in it.",
+    ),
+    (
+        {},
+        b"\x00" * 40,
+        415,
+        "unsupported_format",
+        "file ('export.csv'): expected CSV or JSON, got NUL bytes only. Export the file again.",
     ),
     ({}, CSV * 20_000, 413, "file_too_large", "file: expected at most 1 MB, got more. Split the export."),
 ]
@@ -133,6 +144,31 @@ async def test_a_refusal_has_a_code_and_a_sentence_and_leaves_nothing(
         assert (refusal.value.status, refusal.value.code, refusal.value.message) == (status, code, sentence)
         assert left_behind() == []
     assert file.read_bytes() == content
+
+
+async def test_a_file_that_another_machine_keeps_to_itself_is_not_called_gone(
+    ctx: Context, workspace: UUID, tmp_path: Path
+) -> None:
+    received = await receive(ctx, request(workspace), stream(CSV))
+    async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
+        upload = await uploads.get(tx, received.upload_id)
+    assert upload is not None
+    with pytest.raises(FileRefused) as refused:
+        async with stored_file(upload, replace(ctx, blobs=open_store(None, tmp_path / "other"))):
+            pass
+    assert (refused.value.code, refused.value.message) == (
+        "file_not_found",
+        "The file lies in another folder or bucket than this worker reads, perhaps on another machine. "
+        "Give all machines the same WEIGHBRIDGE_BLOB_URL (a shared folder, or s3://…), then try it again.",
+    )
+    shutil.rmtree(tmp_path / "home" / "blobs")  # as where a worker has the same settings and no such folder
+    with pytest.raises(FileRefused, match="perhaps on another machine"):
+        async with stored_file(upload, ctx):
+            pass
+    (tmp_path / "home" / "blobs").mkdir()
+    with pytest.raises(FileRefused, match="The stored file is gone"):
+        async with stored_file(upload, ctx):
+            pass
 
 
 @pytest.mark.parametrize("way", ["stream", "path"])

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rules.checking import Outcome, check_file
 
 from weighbridge.model import upsert
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Bins
 from weighbridge.pipelines import ads
-from weighbridge.rules.headers import match
+from weighbridge.rules.headers import CLEARLY, match, wanted
+from weighbridge.testing._layouts import layout
 from weighbridge.testing.exports import Defect, Encoding, ExportSpec, Level, Platform, Written, write_export
 
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -30,6 +33,51 @@ def load(tmp_path: Path) -> Any:
         return written, check_file(tmp_path / "export", spec.platform)
 
     return load
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> ExportSpec:
+    """An export as one of the platforms could have written it."""
+    platform = draw(st.sampled_from(PLATFORMS))
+    return ExportSpec(
+        platform,
+        level=draw(st.sampled_from(LEVELS)),
+        campaigns=1,
+        days=1,
+        ids=draw(st.sampled_from([None, True, False])),
+        variant_headers=draw(st.booleans()),
+        language=draw(st.sampled_from(["en", "fr", "it"])) if platform == "meta" else "en",
+        day_column=draw(st.booleans()),
+        duplicate_column=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(specs())
+def test_an_export_is_read_as_its_own_platforms_and_refused_as_any_others(spec: ExportSpec) -> None:
+    header = [column.header for column in layout(spec)]
+    assert "daily_metric.spend" in match(header, ads.pipeline, ads.pipeline.profile(spec.platform)).columns
+    for other in set(PLATFORMS) - {spec.platform}:
+        with pytest.raises(FileRefused, match=f"looks like {spec.platform}'s, not {other}'s") as refused:
+            match(header, ads.pipeline, ads.pipeline.profile(other))
+        assert refused.value.code == "other_platform"
+
+
+@settings(max_examples=200, deadline=None)
+@given(specs(), st.data())
+def test_whatever_columns_are_chosen_an_export_is_its_own_platforms(spec: ExportSpec, data: Any) -> None:
+    columns = [column.header for column in layout(spec)]
+    header = data.draw(st.lists(st.sampled_from(columns), min_size=1, unique=True))
+    scores = {p.name: wanted(ads.pipeline, p)(header) for p in ads.pipeline.profiles}
+    assert max(scores.values()) < scores[spec.platform] + CLEARLY
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_file_under_another_platforms_name_is_refused_whole(tmp_path: Path, platform: Platform) -> None:
+    write_export(tmp_path / "export", ExportSpec(platform))
+    for other in set(PLATFORMS) - {platform}:
+        with pytest.raises(FileRefused, match="Is the platform right"):
+            check_file(tmp_path / "export", other)
 
 
 def everything(written: Written, outcome: Outcome) -> None:
@@ -57,6 +105,7 @@ def test_a_clean_export_arrives_whole(load: Any, platform: Platform, level: Leve
     written, outcome = load(ExportSpec(platform, level=level))
     everything(written, outcome)
     assert {row["currency"] for row in outcome.metrics} == {"USD"}
+    assert outcome.warnings == {}
     assert len(outcome.affected_dates) == 7
     depth = LEVELS.index(level)
     for below, ref in enumerate(("campaign_id", "ad_set_id", "ad_id")):
@@ -282,10 +331,10 @@ def test_facts_and_entities_keep_what_a_later_file_does_not_say() -> None:
     ],
 )  # fmt: skip
 def test_the_main_columns_are_known_in_six_languages(platform: str, header: str) -> None:
-    layout = match(header.split(";"), ads.pipeline, ads.pipeline.profile(platform))
+    found = match(header.split(";"), ads.pipeline, ads.pipeline.profile(platform))
     fields = ("daily_metric.metric_date", "campaign.name", "ad_set.name", "ad.name")
     fields += ("daily_metric.impressions", "daily_metric.spend")
-    assert {name: cells for name, cells in layout.columns.items() if name in fields} == {
+    assert {name: cells for name, cells in found.columns.items() if name in fields} == {
         name: (position,) for position, name in enumerate(fields)
     }
-    assert layout.constants == ({"daily_metric.currency": "EUR"} if platform == "meta" else {})
+    assert found.constants == ({"daily_metric.currency": "EUR"} if platform == "meta" else {})

@@ -59,7 +59,7 @@ def test_a_currency_column_goes_before_the_header() -> None:
 
 
 def test_amounts_without_a_currency_are_read_with_a_warning() -> None:
-    text = meta("2025-07-01,Spring,1.5", header="Day,Campaign name,Amount spent")
+    text = meta("2025-07-01,Spring,5,1.5", header="Day,Campaign name,Impressions,Amount spent")
     outcome = check_text(text)
     assert outcome.metrics[0]["currency"] is None
     assert outcome.warnings == {
@@ -96,8 +96,38 @@ def test_a_missing_column_is_named_with_the_nearest_guess_and_all_that_was_seen(
 
 def test_a_file_of_another_platform_is_recognised_as_such() -> None:
     header = ["Day", "Campaign", "Campaign type", "Currency code", "Cost", "Impr.", "Clicks", "Conv. value"]
-    with pytest.raises(FileRefused, match="looks like google: is the platform right"):
+    with pytest.raises(FileRefused) as refused:
         match(header, ads.pipeline, META)
+    assert (refused.value.code, refused.value.message) == (
+        "other_platform",
+        "The header looks like google's, not meta's: it has 'Campaign', 'Campaign type', 'Currency code' and 3 more. "
+        "Is the platform right?",
+    )
+
+
+def test_a_single_column_of_another_platform_is_no_doubt() -> None:
+    layout = match(["Day", "Campaign name", "Campaign ID", "Impressions", "Cost"], ads.pipeline, META)
+    assert "daily_metric.spend" not in layout.mapping
+
+
+def test_a_column_that_every_export_has_is_missed_with_a_warning() -> None:
+    header = "Day,Campaign name,Impressions,Spent,Bid,Reporting starts,Results,Purchases"
+    outcome = check_text(meta("2025-07-01,Spring,5,1.5,0,2025-07-01,1,1", header=header))
+    assert outcome.metrics[0]["spend"] is None
+    assert outcome.warnings == {
+        "spend_column_not_found": "daily_metric.spend: expected a column such as 'Amount spent', got none; did you "
+        "mean 'Spent'? It stays empty. No field uses 'Spent', 'Bid', 'Reporting starts'."
+    }
+
+
+def test_a_column_that_nothing_resembles_is_missed_without_a_guess() -> None:
+    outcome = check_text(meta("2025-07-01,11,1.5", header="Day,Campaign ID,Amount spent (USD)"))
+    assert outcome.warnings == {
+        "campaign_name_column_not_found": "campaign.name: expected a column such as 'Campaign name', got none; "
+        "it stays empty.",
+        "impressions_column_not_found": "daily_metric.impressions: expected a column such as 'Impressions', "
+        "got none; it stays empty.",
+    }
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from weighbridge.api import health, live, rejects, send, uploads
+from weighbridge.api import health, live, pages, rejects, send, uploads
 from weighbridge.api.access import describe_keys, guard
 from weighbridge.api.hub import Hub
 from weighbridge.api.problems import answer_problems
@@ -43,12 +43,12 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
         lifespan=lifespan,
         dependencies=[Depends(guard)],
         openapi_url="/api/openapi.json",
-        docs_url="/api/docs",
+        docs_url=None,  # pages.py has a page of our own: FastAPI's is a script from another host
         redoc_url=None,
     )
     api.state.app = app
     api.state.hub = hub
-    for part in (send, uploads, rejects, live, health):
+    for part in (send, uploads, rejects, live, health, pages):
         api.include_router(part.router)
     answer_problems(api)
     api.add_middleware(RequestLog)

@@ -6,7 +6,7 @@ from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
@@ -123,6 +123,9 @@ class WarningsOut(BaseModel):
 
 
 class RetryIn(BaseModel):
+    """What to do otherwise in the next try."""
+
+    model_config = ConfigDict(extra="forbid")
     force_partial: bool = Field(False, description="Promote the valid rows even where too many are not.")
 
 

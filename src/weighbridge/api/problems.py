@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from weighbridge.api import invalid
 from weighbridge.model.errors import Refused, RequestRefused, RetryLater
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}
@@ -61,9 +62,7 @@ def answer_problems(api: FastAPI) -> None:
 
     @api.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> Response:
-        # Places and expectations, not the values: they may be personal.
-        told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        return problem(422, "invalid_request", f"{told}.")
+        return problem(422, "invalid_request", " ".join(invalid.sentence(each) for each in error.errors()))
 
     @api.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,9 @@ _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
     """Hand over files. Fields come before the files and apply to all of them."""
     kind, options = parse_options_header(request.headers.get("content-type"))
-    intake = _Intake(app, key, dict(request.query_params))
+    intake = _Intake(app, key)
+    for name, value in request.query_params.multi_items():
+        intake.note(name, value)
     with contextlib.ExitStack() as held:
         held.callback(intake.discard)
         if kind == b"multipart/form-data":
@@ -87,19 +89,32 @@ class _Intake:
 
     app: App
     key: ApiKey
-    fields: dict[str, str]
+    fields: dict[str, str] = field(default_factory=dict)
     checked: Checked | None = None
     files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
 
     async def take(self, part: Part) -> None:
         if part.filename is not None:
+            with _fields_first(self.fields):
+                self._checked()
             await self._spool(part.chunks(), self.fields.get("filename") or part.filename, part.size)
+        elif part.name == "file":
+            message = (
+                "file: expected a file, got a field: it lacks a file name. In curl: -F file=@report.csv."
+            )
+            raise RequestRefused(422, "missing_filename", message)
         elif self.files:
             message = f"The field {part.name!r} came after a file. Send the fields first, then the files."
             raise RequestRefused(422, "field_after_file", message)
         else:
             self._known(part.name)
-            self.fields[part.name] = await part.text()
+            self.note(part.name, await part.text())
+
+    def note(self, name: str, value: str) -> None:
+        """A field of the form or of the query."""
+        if name in self.fields:
+            raise RequestRefused(422, "repeated_field", f"{name[:60]}: expected once, got more than once.")
+        self.fields[name] = value
 
     async def take_raw(self, request: Request) -> None:
         length = request.headers.get("content-length", "")
@@ -181,6 +196,18 @@ class _Intake:
         for _, found in self.files:
             if isinstance(found, Spooled):
                 found.discard()
+
+
+@contextlib.contextmanager
+def _fields_first(fields: dict[str, str]) -> Iterator[None]:
+    """A form whose files begin before a field that we need: the field may well be on its way."""
+    try:
+        yield
+    except RequestRefused as refusal:
+        if refusal.code == "unknown_platform" and not fields.get("platform"):
+            message = f"{refusal.message} Fields come before files."
+            raise RequestRefused(refusal.status, refusal.code, message) from None
+        raise
 
 
 def _told(received: Received, filename: str | None) -> dict[str, Any]:

@@ -47,8 +47,9 @@ async def list_uploads(
     """The workspace's uploads, newest first."""
     behind = cursor.read("before", before, uploads.Place, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        page = await uploads.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit)
-    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(page) == limit else None
+        found = await uploads.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
     return UploadsOut(uploads=[upload_out(upload) for upload in page], next=more)
 
 
@@ -80,8 +81,9 @@ async def list_warnings(
     behind = cursor.read("after", after, history.WarnedAt, int, str)
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        page = await history.warnings(tx, upload.id, behind, limit)
-    more = cursor.write(page[-1].row_index, page[-1].code) if len(page) == limit else None
+        found = await history.warnings(tx, upload.id, behind, limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].row_index, page[-1].code) if len(found) > limit else None
     return WarningsOut(warnings=[WarnedOut(**vars(warned)) for warned in page], next=more)
 
 
@@ -90,7 +92,7 @@ async def list_warnings(
     responses=documented(
         _404="No such upload.",
         _409="It is not failed or partial, or was sent again since.",
-        _422="Not a UUID.",
+        _422="Not a UUID, or a body that is not as described.",
     ),
     openapi_extra={"security": SECURITY},
 )

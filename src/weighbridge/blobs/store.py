@@ -40,7 +40,7 @@ def key_of(file_url: str) -> str:
     """The key at the end of a file_url: workspace, date, content. Anything else names no blob of ours."""
     found = _KEY.search(file_url)
     if found is None:
-        raise BlobMissing(f"{file_url!r} does not name a blob.")
+        raise _gone()
     return found.group(1)
 
 
@@ -83,8 +83,14 @@ class FolderStore:
         with _folder_trouble(self._root):
             there = await asyncio.to_thread(path.is_file)
         if not there:
-            raise BlobMissing(f"The stored file {path} is gone.")
+            raise await asyncio.to_thread(self._missing, path, file_url)
         return path
+
+    def _missing(self, path: Path, file_url: str) -> BlobMissing:
+        """Gone, or never here: machines that share nothing but the database look like a loss."""
+        if path.as_uri() != file_url or not self._root.is_dir():
+            return _elsewhere()
+        return _gone()
 
 
 class BucketStore:
@@ -107,7 +113,7 @@ class BucketStore:
 
     async def put(self, key: str, file: Path) -> str:
         try:
-            with _bucket_trouble(self._url):
+            with _bucket_trouble():
                 await self._store.put_async(key, file, max_concurrency=2)
         except BlobMissing as error:  # a put misses nothing but the bucket
             raise RetryLater(
@@ -120,13 +126,27 @@ class BucketStore:
         key = key_of(file_url)
         path = scratch / f"fetched-{uuid4().hex}"
         try:
-            with _bucket_trouble(self._url), _private(path) as copy:
+            with _bucket_trouble(), _private(path) as copy:
                 async for chunk in (await self._store.get_async(key)).stream():
                     await asyncio.to_thread(copy.write, chunk)
-        except BaseException:
+        except BaseException as error:
             path.unlink(missing_ok=True)
+            if isinstance(error, BlobMissing) and file_url != f"{self._url}/{key}":
+                raise _elsewhere() from error
             raise
         return path
+
+
+# Senders read these sentences too: where the service keeps its files is not for them.
+def _gone() -> BlobMissing:
+    return BlobMissing("The stored file is gone. Upload it again.")
+
+
+def _elsewhere() -> BlobMissing:
+    return BlobMissing(
+        "The file lies in another folder or bucket than this worker reads, perhaps on another machine. "
+        "Give all machines the same WEIGHBRIDGE_BLOB_URL (a shared folder, or s3://…), then try it again."
+    )
 
 
 def _private(path: Path) -> BinaryIO:
@@ -169,7 +189,7 @@ def _folder_trouble(root: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _bucket_trouble(url: str) -> Iterator[None]:
+def _bucket_trouble() -> Iterator[None]:
     from obstore.exceptions import BaseError, NotFoundError
 
     try:
@@ -179,7 +199,7 @@ def _bucket_trouble(url: str) -> Iterator[None]:
             raise RetryLater(
                 "connection", "The file store cannot be used now: there is no such bucket."
             ) from error
-        raise BlobMissing(f"{url} has no such blob.") from error
+        raise _gone() from error
     except BaseError as error:
         slow = re.search(
             r"SlowDown|TooManyRequests|(?<![:\d])429(?!\d)", str(error)

@@ -1,6 +1,7 @@
 """Inside the parse step: the bytes of a stored file → text columns with line numbers.
 
 sniff       is it CSV or JSON at all?           detect.py
+describe    what is it, if it is neither?       signatures.py
 open_sheet  encoding → UTF-8                    encoding.py
             delimiter, quote, preamble, header  dialect.py
             records, lines, cells               scan.py → delimited.py, json_records.py
@@ -8,7 +9,7 @@ open_sheet  encoding → UTF-8                    encoding.py
 
 from __future__ import annotations
 
-from weighbridge.formats.detect import sniff
+from weighbridge.formats.detect import describe, sniff
 from weighbridge.formats.sheet import open_sheet
 
-__all__ = ["open_sheet", "sniff"]
+__all__ = ["describe", "open_sheet", "sniff"]

@@ -7,6 +7,7 @@ import re
 
 from weighbridge.formats.encoding import HEAD, decode_head, utf16_of
 from weighbridge.formats.json_text import Window
+from weighbridge.formats.signatures import what_is
 from weighbridge.model.errors import FileRefused
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
@@ -24,6 +25,14 @@ def sniff(head: bytes, filename: str | None) -> str | None:
         return None
     named_json = (filename or "").lower().endswith((".json", ".jsonl", ".ndjson"))
     return "json" if _JSON.match(text) or _is_list(text, named_json) else "csv"
+
+
+def describe(head: bytes) -> str:
+    """What a file is that is neither, and what to do about it; empty for one that has nothing in it."""
+    head = head[:HEAD]
+    text = _text_of(head)
+    nothing = not text.strip() and bool(head.strip(b"\0") or not head)  # a NUL alone reads as half of UTF-16
+    return "" if nothing else what_is(head, text)
 
 
 def _text_of(head: bytes) -> str:

@@ -199,7 +199,8 @@ class Pipeline:
                             f"{did_you_mean(name, fields)}"
                         )
         for profile in self.profiles:
-            for name in (*profile.headers, *([profile.daily.field] if profile.daily else [])):
+            daily = [profile.daily.field] if profile.daily else []
+            for name in (*profile.headers, *profile.expects, *daily):
                 if name not in fields:
                     raise ConfigError(
                         f"Profile {profile.name}: '{name}' is not a field of pipeline {self.name}"

@@ -14,13 +14,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from weighbridge.model.errors import FileRefused
+from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.headers import fold, match
+from weighbridge.rules.headers import fold, listed, match, synonyms
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
@@ -43,7 +43,7 @@ def check(
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
-    Raises FileRefused: `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
+    Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
     `ambiguous_dates`, `unexpected_breakdown`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
@@ -194,7 +194,19 @@ def _warnings(plan: Plan) -> dict[str, str]:
         if isinstance(other, InHeader) and other.of in plan.layout.mapping and not named:
             read = f"{plan.layout.mapping[other.of]!r} was read without it"
             found[f"{declared.name}_not_named"] = f"{name}: the file names none; {read}."
+        if plan.profile and name in plan.profile.expects and not named:
+            code = name.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
+            found[f"{code}_column_not_found"] = _not_found(name, plan)
     return found
+
+
+def _not_found(name: str, plan: Plan) -> str:
+    """A column goes by a name of its own, most likely: which one could it be?"""
+    names, unused = synonyms(name, plan.pipeline.fields[name], plan.pipeline, plan.profile), plan.unused
+    guess = next((g for g in (did_you_mean(n, unused) for n in names) if g), "")
+    empty = f"{guess} It stays empty." if guess else "; it stays empty."
+    left = f" No field uses {listed(unused)}." if unused else ""
+    return f"{name}: expected a column such as {names[0]!r}, got none{empty}{left}"
 
 
 def _level(plan: Plan) -> str:

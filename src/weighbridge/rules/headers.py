@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
@@ -18,6 +18,9 @@ from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import Field, InHeader, NamePath, Pipeline
 from weighbridge.model.profile import Profile
 
+# Another platform must know so many fields more before the file is taken for its: the least by which the
+# platforms' own exports differ, and more than a column or two of one's own making.
+CLEARLY = 2
 _CURRENCY = re.compile(r"^(?P<name>.+?)\s*[(\[](?P<code>[A-Z]{3})[)\]]$")
 
 
@@ -37,25 +40,16 @@ class Layout:
 
 def wanted(pipeline: Pipeline, profile: Profile | None) -> Callable[[Sequence[str]], int]:
     """Tells how many fields a row of cells names, were it the header."""
-    known: dict[str, set[str]] = {}
-    for name, declared in pipeline.fields.items():
-        for synonym in synonyms(name, declared, pipeline, profile):
-            known.setdefault(fold(synonym), set()).add(name)
-    for end in (profile.daily.starts, profile.daily.ends) if profile and profile.daily else ():
-        for synonym in end:
-            known.setdefault(fold(synonym), set()).add(end[0])
-
-    def count(cells: Sequence[str]) -> int:
-        found = {
-            n for cell in cells for n in known.get(fold(cell), known.get(fold(_split_currency(cell)[0]), ()))
-        }
-        return len(found)
-
-    return count
+    named_by = _reader(pipeline, profile)
+    return lambda cells: len({name for cell in cells for name in named_by(cell)})
 
 
 def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
-    """Find each field's column, or refuse the file: `missing_column`, `not_daily`, `several_currencies`."""
+    """Find each field's column, or refuse the file.
+
+    Raises FileRefused: `other_platform`, `missing_column`, `not_daily`, `several_currencies`.
+    """
+    _refuse_other_platform(header, pipeline, profile)
     cells = [_Cell(i, fold(text), *_split_currency(text)) for i, text in enumerate(header)]
     columns: dict[str, tuple[int, ...]] = {}
     currencies: dict[str, str] = {}
@@ -97,6 +91,33 @@ def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | 
     given = (*(profile.headers.get(name, ()) if profile else ()), *declared.header)
     return given or (
         (declared.name,) if name.startswith(f"{pipeline.grain.name}.") else (name.replace(".", " "),)
+    )
+
+
+def _reader(pipeline: Pipeline, profile: Profile | None) -> Callable[[str], Collection[str]]:
+    """Tells which fields a header cell names; the ends of a period count as fields."""
+    known: dict[str, set[str]] = {}
+    for name, declared in pipeline.fields.items():
+        for synonym in synonyms(name, declared, pipeline, profile):
+            known.setdefault(fold(synonym), set()).add(name)
+    for end in (profile.daily.starts, profile.daily.ends) if profile and profile.daily else ():
+        for synonym in end:
+            known.setdefault(fold(synonym), set()).add(end[0])
+    return lambda cell: known.get(fold(cell), known.get(fold(_split_currency(cell)[0]), ()))
+
+
+def _refuse_other_platform(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> None:
+    """Under another platform's name a file may well go in, with half of its columns unread."""
+    scores = {p.name: wanted(pipeline, p)(header) for p in pipeline.profiles}
+    best = max(scores, key=lambda name: scores[name], default="")
+    if profile is None or scores[best] < scores[profile.name] + CLEARLY:
+        return
+    theirs, ours = _reader(pipeline, pipeline.profile(best)), _reader(pipeline, profile)
+    telling = [cell for cell in header if theirs(cell) and not ours(cell)]
+    raise FileRefused(
+        "other_platform",
+        f"The header looks like {best}'s, not {profile.name}'s: it has {listed(telling, 3)}. "
+        "Is the platform right?",
     )
 
 
@@ -154,9 +175,7 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
         guess = next((g for g in (did_you_mean(n, layout.header) for n in names) if g), "")
         expected = " or ".join(repr(n) for n in names[:3])
         sentences.append(f"{name}: expected a column {expected}{guess or '.'}")
-    seen = f"The file has {_listed(layout.header)}."
-    doubt = _other_platform(layout, pipeline, profile)
-    raise FileRefused("missing_column", f"{' '.join(sentences)} {seen}{doubt}")
+    raise FileRefused("missing_column", f"{' '.join(sentences)} The file has {listed(layout.header)}.")
 
 
 def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:
@@ -165,7 +184,7 @@ def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefus
     assert daily is not None
     longer = [c for c in layout.header if fold(c) in {fold(w) for w in daily.longer}]
     name = synonyms(daily.field, pipeline.fields[daily.field], pipeline, profile)[0]
-    got = f"{_listed(longer)} only" if longer else f"{_listed(layout.header)}"
+    got = f"{listed(longer)} only" if longer else f"{listed(layout.header)}"
     return FileRefused(
         "not_daily", f"The report is not daily: expected a column {name!r}, got {got}. {daily.hint}"
     )
@@ -175,16 +194,7 @@ def _has_otherwise(declared: Field, layout: Layout) -> bool:
     return isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in layout.columns
 
 
-def _other_platform(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> str:
-    """A file given under another platform's name is the likeliest reason of all."""
-    scores = {p.name: wanted(pipeline, p)(layout.header) for p in pipeline.profiles}
-    best = max(scores, key=lambda name: scores[name], default="")
-    mine = scores.get(profile.name, 0) if profile else 0
-    return (
-        f" Its header looks like {best}: is the platform right?" if best and scores[best] > mine + 1 else ""
-    )
-
-
-def _listed(cells: Sequence[str], most: int = 20) -> str:
+def listed(cells: Sequence[str], most: int = 20) -> str:
+    """`'Day', 'Cost' and 3 more`."""
     shown = ", ".join(repr(cell) for cell in cells[:most])
     return shown + (f" and {len(cells) - most} more" if len(cells) > most else "")

@@ -84,7 +84,7 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
         try:
             path = await ctx.blobs.fetch(upload.file_url or "", scratch)
         except BlobMissing as error:
-            raise FileRefused("file_not_found", "The stored file is gone. Upload it again.") from error
+            raise FileRefused("file_not_found", str(error)) from error
         if await asyncio.to_thread(_sha256, path) != upload.content_sha256:
             raise FileRefused(
                 "file_changed", "The stored file is not the one that was uploaded. Upload it again."

@@ -37,7 +37,12 @@ def judge(upload: Upload, pipeline: Pipeline) -> None:
     """Refuse a file with too few valid rows (S1 §4.4)."""
     bins = upload.bins
     if bins.accepted == 0:
-        raise Refused("no_valid_rows", f"None of the {bins.data_rows} rows is valid. {_see_rejects(upload)}")
+        none = (
+            "The only row is not valid."
+            if bins.data_rows == 1
+            else f"None of the {bins.data_rows} rows is valid."
+        )
+        raise Refused("no_valid_rows", f"{none} {_see_rejects(upload)}")
     if bins.valid_share < pipeline.min_valid and not upload.force_partial:
         raise Refused(
             "too_many_invalid_rows",

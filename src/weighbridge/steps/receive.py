@@ -23,7 +23,7 @@ from uuid import UUID
 from weighbridge.db import intake, uploads
 from weighbridge.db.intake import Content
 from weighbridge.db.uploads import NewUpload
-from weighbridge.formats import sniff
+from weighbridge.formats import describe, sniff
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
@@ -256,13 +256,11 @@ def _kind(head: bytes, filename: str | None, pipeline: Pipeline) -> str:
     kind = sniff(head, filename)
     named = f" ({_shown(filename)})" if filename else ""
     if kind is None:
-        if not head.strip(b"\xef\xbb\xbf\xff\xfe\x00 \t\r\n"):
+        what = describe(head)
+        if not what:
             raise _empty(filename)
-        raise RequestRefused(
-            415,
-            "unsupported_format",
-            f"file{named}: expected CSV or JSON, got something else by its content.",
-        )
+        message = f"file{named}: expected CSV or JSON, got {what}"
+        raise RequestRefused(415, "unsupported_format", message)
     if kind not in pipeline.accepts:
         accepted = " or ".join(each.upper() for each in pipeline.accepts)
         message = f"file{named}: the pipeline {pipeline.name} expects {accepted}, got {kind.upper()}."

@@ -118,4 +118,5 @@ profile = Profile(
             "Netwerk",
         ),
     ],
+    expects=["campaign.name", "daily_metric.impressions", "daily_metric.clicks", "daily_metric.spend"],
 )

@@ -143,4 +143,5 @@ profile = Profile(
         *("Âge", "Sexe", "Alter", "Geschlecht", "Età", "Genere", "Edad", "Sexo", "Idade", "Gênero"),
         *("Leeftijd", "Geslacht"),
     ],
+    expects=["campaign.name", "daily_metric.impressions", "daily_metric.spend"],
 )

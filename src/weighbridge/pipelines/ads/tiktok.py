@@ -93,4 +93,5 @@ profile = Profile(
         *("Age", "Gender", "Country/Region", "Country", "Placement", "Platform", "Operating system", "OS"),
         *("By Hour", "Hour", "Interest", "Language"),
     ],
+    expects=["campaign.name", "daily_metric.impressions", "daily_metric.clicks", "daily_metric.spend"],
 )

@@ -1,0 +1,56 @@
+"""Pages for people: `/` says what this is, `/api/docs` shows every route.
+
+Plain HTML from this server, without scripts: they work offline, and ask no other host for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from html import escape
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+
+from weighbridge.api import reference
+from weighbridge.api.access import opened
+
+router = APIRouter(include_in_schema=False)
+_STYLE = files("weighbridge.api").joinpath("pages.css").read_text()
+_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_HEADERS = {
+    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_WELCOME = """<h1>Weighbridge</h1>
+<p>Export files into Postgres, exactly once. This is its HTTP interface; it is up.</p>
+<ul>
+<li><a href="/api/docs">/api/docs</a>: every route, its fields and its answers</li>
+<li><a href="/api/openapi.json">/api/openapi.json</a>: the same for programs</li>
+<li><a href="/healthz">/healthz</a> and <a href="/readyz">/readyz</a>: does it answer, can it work</li>
+</ul>
+<p>Routes under <code>/api</code> need a key, which <code>weighbridge keys create</code> makes.</p>"""
+
+
+@router.get("/")
+@opened
+async def welcome() -> HTMLResponse:
+    return _page("Weighbridge", _WELCOME)
+
+
+@router.get("/api/docs")
+@opened
+async def docs(request: Request) -> HTMLResponse:
+    return _page("Weighbridge: the HTTP interface", reference.html(request.app.openapi()))
+
+
+def _page(title: str, body: str) -> HTMLResponse:
+    return HTMLResponse(
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head>\n<body>\n{body}\n</body></html>\n",
+        headers=_HEADERS,
+    )
