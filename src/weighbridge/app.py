@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from weighbridge.blobs.store import open_store
-from weighbridge.db import readiness
-from weighbridge.db.pool import Database, connect
-from weighbridge.model.errors import ConfigError, WeighbridgeError, did_you_mean
+from weighbridge.db import address, readiness
+from weighbridge.db.pool import Database
+from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.pipelines import find, imported
 from weighbridge.settings import Settings
@@ -69,26 +68,8 @@ async def database_url(settings: Settings) -> str:
     """The database that the settings name, if it answers; else the embedded one, started or joined."""
     if not settings.database_url:
         return await asyncio.to_thread(_start_embedded, settings)
-    try:
-        await (await connect(settings.database_url)).close()
-    except WeighbridgeError as error:
-        raise ConfigError(f"DATABASE_URL: {_why_not(error.__cause__)}") from error
-    except Exception:
-        # libpq quotes what it cannot read, and that may hold the password.
-        raise ConfigError(
-            "DATABASE_URL: expected postgresql://user@host/database, got something that is no such address."
-        ) from None
+    await address.reach(settings.database_url)
     return settings.database_url
-
-
-def _why_not(error: object) -> str:
-    """libpq's reason without the address: where it is mistyped, its parts are not what they seem to be."""
-    answer = re.search(r"(?:FATAL|ERROR): +(.+)", str(error))
-    if answer:
-        return f"the server answered: {answer[1].rstrip('.')}."
-    reason = re.search(r".* failed: (.+)", str(error))
-    told = f" ({reason[1].rstrip('.')})" if reason else ""
-    return f"no Postgres answers there{told}. Is it running, is the address right?"
 
 
 def _make_home(settings: Settings) -> Path:
@@ -126,7 +107,7 @@ def resolve(name: str, setting: str) -> Callable[..., Any]:
         known = [each for each, value in vars(module).items() if callable(value) and not each.startswith("_")]
         hint = did_you_mean(function_name, known) or "."
         raise ConfigError(f"{setting}: {module_name} has no function {function_name!r}{hint}")
-    return found  # type: ignore[no-any-return]
+    return cast(Callable[..., Any], found)
 
 
 async def _ready(db: Database, pipelines: list[Pipeline], *, embedded: bool) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -101,3 +104,41 @@ async def test_who_waits_for_an_upload_hears_who_has_it(ctx: Context, put: Put, 
     assert upload.status == Status.COMPLETED
     assert (heard[0].upload_id, heard[0].worker) == (upload_id, "test")
     assert abandoned.upload.id == upload_id
+
+
+LISTENS = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'weighbridge listen'"
+    " AND query LIKE 'LISTEN%'"
+)
+COMPLETED = "SELECT 1 FROM data_uploads WHERE status = 'completed'"
+
+
+@contextlib.asynccontextmanager
+async def waiting(ctx: Context, poll: timedelta, eventually: Any, query: Any) -> AsyncIterator[None]:
+    """A worker that has found nothing to do, and listens."""
+    stop = asyncio.Event()
+    running = asyncio.create_task(Worker(ctx, replace(OPTIONS, poll=poll)).run(stop))
+    try:
+        await eventually(lambda: query(LISTENS))
+        yield
+    finally:
+        stop.set()
+        await running
+
+
+async def test_a_notice_is_enough_to_wake_a_worker(
+    ctx: Context, put: Put, query: Any, eventually: Any
+) -> None:
+    async with waiting(ctx, timedelta(hours=1), eventually, query):
+        await put(meta_file())
+        await eventually(lambda: query(COMPLETED))
+
+
+async def test_an_upload_that_nobody_told_of_is_found_by_looking(
+    ctx: Context, put: Put, query: Any, eventually: Any
+) -> None:
+    await put(meta_file())
+    query("UPDATE data_uploads SET run_after = weighbridge.now() + interval '1 day'")  # not yet
+    async with waiting(ctx, timedelta(seconds=0.05), eventually, query):
+        query("UPDATE data_uploads SET run_after = '-infinity'")  # and nobody is notified
+        await eventually(lambda: query(COMPLETED))

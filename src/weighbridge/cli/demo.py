@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,7 @@ def demo() -> None:
     console = out()
 
     async def work(app: App) -> None:
-        from weighbridge.worker import loop  # noqa: F401 - loading the code is not part of loading the files
-
+        import_module("weighbridge.worker.loop")  # loading the code is not part of loading the files
         folder = app.settings.home / "demo"
         files = [written.path for written in write_demo_exports(folder)]
         console.print(f"Three sample exports are in {folder}\n", markup=False)

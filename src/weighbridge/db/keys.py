@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from weighbridge.db.pool import Tx, fetch_all, fetch_one
@@ -61,6 +62,6 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _key(row: tuple[object, ...]) -> ApiKey:
+def _key(row: tuple[Any, ...]) -> ApiKey:
     id_, workspace, name, prefix, scopes, *times = row
-    return ApiKey(id_, workspace, name, prefix, tuple(scopes), *times)  # type: ignore[arg-type]
+    return ApiKey(id_, workspace, name, prefix, tuple(scopes), *times)

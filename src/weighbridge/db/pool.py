@@ -10,6 +10,7 @@ from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.abc import QueryNoTemplate as Query
 from psycopg.rows import TupleRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
@@ -98,15 +99,15 @@ class Database:
                 raise RetryLater("connection", "No connection to the database could be had.") from error
 
 
-async def fetch_all(tx: Tx, query: LiteralString, params: Any = None) -> list[TupleRow]:
+async def fetch_all(tx: Tx, query: Query, params: Any = None) -> list[TupleRow]:
     return await (await tx.execute(query, params)).fetchall()
 
 
-async def fetch_one(tx: Tx, query: LiteralString, params: Any = None) -> TupleRow | None:
+async def fetch_one(tx: Tx, query: Query, params: Any = None) -> TupleRow | None:
     return await (await tx.execute(query, params)).fetchone()
 
 
-async def fetch_named(tx: Tx, query: LiteralString, params: Any = None) -> list[dict[str, Any]]:
+async def fetch_named(tx: Tx, query: Query, params: Any = None) -> list[dict[str, Any]]:
     """Rows by column name, for the functions of this folder that build dataclasses from them."""
     cursor = tx.cursor(row_factory=dict_row)
     return await (await cursor.execute(query, params)).fetchall()

@@ -45,7 +45,7 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fr
     """
     row = await fetch_one(
         tx,
-        upsert_sql(pipeline, entity, fresh=fresh),  # type: ignore[arg-type]
+        upsert_sql(pipeline, entity, fresh=fresh),
         {
             "upload": batch.scope.upload_id,
             "workspace": batch.scope.workspace_id,

@@ -103,6 +103,7 @@ async def get(tx: Tx, upload_id: UUID) -> Upload | None:
 
 
 async def get_many(tx: Tx, upload_ids: Sequence[UUID]) -> list[Upload]:
+    """Those that are there, newest first."""
     return [_upload(row) for row in await fetch_named(tx, _SQL["get_uploads"], (list(upload_ids),))]
 
 
@@ -136,7 +137,7 @@ async def recent(
     tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Place | None = None, limit: int
 ) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
-    rows = await fetch_named(
+    rows = await fetch_all(
         tx,
         _SQL["recent_uploads"],
         {
@@ -147,7 +148,7 @@ async def recent(
             "limit": limit,
         },
     )
-    return [_upload(row) for row in rows]
+    return await get_many(tx, [row[0] for row in rows])
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ import re
 
 from weighbridge.formats.encoding import HEAD, decode_head, utf16_of
 from weighbridge.formats.json_text import Window
-from weighbridge.formats.signatures import what_is
+from weighbridge.formats.signatures import CONTROL, what_is
 from weighbridge.model.errors import FileRefused
 
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 _NO_TABLE = re.compile(r"\s*(?:<[!?/a-z]|%PDF-|%!PS|\{\\rtf|#!|-----BEGIN )", re.IGNORECASE)
 _JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*(?:$|[\],{]))')
 
@@ -21,7 +20,7 @@ def sniff(head: bytes, filename: str | None) -> str | None:
     The content decides; the name does only where a list of lists could as well be a list of [keywords].
     """
     text = _text_of(head[:HEAD])
-    if not text.strip() or _CONTROL.search(text) or _NO_TABLE.match(text):
+    if not text.strip() or CONTROL.search(text) or _NO_TABLE.match(text):
         return None
     named_json = (filename or "").lower().endswith((".json", ".jsonl", ".ndjson"))
     return "json" if _JSON.match(text) or _is_list(text, named_json) else "csv"

@@ -30,7 +30,7 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"-----BEGIN ", "a certificate or a key."),
 )
 _HTML = re.compile(r"\s*<(?:!doctype html|html|head|body|table|script|div)", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def what_is(head: bytes, text: str) -> str:
@@ -72,7 +72,7 @@ def _is_utf32(head: bytes) -> bool:
 
 def _text_with_controls(text: str) -> str | None:
     """A few stray control characters make no binary file."""
-    controls = _CONTROL.findall(text)
+    controls = CONTROL.findall(text)
     if not controls or len(controls) > 2 + len(text) // 20:
         return None
     line = len(re.split(r"\r\n|\r|\n", text[: text.index(controls[0])]))

@@ -21,7 +21,7 @@ _instances: dict[int, duckdb.DuckDBPyConnection] = {}  # by process: a forked ch
 
 def own(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConnection:
     """A database of its own, with its own limits, that spills to `scratch`."""
-    return _in_utc(_open(scratch, memory_limit, threads))
+    return _set_up(_open(scratch, memory_limit, threads))
 
 
 def shared() -> duckdb.DuckDBPyConnection:
@@ -31,7 +31,7 @@ def shared() -> duckdb.DuckDBPyConnection:
             # DuckDB makes this folder only when it has to.
             scratch = Path(tempfile.gettempdir()) / f"weighbridge-{os.getpid()}"
             _instances[os.getpid()] = _open(scratch, "200MB", threads=1)
-        return _in_utc(_instances[os.getpid()].cursor())
+        return _set_up(_instances[os.getpid()].cursor())
 
 
 def _open(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConnection:
@@ -43,9 +43,10 @@ def _open(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConn
     return duckdb.connect(config=limits | _ALWAYS)
 
 
-def _in_utc(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """A time without a zone means the same on every machine."""
-    connection.execute("SET TimeZone = 'UTC'")
+def _set_up(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """What can be set only for one connection."""
+    connection.execute("SET TimeZone = 'UTC'")  # a time without a zone means the same on every machine
+    connection.execute("SET enable_progress_bar = false")  # stdout is for results
     return connection
 
 

@@ -15,6 +15,7 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        affected_dates, columns, warnings
 FROM public.data_uploads
 WHERE id = ANY (%s)
+ORDER BY created_at DESC, id
 
 -- name: begun_uploads
 SELECT id FROM public.data_uploads WHERE id = ANY (%s) AND status <> 'pending'
@@ -25,12 +26,8 @@ FROM weighbridge.attempts
 WHERE queue = 'uploads' AND closed_at IS NULL AND subject = ANY (%s)
 
 -- name: recent_uploads
-SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
-       row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
-       failures, crashes, rows_read, file_kind,
-       staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
-       affected_dates, columns, warnings
-FROM public.data_uploads
+-- A page of them, newest first; two may have come at the same moment.
+SELECT id FROM public.data_uploads
 WHERE workspace_id = %(workspace)s
   AND (%(status)s::text IS NULL OR status = %(status)s)
   AND (%(before)s::timestamptz IS NULL

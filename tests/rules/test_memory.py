@@ -1,0 +1,54 @@
+"""Four times the rows must not take more memory: a check spills to disk what it cannot hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from weighbridge.testing.exports import bench_meta_export
+
+CHECK = """
+import sys
+from pathlib import Path
+from uuid import uuid4
+
+import psutil
+from weighbridge.formats import open_sheet
+from weighbridge.model.upload import Scope
+from weighbridge.pipelines.ads import pipeline
+from weighbridge.rules.check import check
+from weighbridge.rules.headers import wanted
+
+file, scratch = map(Path, sys.argv[1:])
+sheet = open_sheet(file, "csv", wanted=wanted(pipeline, pipeline.profile("meta")), scratch=scratch)
+peak = 0
+
+def look(rows=0):
+    global peak
+    peak = max(peak, psutil.Process().memory_info().rss)
+
+scope = Scope(uuid4(), uuid4(), None, "meta")
+with check(pipeline, sheet, scope, scratch=scratch, memory_limit="96MB", on_rows=look) as checked:
+    look()
+    for entity in pipeline.entities:
+        for batch in checked.staged(entity.name):
+            look()
+print(peak // 2**20)
+"""
+
+
+def peak_mb(rows: int, tmp_path: Path) -> int:
+    """Of a process that checks a file with so many rows and reads all that it staged."""
+    file, scratch = tmp_path / f"{rows}.csv", tmp_path / f"scratch-{rows}"
+    scratch.mkdir()
+    bench_meta_export(file, rows)
+    done = subprocess.run(
+        [sys.executable, "-c", CHECK, file, scratch], capture_output=True, text=True, timeout=120, check=True
+    )
+    return int(done.stdout)
+
+
+def test_memory_stays_flat_in_the_size_of_the_file(tmp_path: Path) -> None:
+    small, large = peak_mb(200_000, tmp_path), peak_mb(800_000, tmp_path)
+    assert large - small < 60, f"{small} MB for 36 MB of text, {large} MB for 144"
