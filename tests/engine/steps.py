@@ -1,8 +1,10 @@
-"""Running the steps of one upload by hand, to stop between them or to give them other limits."""
+"""Running the steps of one upload by hand: to stop between them, to give them other limits, or to make them fail."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from tests.engine.conftest import CLAIM
@@ -11,6 +13,8 @@ from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 from weighbridge.steps.parse import parse
 from weighbridge.steps.promote import promote
+
+Query = Callable[..., list[tuple[Any, ...]]]
 
 
 async def claim(ctx: Context) -> Attempt:
@@ -38,3 +42,13 @@ async def promote_by_hand(ctx: Context, upload_id: UUID) -> Attempt:
     assert attempt.upload.id == upload_id
     await promote(attempt, ctx)
     return await reload(ctx, attempt)
+
+
+def trouble(query: Query, body: str, *, table: str = "daily_metrics", times: int = 1_000_000) -> None:
+    """Make the first `times` inserts into a table run `body`. The sequence counts through rollbacks."""
+    query(
+        f"CREATE SEQUENCE public.troubles; GRANT USAGE ON SEQUENCE public.troubles TO PUBLIC;"
+        f"CREATE FUNCTION public.trouble() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN"
+        f" IF nextval('public.troubles') <= {times} THEN {body} END IF; RETURN NULL; END $$;"
+        f"CREATE TRIGGER trouble AFTER INSERT ON {table} FOR EACH STATEMENT EXECUTE FUNCTION public.trouble()"
+    )
