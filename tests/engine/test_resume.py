@@ -17,6 +17,21 @@ from weighbridge.worker.attempt import work
 Eventually = Callable[..., Awaitable[Any]]
 
 
+# Which transaction wrote each fact last: another one means that it was written again.
+VERSIONS = "SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2"
+
+
+async def promote_two_batches_of_three(ctx: Context, query: Query) -> None:
+    """Parse the waiting upload, and lose the connection in the last batch of its twelve facts."""
+    small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
+    attempt = await parse_by_hand(small)
+    trouble(
+        query,
+        "IF currval('public.troubles') = 3 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END IF;",
+    )
+    await work(attempt, small, promotes=True)
+
+
 # §6.3 -------------------------------------------------------------------------------------------------------
 
 
@@ -59,22 +74,16 @@ async def test_a_promotion_that_stopped_half_way_repeats_nothing(
     ctx: Context, put: Put, run: Run, query: Query, clock: Any
 ) -> None:
     upload_id = await put(meta_file(days=3, ads=4))
-    small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
-    attempt = await parse_by_hand(small)
-    trouble(
-        query,
-        "IF currval('public.troubles') = 3 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END IF;",
-    )
-    await work(attempt, small, promotes=True)
+    await promote_two_batches_of_three(ctx, query)
     assert query("SELECT status, watermark_entity, watermark_seq, promoted_rows FROM data_uploads") == [
         ("staging_complete", "daily_metric", 8, 8)
     ]
-    before = query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")
+    before = query(VERSIONS)
     assert len(before) == 8
     clock.forward(seconds=5)
     upload = await run(upload_id)
     assert (upload.status, upload.promoted["daily_metric"]["inserted"]) == (Status.COMPLETED, 12)
-    assert query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")[:8] == before
+    assert query(VERSIONS)[:8] == before
 
 
 @pytest.mark.parametrize("status", [Status.COMPLETED, Status.PARTIAL, Status.FAILED])
@@ -142,19 +151,13 @@ async def test_staging_lost_in_the_middle_of_a_promotion_repeats_nothing(
     ctx: Context, put: Put, run: Run, query: Query, clock: Any
 ) -> None:
     upload_id = await put(meta_file(days=3, ads=4))
-    small = replace(ctx, limits=replace(ctx.limits, batch_rows=4))
-    attempt = await parse_by_hand(small)
-    trouble(
-        query,
-        "IF currval('public.troubles') = 3 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END IF;",
-    )
-    await work(attempt, small, promotes=True)
-    before = query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")
+    await promote_two_batches_of_three(ctx, query)
+    before = query(VERSIONS)
     query("TRUNCATE staging.ads_campaign, staging.ads_ad_set, staging.ads_ad, staging.ads_daily_metric")
     clock.forward(seconds=5)
     upload = await run(upload_id)
     assert (upload.status, upload.promoted["daily_metric"]["inserted"]) == (Status.COMPLETED, 12)
-    assert query("SELECT metric_date, ad_id, xmin::text FROM daily_metrics ORDER BY 1, 2")[:8] == before
+    assert query(VERSIONS)[:8] == before
 
 
 async def test_a_promotion_begins_anew_where_other_rows_are_staged_than_before(

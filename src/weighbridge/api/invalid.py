@@ -5,9 +5,11 @@ Places and expectations, not the values: they may be personal.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
-from weighbridge.api.models import RetryIn
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
 from weighbridge.model.errors import did_you_mean
 
 _EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own words
@@ -21,18 +23,31 @@ _EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own wo
     "model_attributes_type": "a JSON object, sent as Content-Type: application/json",
     "dict_type": "a JSON object, sent as Content-Type: application/json",
 }
-_BODY_NAMES = tuple(RetryIn.model_fields)  # the one body that is not a stream
 
 
-def sentence(error: dict[str, Any]) -> str:
-    """`query.limit: expected at most 200.`"""
+def sentences(error: RequestValidationError, route: object) -> str:
+    """`query.limit: expected at most 200.`, one for each thing that is wrong."""
+    known = _names_in_body(route)
+    return " ".join(_sentence(each, known) for each in error.errors())
+
+
+def _names_in_body(route: object) -> list[str]:
+    """The fields that a route's JSON body can have."""
+    if not isinstance(route, APIRoute) or route.body_field is None:
+        return []
+    declared = route.body_field.field_info.annotation
+    models = [each for each in (declared, *get_args(declared)) if hasattr(each, "model_fields")]
+    return [name for model in models for name in model.model_fields]
+
+
+def _sentence(error: dict[str, Any], known: list[str]) -> str:
     kind, place, said = error["type"], [str(part) for part in error["loc"]], error.get("ctx", {})
     if kind == "json_invalid":
         return f"{place[0]}: expected JSON, got something else at character {place[-1]}."
     if kind == "missing":
         return f"{'.'.join(place)}: expected a value, got none."
     if kind == "extra_forbidden":
-        hint = did_you_mean(place[-1], _BODY_NAMES) or f"; there is {', '.join(_BODY_NAMES)}."
+        hint = did_you_mean(place[-1], known) or f"; there is {', '.join(known)}."
         return f"{'.'.join(place[:-1])}: {place[-1][:60]!r} is not a field{hint}"
     if kind not in _EXPECTED:
         return f"{'.'.join(place)}: {error['msg']}."

@@ -62,7 +62,7 @@ def answer_problems(api: FastAPI) -> None:
 
     @api.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> Response:
-        return problem(422, "invalid_request", " ".join(invalid.sentence(each) for each in error.errors()))
+        return problem(422, "invalid_request", invalid.sentences(error, request.scope.get("route")))
 
     @api.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:
