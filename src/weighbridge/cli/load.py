@@ -131,8 +131,8 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
         print_json(objects[0] if len(objects) == 1 else objects)
     elif pipeline is not None:
         out().print(report.outcome_table(outcomes, pipeline))
-        for outcome in outcomes:
-            if outcome.upload is not None and outcome.upload.failed_rows:
-                out().print(
-                    f"Rejected rows of {outcome.file.name}: weighbridge uploads rejects {outcome.upload.id}"
-                )
+        for name, upload in ((each.file.name, each.upload) for each in outcomes if each.upload is not None):
+            if upload.failed_rows:
+                out().print(f"Rejected rows of {name}: weighbridge uploads rejects {upload.id}", markup=False)
+            if upload.warnings:
+                out().print(f"Warnings about {name}: weighbridge uploads warnings {upload.id}", markup=False)
