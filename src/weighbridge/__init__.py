@@ -13,7 +13,7 @@ from weighbridge.model.errors import (
     RetryLater,
     WeighbridgeError,
 )
-from weighbridge.model.pipeline import Entity, Field, NamePath, Pipeline, Ref
+from weighbridge.model.pipeline import Entity, Field, Made, NamePath, Pipeline, Ref
 from weighbridge.model.profile import Profile
 from weighbridge.model.rule import Normaliser, Validator
 from weighbridge.rules import n, v
@@ -26,6 +26,7 @@ __all__ = [
     "Field",
     "FileRefused",
     "LeaseLost",
+    "Made",
     "NamePath",
     "Normaliser",
     "Pipeline",

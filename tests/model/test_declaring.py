@@ -80,7 +80,7 @@ def test_a_declaration_is_frozen() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert set(weighbridge.__all__) == {
-        "ConfigError", "Entity", "Field", "FileRefused", "LeaseLost", "NamePath", "Normaliser", "Pipeline", "Profile",
-        "Ref", "Refused", "RequestRefused", "RetryLater", "Validator", "WeighbridgeError", "__version__", "n", "upsert",
-        "v",
+        "ConfigError", "Entity", "Field", "FileRefused", "LeaseLost", "Made", "NamePath", "Normaliser", "Pipeline",
+        "Profile", "Ref", "Refused", "RequestRefused", "RetryLater", "Validator", "WeighbridgeError",
+        "__version__", "n", "upsert", "v",
     }  # fmt: skip

@@ -10,9 +10,9 @@ import pytest
 from rules.checking import check_text, meta
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, Field, Pipeline, Ref
-from weighbridge.pipelines import ads
+from weighbridge.pipelines import ads, judgments
 from weighbridge.rules import n
-from weighbridge.rules.headers import fold, match, wanted
+from weighbridge.rules.headers import Unknown, fold, match, no_column_known, wanted
 
 META, GOOGLE, TIKTOK = (ads.pipeline.profile(name) for name in ("meta", "google", "tiktok"))
 notes = Pipeline(
@@ -210,3 +210,45 @@ def test_a_file_without_any_of_the_key_is_refused() -> None:
     sale = Entity("sales", key=["shop_id"], refs=[Ref("shop_id", "shop")], fields=[Field("total", int)])
     with pytest.raises(FileRefused, match="Expected a column that tells shop_id, got 'total'"):
         check_text("total\n5\n", None, pipeline=Pipeline("sales", [shop, sale]))
+
+
+def test_a_file_of_which_no_column_is_known_lists_them_with_the_nearest_guess() -> None:
+    refused = no_column_known(Unknown(["Case Nmber", "Who"], 3, ["Ann"]), judgments.pipeline, None)
+    assert (refused.code, refused.message) == (
+        "no_header",
+        "No column of the file is known: expected 'Case Number'; did you mean 'Case Nmber'? "
+        "Columns found in line 3: 'Case Nmber', 'Who'.",
+    )
+
+
+def test_many_unknown_columns_are_listed_in_part() -> None:
+    header = ["Campain Nme", *(f"x{number}" for number in range(1, 45))]
+    assert "'x39' and 5 more." in no_column_known(Unknown(header, 1, []), ads.pipeline, META).message
+
+
+@pytest.mark.parametrize("pipeline", [ads.pipeline, judgments.pipeline])
+@pytest.mark.parametrize(("line", "where"), [(1, "line 1"), (0, "the records")])
+def test_words_over_figures_are_a_header_and_listed(pipeline: Pipeline, line: int, where: str) -> None:
+    found = Unknown(["Matter", "Client", "Owed"], line, ["CV-1", "Ann Canary", "100"])
+    message = no_column_known(found, pipeline, None).message
+    assert f"Columns found in {where}: 'Matter', 'Client', 'Owed'." in message
+    assert "Ann" not in message
+
+
+@pytest.mark.parametrize("pipeline", [ads.pipeline, judgments.pipeline])
+@pytest.mark.parametrize("line", [1, 0])
+@pytest.mark.parametrize(
+    ("cells", "below"),
+    [
+        (["Ann Canary", "Bob Debtor"], ["Eve Canary", "Joe Debtor"]),
+        (["2024-CV-1", "Ann Canary", "$1,234.56"], ["2024-CV-2", "Eve Canary", "$5"]),
+        (["Ann Canary", "ann@example.org"], ["Eve Canary", "eve@example.org"]),
+        (["Ann Canary", "1/31/2024"], []),
+    ],
+)
+def test_a_record_where_the_header_should_be_is_not_repeated(
+    pipeline: Pipeline, line: int, cells: list[str], below: list[str]
+) -> None:
+    refused = no_column_known(Unknown(cells, line, below), pipeline, None)
+    assert not any(cell in refused.message for cell in cells + below)
+    assert f"{len(cells)} {'cells; the header should be there' if line else 'keys'}." in refused.message

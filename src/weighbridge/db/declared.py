@@ -13,6 +13,10 @@ from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Entity, Pipeline
 
 SCOPE_TYPES = {"client_id": "uuid", "platform": "text"}
+# Views see with their owner's eyes: what row-level security hides from our roles stays hidden here.
+_VISIBLE = sql.SQL(
+    "s.workspace_id = (SELECT weighbridge.workspace()) OR current_setting('role') NOT LIKE 'weighbridge\\_%'"
+)
 
 
 @cache
@@ -85,7 +89,8 @@ async def _send_back_staged(tx: Tx, pipeline: Pipeline) -> None:
 async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     table = staging_table(pipeline, entity)
     await tx.execute("DROP VIEW IF EXISTS public.staging_rows")
-    await tx.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
+    # With what else reads it: the view of the pipeline, under the name that it has now or had before.
+    await tx.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
     columns: list[sql.Composable] = [
         sql.SQL("upload_id uuid NOT NULL, workspace_id uuid NOT NULL"),
         sql.SQL("seq int NOT NULL, row_index int NOT NULL, line int NOT NULL"),
@@ -93,6 +98,9 @@ async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     if entity is not pipeline.grain:
         columns.append(sql.SQL("id uuid NOT NULL, natural_key_hash bytea NOT NULL"))
     columns += [_column(entity, name) for name in entity.columns]
+    if pipeline.staged_as and entity is pipeline.grain:
+        key = sql.SQL(", ").join(map(sql.Identifier, ("upload_id", *entity.key)))
+        columns.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(key))
     # Unlogged: what a crash of the server loses here is parsed again from the stored file.
     await tx.execute(
         sql.SQL("CREATE UNLOGGED TABLE {} ({}, PRIMARY KEY (upload_id, workspace_id, seq))").format(
@@ -102,6 +110,34 @@ async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     await tx.execute(sql.SQL("GRANT SELECT, INSERT ON {} TO weighbridge_parse").format(table))
     await tx.execute(sql.SQL("GRANT SELECT ON {} TO weighbridge_promote").format(table))
     await tx.execute(sql.SQL("GRANT SELECT, DELETE ON {} TO weighbridge_clean").format(table))
+    if pipeline.staged_as and entity is pipeline.grain:
+        await _make_staged_as(tx, pipeline)
+
+
+async def _make_staged_as(tx: Tx, pipeline: Pipeline) -> None:
+    """The grain's staged rows under the name that the pipeline's users know."""
+    view, grain = _staged_as(pipeline), pipeline.grain
+    schema = sql.Identifier(pipeline.staged_as.split(".")[0])
+    readers = sql.SQL("weighbridge_parse, weighbridge_promote, weighbridge_clean")
+    await tx.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
+    await tx.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(schema, readers))
+    await tx.execute(
+        sql.SQL(
+            "CREATE VIEW {} AS SELECT s.upload_id AS batch_id, s.workspace_id, {}, s.row_index, s.line,"
+            " coalesce(u.staged_at, u.started_at) AS created_at"
+            " FROM {} s JOIN public.data_uploads u ON u.id = s.upload_id WHERE {}"
+        ).format(
+            view,
+            sql.SQL(", ").join(sql.SQL("s.{}").format(sql.Identifier(c)) for c in grain.columns),
+            staging_table(pipeline, grain),
+            _VISIBLE,
+        )
+    )
+    await tx.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(view, readers))
+
+
+def _staged_as(pipeline: Pipeline) -> sql.Identifier:
+    return sql.Identifier(*pipeline.staged_as.split("."))
 
 
 async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
@@ -131,6 +167,8 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
         columns.append(sql.SQL("id uuid NOT NULL"))
     columns += [sql.SQL("{} {}").format(sql.Identifier(s), sql.SQL(SCOPE_TYPES[s])) for s in entity.scope]
     columns += [_column(entity, name) for name in entity.columns]
+    if entity.source_file:
+        columns.append(sql.SQL("{} text").format(sql.Identifier(entity.source_file)))
     columns.append(
         sql.SQL(
             "upload_id uuid NOT NULL, line int NOT NULL,"
@@ -183,7 +221,9 @@ async def _check_key(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
 
 
 def _needed(pipeline: Pipeline, entity: Entity) -> list[str]:
-    own = ["workspace_id", *entity.scope, *entity.columns, "upload_id", "line", "created_at", "updated_at"]
+    file = [entity.source_file] if entity.source_file else []
+    own = ["workspace_id", *entity.scope, *entity.columns, *file]
+    own += ["upload_id", "line", "created_at", "updated_at"]
     return own if entity is pipeline.grain else ["id", *own]
 
 
@@ -233,6 +273,11 @@ def _view_part(pipeline: Pipeline, entity: Entity) -> sql.Composed:
         " 'valid' AS validation_status, NULL::jsonb AS validation_errors,"
         " coalesce(u.staged_at, u.started_at) AS created_at"
         " FROM {table} s JOIN public.data_uploads u ON u.id = s.upload_id"
-        # Views see with their owner's eyes: what row-level security hides from our roles stays hidden here.
-        " WHERE s.workspace_id = (SELECT weighbridge.workspace()) OR current_setting('role') NOT LIKE 'weighbridge\\_%'"
-    ).format(entity=sql.Literal(entity.name), key=key, raw=raw, table=staging_table(pipeline, entity))
+        " WHERE {visible}"
+    ).format(
+        entity=sql.Literal(entity.name),
+        key=key,
+        raw=raw,
+        table=staging_table(pipeline, entity),
+        visible=_VISIBLE,
+    )

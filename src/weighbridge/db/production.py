@@ -124,7 +124,8 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
     lead = ["workspace_id", *entity.scope]
     own = [] if entity is pipeline.grain else ["id"]
     refs = {r.name for r in entity.refs}
-    columns = [*lead, *own, *entity.columns, "upload_id", "line", "created_at", "updated_at"]
+    file = [entity.source_file] if entity.source_file else []
+    columns = [*lead, *own, *entity.columns, *file, "upload_id", "line", "created_at", "updated_at"]
 
     def source(column: str) -> sql.Composable:
         if column in entity.scope:
@@ -137,6 +138,8 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
             return sql.SQL("CASE WHEN s.{0} = ANY (%(lost)s::uuid[]) THEN NULL ELSE s.{0} END").format(
                 sql.Identifier(column)
             )
+        if column in file:
+            return sql.SQL("(SELECT u.filename FROM public.data_uploads u WHERE u.id = %(upload)s)")
         if column in ("created_at", "updated_at"):
             return sql.SQL("(SELECT weighbridge.now())")
         return sql.SQL("s.{}").format(sql.Identifier(column))

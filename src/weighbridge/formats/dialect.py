@@ -42,15 +42,17 @@ class Layout:
 
 
 class UnknownHeader(FileRefused):
-    """No row is a header that the pipeline knows. `columns` are those of the likeliest one."""
+    """No row is a header that the pipeline knows. `columns` are the cells of the likeliest one, `line` where it is,
+    `below` the cells of the first records under it.
 
-    def __init__(self, columns: Sequence[str], line: int) -> None:
+    They are not repeated here: where no column is known the row may well be a record, and a person's.
+    """
+
+    def __init__(self, columns: Sequence[str], line: int, below: Sequence[str]) -> None:
         self.columns = tuple(columns)
-        shown = ", ".join(repr(column if len(column) <= 60 else column[:59] + "…") for column in columns[:40])
-        where = f"line {line}" if line else "the records"
-        more = f" and {len(columns) - 40} more" if len(columns) > 40 else ""
-        found = f"Columns found in {where}: {shown}{more}." if columns else "No record has named values."
-        super().__init__("no_header", f"No column of the file is known. {found}")
+        self.line = line
+        self.below = tuple(below)
+        super().__init__("no_header", "No column of the file is known.")
 
 
 def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
@@ -200,4 +202,6 @@ def _refuse_no_data(trial: _Trial, whole: bool) -> None:
 def _no_header(likely: _Trial) -> FileRefused:
     if likely.open_quote:
         return never_closed(likely.open_quote)
-    return UnknownHeader(likely.cells[likely.widest], likely.records[likely.widest].line)
+    header = likely.widest
+    below = [cell for cells in likely.cells[header + 1 : header + 4] for cell in cells]
+    return UnknownHeader(likely.cells[header], likely.records[header].line, below)

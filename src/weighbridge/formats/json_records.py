@@ -34,7 +34,8 @@ def open_json(text: Utf8File, wanted: Wanted) -> JsonSheet:
         raise FileRefused("no_data", "The export is empty: it has no records.")
     header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))
     if not wanted(header):
-        raise UnknownHeader(header, 0)
+        below = [str(v) for element in sample[:3] if _is_row(element) for v in element.value.values()]
+        raise UnknownHeader(header, 0, below)
     refuse_many_columns(len(header))
     return JsonSheet(text, place, header)
 

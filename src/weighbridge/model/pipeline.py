@@ -32,6 +32,7 @@ SCOPES = ("client_id", "platform")  # what an upload can say of all its rows, be
 RESERVED = frozenset({"id", "workspace_id", *SCOPES, "upload_id", "line", "created_at", "updated_at"})
 LONGEST_NAME = 62  # of a table, with the underscore between two names; Postgres cuts at 63
 _NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
+_VIEW = re.compile(r"^[a-z][a-z0-9_]{0,47}\.[a-z][a-z0-9_]{0,47}$")
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,17 @@ class InHeader:
 
 
 @dataclass(frozen=True)
+class Made:
+    """A value that no file has: DuckDB SQL over other fields of the same entity, `{name}` where each stands."""
+
+    expression: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(re.findall(r"\{([a-z]\w*)\}", self.expression)))
+
+
+@dataclass(frozen=True)
 class Field:
     """One column of a production table and how to find and read it in a file."""
 
@@ -66,7 +78,8 @@ class Field:
     normalise: Sequence[Normaliser] = ()
     validate: Sequence[Validator] = ()
     required: bool = False  # a file without the column fails; a row without a value is rejected
-    otherwise: NamePath | InHeader | None = None  # where the value comes from when the file has none
+    otherwise: NamePath | InHeader | Made | None = None  # where the value comes from when the file has none
+    personal: bool = False  # no sentence, log line or answer repeats its values
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", tuple(self.header))
@@ -78,6 +91,12 @@ class Field:
         if self.type not in SQL_TYPES:
             known = ", ".join(t.__name__ for t in SQL_TYPES)
             raise ConfigError(f"Field {self.name}: expected a type of {known}, got {self.type!r}")
+        if isinstance(self.otherwise, Made) and (
+            self.header or self.normalise or self.validate or self.required
+        ):
+            raise ConfigError(
+                f"Field {self.name}: it is Made of other fields; expected no header, no rules, and not required"
+            )
 
     @property
     def sql_type(self) -> str:
@@ -103,6 +122,7 @@ class Entity:
     upsert: Upsert = keep_known_values
     name: str = ""  # singular; S1's entity_type
     scope: Sequence[str] = ()  # which of SCOPES belong to the key
+    source_file: str = ""  # a column for the name of the file that a row first came in
 
     def __post_init__(self) -> None:
         for name in ("key", "fields", "refs", "scope"):
@@ -115,6 +135,12 @@ class Entity:
         for column in columns:
             if columns.count(column) > 1:
                 raise ConfigError(f"Entity {self.table}: '{column}' is declared twice")
+        if self.source_file:
+            _check_name(self.source_file, "Column")
+            if self.source_file in RESERVED or self.source_file in columns:
+                raise ConfigError(
+                    f"Entity {self.table}: source_file '{self.source_file}' is another column's name"
+                )
         if not self.key:
             raise ConfigError(f"Entity {self.table}: expected a key of at least one field, got none")
         for column in self.key:
@@ -156,10 +182,14 @@ class Pipeline:
     profiles: Sequence[Profile] = ()
     min_valid: float = 0.9
     affected: str | None = None  # the grain's date field that IngestionCompleteEvent reports
+    nulls: Sequence[str] = ()  # cells that say "no value", besides the empty one and those of a profile
+    decimal: str = ""  # '.' or ',': which decimal mark a cell is taken to have that can be read either way
+    day_first: bool | None = None  # whether 3/4 is the third of April, unless its file clearly says otherwise
+    staged_as: str = ""  # "intake.rows": a view of the grain's staged rows, unique by upload and key
     _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("entities", "accepts", "profiles"):
+        for name in ("entities", "accepts", "profiles", "nulls"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         _check_name(self.name, "Pipeline")
         if not self.entities:
@@ -189,10 +219,21 @@ class Pipeline:
                     f"Pipeline {self.name}: its name and that of the entity {entity.name} make a name for staging, "
                     f"expected at most {LONGEST_NAME} characters together; choose shorter ones"
                 )
+        if self.decimal not in ("", ".", ","):
+            raise ConfigError(f"Pipeline {self.name}: decimal expected '.' or ',', got {self.decimal!r}")
+        if self.staged_as and not _VIEW.match(self.staged_as):
+            raise ConfigError(
+                f"Pipeline {self.name}: staged_as expected a schema and a name, got {self.staged_as!r}"
+            )
         fields = self.fields
         for entity in self.entities:
             for declared in entity.fields:
-                for name in declared.otherwise.fields if declared.otherwise else ():
+                if isinstance(declared.otherwise, Made) and entity is self.grain:
+                    raise ConfigError(
+                        f"Field {entity.name}.{declared.name}: only fields of the entities before "
+                        f"{self.grain.name} can be Made"
+                    )
+                for name in _sources(entity, declared):
                     if name not in fields:
                         raise ConfigError(
                             f"Field {entity.name}.{declared.name}: '{name}' in its otherwise is not a field"
@@ -254,8 +295,24 @@ class Pipeline:
     def entity(self, name: str) -> Entity:
         return self._by_name[name]
 
+    @property
+    def personal(self) -> bool:
+        """Does any field hold what nobody but its owner should read?"""
+        return any(declared.personal for declared in self.fields.values())
+
     def profile(self, platform: str) -> Profile | None:
         return next((p for p in self.profiles if p.name == platform), None)
+
+
+def _sources(entity: Entity, declared: Field) -> tuple[str, ...]:
+    """The full names of the fields that a value can come from."""
+    match declared.otherwise:
+        case None:
+            return ()
+        case Made():
+            return tuple(f"{entity.name}.{name}" for name in declared.otherwise.fields)
+        case _:
+            return declared.otherwise.fields
 
 
 def _check_name(name: str, what: str) -> None:

@@ -112,6 +112,14 @@ class Upload:
     affected_dates: tuple[date, ...]
     columns: tuple[str, ...]
     warnings: int
+    source_batch_id: str | None = None
+    traceparent: str | None = None
+    dismissed_at: datetime | None = None
+
+    @property
+    def batch(self) -> str:
+        """What it is called in logs and alerts: as its sender called it, or by its id. Never the file's name."""
+        return self.source_batch_id or str(self.id)
 
     @property
     def scope(self) -> Scope:

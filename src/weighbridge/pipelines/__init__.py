@@ -13,10 +13,10 @@ from types import ModuleType
 
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.pipelines import ads
+from weighbridge.pipelines import ads, judgments
 
 GROUP = "weighbridge.pipelines"
-BUILT_IN: dict[str, Pipeline] = {ads.pipeline.name: ads.pipeline}
+BUILT_IN: dict[str, Pipeline] = {each.pipeline.name: each.pipeline for each in (ads, judgments)}
 
 
 def find(modules: Sequence[str] = ()) -> dict[str, Pipeline]:

@@ -12,9 +12,10 @@ Rules and hashes run once for each combination, not once a record.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
-from weighbridge.model.pipeline import Entity, Field, NamePath
+from weighbridge.model.pipeline import Entity, Field, Made, NamePath
 from weighbridge.model.upload import Scope
 from weighbridge.rules.faults import shared_faults
 from weighbridge.rules.plan import Locale, Plan, duck_type, literal, quoted, stages
@@ -68,12 +69,15 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
         FROM combos JOIN {latest} USING (combo) GROUP BY {cells})"""
     values = [f"{column.value} AS {quoted(column.name)}" for column in plan.shared_columns]
     for entity in entities(plan):
-        values += [
-            f"{_name_key(declared.otherwise, plan)} AS {quoted(f'{entity.name}.{declared.name}')}"
-            for declared in entity.fields
-            if f"{entity.name}.{declared.name}" not in plan.layout.columns
-            and isinstance(declared.otherwise, NamePath)
-        ]
+        for declared in entity.fields:
+            full = f"{entity.name}.{declared.name}"
+            if full in plan.layout.columns:
+                continue
+            if isinstance(declared.otherwise, NamePath):
+                values.append(f"{_name_key(declared.otherwise, plan)} AS {quoted(full)}")
+            elif isinstance(declared.otherwise, Made):
+                made = f"CAST({_made(declared.otherwise, entity, plan)} AS {duck_type(declared)})"
+                values.append(f"{made} AS {quoted(full)}")
     bad = " OR ".join(f"({fault.when})" for fault in shared_faults(plan)) or "false"
     sql = f"""SELECT {cells}, last, row_index, line, coalesce({bad}, false) AS bad, {", ".join(values)}
         FROM {stages(plan.shared_columns, plan, locale, distinct)}"""
@@ -102,7 +106,11 @@ def _rows(entity: Entity, plan: Plan) -> str:
         full = f"{entity.name}.{name}"
         if name in refs:
             value = _id(refs[name]) if refs[name] in entities(plan) else "NULL::UUID"
-        elif full in plan.layout.columns or name in entity.key:
+        elif (
+            full in plan.layout.columns
+            or name in entity.key
+            or isinstance(plan.pipeline.fields[full].otherwise, Made)
+        ):
             value = quoted(full)
         else:
             value = f"NULL::{duck_type(plan.pipeline.fields[full])}"
@@ -119,6 +127,18 @@ def _name_key(path: NamePath, plan: Plan) -> str:
     parts = [f"coalesce({', '.join([*cells, literal('')])})" for cells in folded]
     key = f"'name:' || sha256({_SEPARATOR.join(parts)})[:32]"
     return f"CASE WHEN coalesce({', '.join(folded[-1])}) IS NOT NULL THEN {key} END"
+
+
+def _made(made: Made, entity: Entity, plan: Plan) -> str:
+    """The expression over the values of its fields, NULL for those that the file lacks."""
+    values = {column.name: column.value for column in plan.shared_columns}
+    parts = {
+        f"{{{name}}}": values.get(
+            f"{entity.name}.{name}", f"NULL::{duck_type(plan.pipeline.fields[f'{entity.name}.{name}'])}"
+        )
+        for name in made.fields
+    }
+    return reduce(lambda sql, part: sql.replace(part, f"({parts[part]})"), parts, made.expression)
 
 
 def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
@@ -165,9 +185,18 @@ def _named(entity: Entity, plan: Plan) -> bool:
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     own = [plan.pipeline.fields[f"{entity.name}.{name}"] for name in entity.key if name not in refs]
     for declared in own:
-        made = (
-            isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in plan.layout.columns
-        )
-        if f"{entity.name}.{declared.name}" not in plan.layout.columns and not made:
+        if f"{entity.name}.{declared.name}" not in plan.layout.columns and not _can_be_made(
+            entity, declared, plan
+        ):
             return False
     return bool(own) or all(_named(refs[name], plan) for name in entity.key)
+
+
+def _can_be_made(entity: Entity, declared: Field, plan: Plan) -> bool:
+    match declared.otherwise:
+        case NamePath():
+            return declared.otherwise.names[-1] in plan.layout.columns
+        case Made():
+            return any(f"{entity.name}.{name}" in plan.layout.columns for name in declared.otherwise.fields)
+        case _:
+            return False

@@ -4,6 +4,10 @@ A cell is evidence when it can be read one way only: 12,34 is no thousand, and 1
 fraction; 13/7/2025 starts with the day. A cell that reads both ways, differently, is ambiguous. Nine tenths
 of the evidence decide; the other tenth is left to be rejected, cell by cell. Where there is none, other
 columns are asked for the decimal mark, and dates that are sure for the weeks that the others must be of.
+
+Where the pipeline says how its files are written, cells that read both ways are evidence for that: a slip of the
+keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every other line. A tenth of
+the cells is no slip: where nothing says otherwise, such a file is written the other way.
 """
 
 # ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
@@ -67,6 +71,19 @@ class Tally:
     def matters(self) -> bool:
         return self != Tally()
 
+    def leaning(self, way: int | None) -> Tally:
+        """With what can be read either way counted for the one that is expected, if one is.
+
+        Not where all that tells, tells otherwise, and is no slip: more than half of all days are over twelve.
+        """
+        if way is None:
+            return self
+        expected, other = (self.first, self.second) if way == 0 else (self.second, self.first)
+        if not expected and other >= (1 - SHARE) * (other + self.either):
+            return self
+        expected += self.either
+        return Tally(expected, other) if way == 0 else Tally(other, expected)
+
 
 def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) -> Locale:
     """Weigh the cells of the source. If it is the whole file, what stays open although it matters is refused:
@@ -75,14 +92,21 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     counts, amounts, dates = _counts(plan), _amounts(plan), _dates(plan)
     of_counts, of_amounts, of_dates = _tallies(db, columns, [counts, amounts, dates])
     of_numbers = of_counts + of_amounts
-    mark, order = of_numbers.verdict, of_dates.verdict
+    # JSON's own numbers have a point, whatever is usual.
+    usual_mark = {".": 0, ",": 1 if plan.csv else None}.get(plan.pipeline.decimal)
+    usual_order = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
+    mark, order = of_numbers.leaning(usual_mark).verdict, of_dates.leaning(usual_order).verdict
+    if mark is None and whole:
+        mark = usual_mark
+    if order is None and whole:
+        order = usual_order
     if mark is None and whole and of_numbers.either:
         [of_others] = _tallies(db, open_source(), [_others(plan)])
         mark = of_others.verdict
     if order is None and whole and of_dates.either:
         order = _order_by_sure_dates(db, texts(plan.columns, open_source()), plan)
     if mark is None and not plan.csv:
-        mark = 0  # JSON's own numbers have a point
+        mark = 0
     if whole and mark is None and of_numbers.matters:
         raise _ambiguous_numbers(_examples(db, texts(plan.columns, open_source()), [counts, amounts]))
     if whole and order is None and of_dates.matters:

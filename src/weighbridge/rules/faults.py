@@ -9,6 +9,13 @@ from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.model.rule import Reason
 from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, filled, literal, quoted
 
+# SQL: surely nobody's name, address or number, but an amount or a date that somebody mistyped.
+_A_FIGURE = (
+    "length({x}) <= 24 AND NOT contains({x}, '@')"
+    " AND length(regexp_replace({x}, '[^0-9]', '', 'g')) BETWEEN 1 AND 8"
+    r" AND length(regexp_replace({x}, '\P{{L}}', '', 'g')) <= 3"
+)
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -39,10 +46,20 @@ class Fault:
     def _sentence(self, expected: str, hint: str) -> str:
         text = self.column.text
         shown = f"CASE WHEN length({text}) > 60 THEN {text}[:60] || '…' ELSE {text} END"
-        got = f"CASE WHEN {text} IS NULL THEN 'nothing' ELSE '''' || {shown} || '''' END"
+        got = (
+            f"CASE WHEN {text} IS NULL THEN 'nothing' WHEN {self._hidden} THEN 'something else'"
+            f" ELSE '''' || {shown} || '''' END"
+        )
         tail = literal(f"). {hint}" if hint else ").")
         start = literal(f"{self.column.label}: expected {expected}, got ")
         return f"{start} || {got} || ' (line ' || line || {tail}"
+
+    @property
+    def _hidden(self) -> str:
+        """SQL: may the cell be a person's?"""
+        if self.column.field.personal:
+            return "true"
+        return f"NOT ({_A_FIGURE.format(x=self.column.text)})" if self.column.beside_people else "false"
 
 
 def faults(plan: Plan) -> list[Fault]:

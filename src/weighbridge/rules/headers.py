@@ -12,15 +12,17 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from difflib import get_close_matches
 from functools import lru_cache
 
 from weighbridge.model.errors import FileRefused, did_you_mean
-from weighbridge.model.pipeline import Field, InHeader, NamePath, Pipeline
+from weighbridge.model.pipeline import Field, InHeader, Made, NamePath, Pipeline
 from weighbridge.model.profile import Profile
 
 # Another platform must know so many fields more before the file is taken for its: the least by which the
 # platforms' own exports differ, and more than a column or two of one's own making.
 CLEARLY = 2
+TRUSTED = 3  # known cells, or half of the row: then it is a header, whatever its other cells say
 _CURRENCY = re.compile(r"^(?P<name>.+?)\s*[(\[](?P<code>[A-Z]{3})[)\]]$")
 
 
@@ -88,6 +90,8 @@ def fold(cell: str) -> str:
 
 def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | None) -> tuple[str, ...]:
     """Every header a field is known by: the profile's, its own, and if there are none its name."""
+    if isinstance(declared.otherwise, Made):
+        return ()
     given = (*(profile.headers.get(name, ()) if profile else ()), *declared.header)
     return given or (
         (declared.name,) if name.startswith(f"{pipeline.grain.name}.") else (name.replace(".", " "),)
@@ -166,16 +170,69 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
     daily = profile.daily if profile else None
     if profile and daily and [name for name, _ in missing] == [daily.field]:
         raise not_daily(layout, pipeline, profile)
-    sentences = []
+    sentences, header = [], layout.header if _trusted(layout, pipeline) else ()
     for name, declared in missing:
         names = synonyms(name, declared, pipeline, profile)
         if isinstance(declared.otherwise, NamePath):
             last = declared.otherwise.names[-1]
             names = (*names[:1], *synonyms(last, pipeline.fields[last], pipeline, profile)[:1])
-        guess = next((g for g in (did_you_mean(n, layout.header) for n in names) if g), "")
+        guess = next((g for g in (did_you_mean(n, header) for n in names) if g), "")
         expected = " or ".join(repr(n) for n in names[:3])
         sentences.append(f"{name}: expected a column {expected}{guess or '.'}")
-    raise FileRefused("missing_column", f"{' '.join(sentences)} The file has {listed(layout.header)}.")
+    seen = listed(header) or "hardly a column that is known; its first line should be the header"
+    raise FileRefused("missing_column", f"{' '.join(sentences)} The file has {seen}.")
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The likeliest header of a file of which no column is known; in a JSON file `line` is 0."""
+
+    columns: Sequence[str]
+    line: int
+    below: Sequence[str]  # the cells of the first records under it
+
+
+def no_column_known(found: Unknown, pipeline: Pipeline, profile: Profile | None) -> FileRefused:
+    """The refusal of such a file. Its first record may be no header, but a person's, and is not repeated then."""
+    names = [
+        name
+        for field_name in pipeline.required
+        for name in synonyms(field_name, pipeline.fields[field_name], pipeline, profile)
+    ]
+    guess = next((g for g in (did_you_mean(name, found.columns) for name in names) if g), "")
+    near = _misspelt(names, found.columns) if pipeline.personal else bool(guess)
+    shown = _unlike_what_is_below(found) or (near and not any(map(_is_value, found.columns)))
+    guess = guess if shown else ""
+    where = f"line {found.line}" if found.line else "the records"
+    if not found.columns:
+        told = "No record has named values."
+    elif shown:
+        told = f"Columns found in {where}: {listed(found.columns, 40)}."
+    elif found.line:
+        told = f"Line {found.line} has {len(found.columns)} cells; the header should be there."
+    else:
+        told = f"The records have {len(found.columns)} keys."
+    expected = f"expected {names[0]!r}{guess or '.'}" if names else "expected a header."
+    return FileRefused("no_header", f"No column of the file is known: {expected} {told}")
+
+
+def _unlike_what_is_below(found: Unknown) -> bool:
+    """Surely a header: words over figures. A record has an amount, a date or an address like those under it."""
+    return not any(map(_has_figures, found.columns)) and any(map(_has_figures, found.below))
+
+
+def _has_figures(cell: str) -> bool:
+    return "@" in cell or any(map(str.isdigit, cell))
+
+
+def _is_value(cell: str) -> bool:
+    """Surely no name of a column: an amount, a date, an address."""
+    return "@" in cell or (any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)))
+
+
+def _misspelt(names: Sequence[str], columns: Sequence[str]) -> bool:
+    """Surely the name of a column: all but the same. Casey Jones is near to a case number, too."""
+    return bool(names) and bool(get_close_matches(fold(names[0]), map(fold, columns), 1, 0.8))
 
 
 def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:
@@ -194,7 +251,14 @@ def _has_otherwise(declared: Field, layout: Layout) -> bool:
     return isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in layout.columns
 
 
+def _trusted(layout: Layout, pipeline: Pipeline) -> bool:
+    """May its cells be repeated? Where few of them are known it may be no header, but a person's record."""
+    known = len({position for positions in layout.columns.values() for position in positions})
+    words = not any(map(_has_figures, layout.header))  # a record has a figure somewhere
+    return not pipeline.personal or words or known >= TRUSTED or known * 2 >= len(layout.header) > 0
+
+
 def listed(cells: Sequence[str], most: int = 20) -> str:
     """`'Day', 'Cost' and 3 more`."""
-    shown = ", ".join(repr(cell) for cell in cells[:most])
+    shown = ", ".join(repr(cell if len(cell) <= 60 else cell[:59] + "…") for cell in cells[:most])
     return shown + (f" and {len(cells) - most} more" if len(cells) > most else "")

@@ -51,6 +51,7 @@ class Column:
     field: Field
     cells: tuple[int, ...]
     steps: tuple[Normaliser, ...]
+    beside_people: bool = False  # where a row is shifted, its cell may be a person's
 
     @property
     def numeric(self) -> bool:
@@ -83,11 +84,24 @@ class Plan:
     def columns(self) -> list[Column]:
         """In the order of the file."""
         found = [
-            Column(name, self._label(name), self.layout.mapping[name], declared, cells, _steps(declared))
+            Column(
+                name,
+                self._label(name),
+                self.layout.mapping[name],
+                declared,
+                cells,
+                _steps(declared),
+                self.pipeline.personal,
+            )
             for name, declared in self.pipeline.fields.items()
             if (cells := self.layout.columns.get(name))
         ]
         return sorted(found, key=lambda column: column.cells)
+
+    @property
+    def nulls(self) -> tuple[str, ...]:
+        """Cells that say "no value", besides the empty one."""
+        return (*self.pipeline.nulls, *(self.profile.nulls if self.profile else ()))
 
     @cached_property
     def own_columns(self) -> list[Column]:

@@ -31,9 +31,10 @@ def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> st
 
 def _wrong_cell_count(plan: Plan) -> str:
     if not plan.csv:
+        got = "'something else'" if plan.pipeline.personal else "surplus[:60]"
         return _record_fault(
             "not_a_record",
-            "'Expected an object with the keys of the first records, got ' || surplus[:60] ||"
+            f"'Expected an object with the keys of the first records, got ' || {got} ||"
             " ' (line ' || line || ').'",
         )
     expected = f"Expected {len(plan.layout.header)} cells as in the header, got "

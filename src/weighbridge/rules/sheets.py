@@ -225,7 +225,7 @@ def _text(column: Any, plan: Plan, numeric: bool) -> Any:
         return column
     markers = [
         marker
-        for marker in ("", *(plan.profile.nulls if plan.profile else ()))
+        for marker in ("", *plan.nulls)
         if lengths["min"] <= len(marker.encode()) <= lengths["max"] and not (numeric and marker.isdigit())
     ]
     if not markers:

@@ -63,7 +63,7 @@ def _totals(plan: Plan) -> str:
         anywhere = f"regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})"
         conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
     if profile.nameless_totals and plan.shared_columns:
-        nulls = ", ".join(literal(marker) for marker in ("", *profile.nulls))
+        nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
         nameless = " AND ".join(
             f"coalesce(trim(c{p}, {literal(SPACE)}), '') IN ({nulls})" for p in plan.shared_positions
         )

@@ -22,14 +22,17 @@ from uuid import UUID
 
 from weighbridge.db import intake, uploads
 from weighbridge.db.intake import Content
-from weighbridge.db.uploads import NewUpload
+from weighbridge.db.uploads import Known, NewUpload
 from weighbridge.formats import describe, sniff
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
+from weighbridge.observe import journal, traces
+from weighbridge.observe.redact import redacted, said_back
 from weighbridge.steps.context import Context
 
 SOURCES = ("manual", "api", "webhook")
+LONGEST_BATCH = 200
 _BUFFER = 1 << 20  # hashed and written at once, in a thread
 _HEAD = 1 << 16  # enough to tell what a file is
 
@@ -47,6 +50,7 @@ class Request:
     created_by: str | UUID | None = None
     force_partial: bool = False  # promote the valid rows even of a poor file
     force: bool = False  # the same content again on purpose
+    source_batch_id: str | None = None  # what the sender calls its batch; names one upload (S3 §3.1)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Checked:
     created_by: UUID | None
     force_partial: bool
     force: bool
+    source_batch_id: str | None
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,7 @@ class Received:
     upload_id: UUID
     status: Status
     duplicate: bool
+    reason: str | None = None  # why it is a duplicate: duplicate_content, duplicate_completed, …
 
 
 async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] | Path) -> Received:
@@ -115,7 +121,25 @@ def check(ctx: Context, request: Request) -> Checked:
         created_by=uuid_of(request.created_by, "creator", "created_by") if request.created_by else None,
         force_partial=request.force_partial,
         force=request.force,
+        source_batch_id=_batch(request.source_batch_id),
     )
+
+
+def _batch(name: str | None) -> str | None:
+    if not name:
+        return None
+    if len(name) > LONGEST_BATCH or not name.isprintable():
+        message = (
+            f"source_batch_id: expected up to {LONGEST_BATCH} printable characters, got {said_back(name)}."
+        )
+        raise RequestRefused(422, "invalid_batch", message)
+    if redacted(name) != name:
+        message = (
+            f"source_batch_id: expected a name that may be logged, got {said_back(name)}. "
+            "Logs and alerts name batches: leave out what identifies a person or opens a door."
+        )
+        raise RequestRefused(422, "invalid_batch", message)
+    return name
 
 
 def uuid_of(value: str | UUID, code: str, name: str) -> UUID:
@@ -125,7 +149,7 @@ def uuid_of(value: str | UUID, code: str, name: str) -> UUID:
         return UUID(value)
     except ValueError:
         message = (
-            f"{name}: expected a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b, got {_shown(value)}."
+            f"{name}: expected a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b, got {said_back(value)}."
         )
         raise RequestRefused(422, f"invalid_{code}", message) from None
 
@@ -239,7 +263,7 @@ def _readable(filename: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = f" ({_shown(filename)})" if filename else ""
+        named = f" ({said_back(filename)})" if filename else ""
         message = f"file{named}: it cannot be read: {error.strerror}."
         raise RequestRefused(422, "unreadable_file", message) from error
 
@@ -254,7 +278,7 @@ def refuse_large(size: int, limit: int) -> None:
 
 def _kind(head: bytes, filename: str | None, pipeline: Pipeline) -> str:
     kind = sniff(head, filename)
-    named = f" ({_shown(filename)})" if filename else ""
+    named = f" ({said_back(filename)})" if filename else ""
     if kind is None:
         what = describe(head)
         if not what:
@@ -271,12 +295,18 @@ def _kind(head: bytes, filename: str | None, pipeline: Pipeline) -> str:
 async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
     """Store the file and note the upload, unless the content is already there."""
     content = Content(
-        checked.workspace_id, checked.pipeline.name, checked.client_id, checked.platform, spooled.sha256
+        workspace_id=checked.workspace_id,
+        pipeline=checked.pipeline.name,
+        client_id=checked.client_id,
+        platform=checked.platform,
+        content_sha256=spooled.sha256,
+        source_batch_id=checked.source_batch_id,
+        forced=checked.force,
     )
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
-        today, known = await intake.known_content(tx, content)
-    if known is not None and not checked.force:
-        return Received(*known, duplicate=True)
+        today, known = await intake.known_upload(tx, content)
+    if known is not None:
+        return await _again(ctx, checked, known)
     key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
     new = NewUpload(
         workspace_id=checked.workspace_id,
@@ -292,31 +322,48 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
         created_by=checked.created_by,
         force_partial=checked.force_partial,
         forced=checked.force,
+        source_batch_id=checked.source_batch_id,
+        traceparent=traces.current(),
     )
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
-        upload_id, duplicate = await uploads.receive(tx, new)
-    if not duplicate:
-        return Received(upload_id, Status.PENDING, duplicate=False)
+        received = await uploads.receive(tx, new)
+    if isinstance(received, Known):
+        return await _again(ctx, checked, received)  # another sender of the same was quicker
+    return Received(received, Status.PENDING, duplicate=False)
+
+
+async def _again(ctx: Context, checked: Checked, known: Known) -> Received:
+    """A file that is here already: its upload, or RequestRefused(409) where its batch is in the way (S3 §1.3)."""
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
-        first = await uploads.get(tx, upload_id)  # another sender of the same content was quicker
-    return Received(upload_id, first.status if first else Status.PENDING, duplicate=True)
+        first = await uploads.get(tx, known.upload_id)
+    assert first is not None
+    match known.reason:
+        case "batch_failed":
+            message = (
+                f"The batch {said_back(first.batch)} failed. Mend what is wrong, then open it again: "
+                f"POST /api/uploads/{first.id}/retry, or weighbridge uploads retry {first.id}."
+            )
+            raise RequestRefused(409, known.reason, message)
+        case "batch_differs":
+            message = (
+                f"The batch {said_back(first.batch)} is here with other content, as upload {first.id}. "
+                "Give these rows a batch of their own."
+            )
+            raise RequestRefused(409, known.reason, message)
+    journal.duplicate_skipped(first.batch, known.reason)
+    return Received(first.id, first.status, duplicate=True, reason=known.reason)
 
 
 def _unprocessable(name: str, value: str, known: list[str] | tuple[str, ...]) -> RequestRefused:
     hint = did_you_mean(value, known) or "."
-    message = f"{name}: expected one of {', '.join(known)}, got {_shown(value)}{hint}"
+    message = f"{name}: expected one of {', '.join(known)}, got {said_back(value)}{hint}"
     return RequestRefused(422, f"unknown_{name}", message)
 
 
 def _empty(filename: str | None) -> RequestRefused:
-    named = f" ({_shown(filename)})" if filename else ""
+    named = f" ({said_back(filename)})" if filename else ""
     return RequestRefused(422, "empty_file", f"file{named}: expected rows, got an empty file.")
 
 
 def _no_room(error: OSError) -> RetryLater:
     return RetryLater("connection", f"The file cannot be taken now: {error.strerror}. Try again later.")
-
-
-def _shown(value: str) -> str:
-    """A sender's own words, short enough to say back."""
-    return repr(value if len(value) <= 60 else value[:57] + "…")

@@ -2,6 +2,8 @@
 
     written = write_export(path, ExportSpec("google", level="campaign", days=30, encoding="utf-16"))
 
+    written = write_judgments(path, rows=1000, family="court")
+
 The same spec gives the same bytes. `Written` says what the file holds, so that a test need not count.
 """
 
@@ -20,6 +22,7 @@ import pyarrow.compute as pc
 
 from . import _text as text
 from ._facts import Facts, make_facts
+from ._judgments import Family, WrittenJudgments, write_judgments
 from ._layouts import Column, Role, layout
 from ._spec import Defect, Encoding, ExportSpec, Level, Platform
 
@@ -27,12 +30,15 @@ __all__ = [
     "Defect",
     "Encoding",
     "ExportSpec",
+    "Family",
     "Level",
     "Platform",
     "Written",
+    "WrittenJudgments",
     "bench_meta_export",
     "write_demo_exports",
     "write_export",
+    "write_judgments",
 ]
 
 _ROWS_AT_ONCE = 100_000

@@ -1,8 +1,7 @@
--- name: known_content
--- One row always: today by the database's clock, and the upload that this content already has, if any.
-SELECT (weighbridge.now() AT TIME ZONE 'UTC')::date, d.id, d.status
+-- name: known_upload
+-- One row always: today by the database's clock, and the upload that this file already is, if any.
+SELECT (weighbridge.now() AT TIME ZONE 'UTC')::date, k.upload_id, k.reason
 FROM (VALUES (true)) AS one (row)
-LEFT JOIN public.data_uploads d
-  ON d.workspace_id = %(workspace_id)s AND d.pipeline = %(pipeline)s
- AND d.client_id IS NOT DISTINCT FROM %(client_id)s AND d.platform IS NOT DISTINCT FROM %(platform)s
- AND d.content_sha256 = %(content_sha256)s AND d.status <> 'failed' AND NOT d.forced
+LEFT JOIN weighbridge.known_upload(
+    %(workspace_id)s, %(pipeline)s, %(client_id)s, %(platform)s, %(content_sha256)s, %(source_batch_id)s, %(forced)s
+) AS k ON true

@@ -1,0 +1,121 @@
+"""Court judgments (S3): one row per case, and the plaintiffs, known again by e-mail, phone or name."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+from weighbridge.model import upsert
+from weighbridge.model.pipeline import Entity, Field, Made, Pipeline, Ref
+from weighbridge.model.rule import Normaliser, Validator
+from weighbridge.rules import n, v
+
+CASE_NUMBER = [
+    "Case Number",
+    "Case No",
+    "Case #",
+    "Case",
+    "File #",
+    "File Number",
+    "Docket Number",
+    "Index Number",
+]
+PLAINTIFF = ["Plaintiff Name", "Plaintiff", "Creditor", "Judgment Creditor"]
+DEFENDANT = ["Defendant Name", "Defendant", "Debtor", "Judgment Debtor"]
+EMAIL = ["Plaintiff Email", "Plaintiff E-mail", "Email", "E-mail"]
+PHONE = ["Plaintiff Phone", "Plaintiff Phone Number", "Phone", "Phone Number", "Telephone"]
+AMOUNT = ["Judgment Amount", "Amount", "Judgment", "Total Judgment"]
+FILED = ["Filing Date", "Entry Date", "Date Filed", "Filed", "Judgment Date", "Date"]
+
+# S3 §3.3 has Python's strip() and lower(): more spaces than a cell loses, and a dot that İ keeps.
+_SPACE = r"[\s\x{0B}\x{1C}-\x{1F}\x{85}\pZ]+"
+ADDRESS = Normaliser(
+    "address", f"lower(replace(regexp_replace({{x}}, '^{_SPACE}|{_SPACE}$', '', 'g'), 'İ', 'i\u0307'))"
+)
+
+# S3 §3.3. A name of which nothing is left says nothing: two of them are no one person, and get no key.
+DEDUPE_KEY = r"""CASE
+    WHEN {email} IS NOT NULL THEN 'email:' || {email}
+    WHEN {phone} IS NOT NULL THEN 'phone:' || right(regexp_replace({phone}, '[^\p{Nd}]', '', 'g'), 10)
+    WHEN regexp_matches(lower({name}), '[a-z0-9]')
+        THEN 'name:' || md5(regexp_replace(lower({name}), '[^a-z0-9]', '', 'g'))[:16]
+    END"""
+
+# A row of totals, or a header in the middle, is no case.
+HAS_A_DIGIT = Validator(
+    "has_a_digit", r"regexp_matches({x}, '\p{Nd}')", "bad_case_number", "a case number, with a digit in it"
+)
+# Ten thousand cases, or people, would be one.
+NOT_ROUNDED = Validator(
+    "not_rounded",
+    r"NOT regexp_full_match({x}, '[0-9]+[.,][0-9]+[eE]\+?[0-9]+|[0-9]+[eE]\+[0-9]+|[0-9]{7,}[.,]0+')",
+    "mangled_id",
+    "a number with all its digits",
+    "A spreadsheet has rounded it: export again and upload the file without opening it there.",
+)
+
+plaintiff = Entity(
+    table="plaintiffs",
+    key=["dedupe_key"],
+    fields=[
+        Field("dedupe_key", otherwise=Made(DEDUPE_KEY), personal=True),
+        Field("name", header=PLAINTIFF, normalise=[n.fold_space], personal=True),
+        Field(
+            "email",
+            header=EMAIL,
+            normalise=[ADDRESS],
+            validate=[v.matches(r"[^@\s]+@[^@\s]+\.[^@\s]+", expected="an e-mail address", code="bad_email")],
+            personal=True,
+        ),
+        Field(
+            "phone",
+            header=PHONE,
+            validate=[
+                v.matches(
+                    r"(?s)(?:\P{Nd}*\p{Nd}){7,15}\P{Nd}*",
+                    expected="a phone number of 7 to 15 digits",
+                    code="bad_phone",
+                ),
+                NOT_ROUNDED,
+            ],
+            personal=True,
+        ),
+    ],
+)
+judgment = Entity(
+    table="judgments",
+    key=["case_number"],
+    refs=[Ref("plaintiff_id", "plaintiff")],
+    fields=[
+        Field(
+            "case_number",
+            header=CASE_NUMBER,
+            normalise=[n.fold_space, n.upper],
+            validate=[v.max_length(200), HAS_A_DIGIT, NOT_ROUNDED],
+            required=True,
+        ),
+        Field("plaintiff_name", header=PLAINTIFF, normalise=[n.fold_space], personal=True),
+        Field("defendant_name", header=DEFENDANT, normalise=[n.fold_space], personal=True),
+        Field("judgment_amount", Decimal, header=AMOUNT, normalise=[n.money], validate=[v.at_least(0)]),
+        Field(
+            "filing_date",
+            date,
+            header=FILED,
+            normalise=[n.date],
+            validate=[v.at_least(date(1900, 1, 1)), v.not_in_future],
+        ),
+        Field("court", header=["Court", "Court Name"]),
+        Field("county", header=["County"]),
+    ],
+    upsert=upsert.keep_known_values,
+    source_file="source_file",
+)
+pipeline = Pipeline(
+    name="judgments",
+    entities=[plaintiff, judgment],
+    nulls=["-", "--", "N/A", "n/a", "NA", "None", "none", "NULL", "null"],
+    # American courts: 3/4/2025 is the fourth of March, 1,234 is a thousand.
+    decimal=".",
+    day_first=False,
+    staged_as="intake.simplicity_validated_rows",
+)
