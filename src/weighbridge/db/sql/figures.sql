@@ -1,0 +1,50 @@
+-- name: workspace_figures
+SELECT backlog_count, failed_24h, stale_runs, avg_processing_seconds, last_failed_batch, last_failed_at
+FROM weighbridge.workspace_figures()
+
+-- name: service_figures
+-- All workspaces together, as they are at one moment. Only the states need every upload, and read an index for them;
+-- everything else reads partial indexes, which hold what is not finished.
+WITH clock AS MATERIALIZED (SELECT weighbridge.now() AS time),
+states AS MATERIALIZED ( -- in three, as there are partial indexes: of what has ended, waits, and is under way
+    SELECT d.status, count(*) AS uploads,
+           count(*) FILTER (WHERE d.finished_at > (SELECT time FROM clock) - INTERVAL '24h') AS of_24h
+    FROM public.data_uploads d WHERE d.status IN ('completed', 'partial', 'failed') GROUP BY d.status
+    UNION ALL
+    SELECT d.status, count(*), 0 FROM public.data_uploads d
+    WHERE d.status IN ('pending', 'staging_complete') GROUP BY d.status
+    UNION ALL
+    SELECT d.status, count(*), 0 FROM public.data_uploads d
+    WHERE d.status IN ('processing', 'promoting') GROUP BY d.status
+),
+outbox AS MATERIALIZED (
+    SELECT count(*) AS waiting, EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(e.created_at)) AS age
+    FROM weighbridge.event_deliveries v JOIN weighbridge.events e ON e.id = v.event_id
+    WHERE v.delivered_at IS NULL AND v.gave_up_at IS NULL
+)
+SELECT (SELECT jsonb_object_agg(s.status, s.uploads) FROM states s) AS uploads,
+       coalesce((SELECT s.of_24h FROM states s WHERE s.status = 'failed'), 0) AS failed_24h,
+       (SELECT count(*) FROM public.data_uploads d
+        WHERE d.status = 'failed' AND (d.dismissed_at IS NULL OR d.dismissed_at < d.finished_at)) AS dead_letters,
+       (SELECT count(*) FROM ingest.v_stale_runs) AS stale_runs,
+       -- Since it came, was parsed, or may be tried again: nobody could have taken it up before. Below zero where all
+       -- that wait are put off.
+       (SELECT EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(greatest(d.created_at, d.staged_at, d.run_after)))
+        FROM public.data_uploads d
+        WHERE d.status IN ('pending', 'staging_complete')
+          AND NOT EXISTS (SELECT FROM weighbridge.attempts a
+                          WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)) AS backlog_age,
+       (SELECT jsonb_object_agg(a.condition, a.open) FROM (
+            SELECT condition, count(*) AS open FROM weighbridge.alerts WHERE closed_at IS NULL GROUP BY condition) a
+       ) AS alerts_open,
+       o.waiting AS outbox_waiting,
+       o.age AS outbox_age,
+       (SELECT jsonb_object_agg(a.queue, a.live) FROM (
+            SELECT queue, count(*) AS live FROM weighbridge.attempts WHERE closed_at IS NULL GROUP BY queue) a
+       ) AS attempts_live,
+       -- By the server's own clock, from which xact_start is. A login sees the transactions of other logins only
+       -- where it may read all statistics.
+       (SELECT EXTRACT(EPOCH FROM clock_timestamp() - min(t.xact_start)) FROM pg_stat_activity t
+        WHERE t.datname = current_database() AND t.backend_type = 'client backend' AND t.pid <> pg_backend_pid()
+       ) AS oldest_transaction
+FROM outbox o

@@ -1,0 +1,101 @@
+"""Alerts to people: Discord, PagerDuty and whatever else an apprise URL names (S3 §5.2)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.observe.redact import redacted
+
+TITLE = "Weighbridge"
+
+_KINDS = {"ERROR": "failure", "WARNING": "warning"}  # apprise's words; a recovery is a success
+
+# Apart from the threads that parse: a webhook that hangs must not take one of those.
+_SENDERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="alert")
+
+
+@dataclass(frozen=True)
+class Alert:
+    """What people are told."""
+
+    severity: str  # ERROR, WARNING or RECOVERED
+    message: str
+    heard: Collection[str] = ()  # marks of the addresses that have it already
+
+
+class Alerts:
+    """Where alerts go."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = tuple(urls)
+        self._known: list[Any] | None = None
+
+    @property
+    def addresses(self) -> list[Any]:
+        """ConfigError where a URL is none that apprise knows; it is not repeated, as it holds a secret."""
+        for number, address in enumerate(found := self._load(), 1):
+            if address is None:
+                raise ConfigError(
+                    f"WEIGHBRIDGE_ALERT_URLS: number {number} is no address for alerts. Expected one such as "
+                    "discord://webhook_id/webhook_token or pagerduty://key@routing_key; "
+                    "https://appriseit.com lists them all."
+                )
+        return found
+
+    async def send(self, alert: Alert, on_heard: Callable[[str], Awaitable[None]]) -> None:
+        """To every address that has not heard of it. `on_heard` is told of each that takes it, as soon as it does.
+
+        Raises RetryLater where one did not.
+        """
+        if not self._urls:
+            return
+        loop = asyncio.get_running_loop()
+        addresses = await loop.run_in_executor(_SENDERS, self._load)
+        send = partial(_send, body=redacted(alert.message), kind=_KINDS.get(alert.severity, "success"))
+
+        async def tell(url: str, address: Any) -> bool:
+            if _mark(url) in alert.heard:
+                return True
+            if not await loop.run_in_executor(_SENDERS, send, address):
+                return False
+            await on_heard(_mark(url))
+            return True
+
+        took = await asyncio.gather(*map(tell, self._urls, addresses))
+        silent = [str(number) for number, taken in enumerate(took, 1) if not taken]
+        if silent:
+            raise RetryLater(
+                "connection", f"Address {', '.join(silent)} of WEIGHBRIDGE_ALERT_URLS did not take it."
+            )
+
+    def _load(self) -> list[Any]:
+        """An address for each URL, None where it is none. In a thread: apprise takes a second to load."""
+        if self._known is None:
+            import apprise
+
+            self._known = [apprise.Apprise.instantiate(url) for url in self._urls]
+        return self._known
+
+
+def _mark(url: str) -> str:
+    """What an address is known by where its secret must not stand."""
+    return sha256(url.encode()).hexdigest()[:16]
+
+
+def _send(address: Any, *, body: str, kind: str) -> bool:
+    """Did the address take it? Whatever goes wrong on the way counts as a no."""
+    import apprise
+
+    try:
+        return address is not None and bool(
+            address.notify(body=body, title=TITLE, notify_type=apprise.NotifyType(kind))
+        )
+    except Exception:  # plugins raise what they like, and their words may hold the address
+        return False

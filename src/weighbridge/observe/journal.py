@@ -1,0 +1,121 @@
+"""What happened, said once: a log line and, where it is counted, a number (S3 §5.1, §6).
+
+Lines carry ids and counts. `source_batch_id` is what the sender called the batch, or the upload's id; the name of a
+file and everything in it stay out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from time import perf_counter
+
+import structlog
+
+from weighbridge.model.upload import Upload
+from weighbridge.observe import metrics, traces
+from weighbridge.observe.logs import JOURNAL
+
+log = structlog.get_logger(JOURNAL)
+
+ROW_ERRORS = 20  # lines for the refused rows of a file; all of them are in its rejects
+MESSAGE = 300  # characters of an error message
+
+
+def job_started(upload: Upload, worker: str) -> None:
+    metrics.CLAIMS.inc()
+    log.info(
+        "Job started",
+        source_batch_id=upload.batch,
+        file_hash=upload.content_sha256.hex(),
+        worker_id=worker,
+    )
+
+
+def job_completed(upload: Upload, grain: str) -> None:
+    """Completed or partial. Inserted and updated are rows of the table that the file's records go to."""
+    changed = upload.promoted.get(grain, {})
+    metrics.ENDED.labels(upload.status).inc()
+    log.info(
+        "Job completed",
+        source_batch_id=upload.batch,
+        status=upload.status.value,
+        record_count=upload.promoted_rows,
+        inserted=changed.get("inserted", 0),
+        updated=changed.get("updated", 0),
+        rejected=upload.failed_rows,
+        duration_ms=round(_seconds(upload) * 1000),
+    )
+
+
+def job_failed(batch: str, code: str, message: str) -> None:
+    metrics.ENDED.labels("failed").inc()
+    log.error("Job failed", source_batch_id=batch, error_type=code, error_message=message[:MESSAGE])
+
+
+def duplicate_skipped(batch: str, reason: str) -> None:
+    metrics.DUPLICATES.labels(reason).inc()
+    log.info("Duplicate skipped", message="Skipping duplicate", source_batch_id=batch, reason=reason)
+
+
+def stale_takeover(batch: str, hours: float, started_at: datetime, worker: str) -> None:
+    metrics.TAKEOVERS.inc()
+    log.warning(
+        "Stale takeover",
+        source_batch_id=batch,
+        stale_hours=round(hours, 2),
+        original_started_at=started_at.isoformat(),
+        original_worker_id=worker,
+    )
+
+
+def row_errors(upload: Upload, errors: Sequence[tuple[int, str]], total: int) -> None:
+    """The first refused rows of a file, by line and code."""
+    for line, code in errors[:ROW_ERRORS]:
+        log.warning("Row-level error", source_batch_id=upload.batch, row_number=line, error_type=code)
+    if total > ROW_ERRORS:
+        log.warning("Row-level errors", source_batch_id=upload.batch, rows=total, logged=ROW_ERRORS)
+
+
+def rows_weighed(upload: Upload) -> None:
+    for name, count in upload.bins.as_dict().items():
+        metrics.ROWS.labels(upload.pipeline, name).inc(count)
+
+
+def lease_lost(upload: Upload) -> None:
+    metrics.LEASES_LOST.inc()
+    log.warning("Lease lost", source_batch_id=upload.batch)
+
+
+def handed_back(upload: Upload) -> None:
+    log.info("Job handed back", source_batch_id=upload.batch)
+
+
+def passing_trouble(upload: Upload, kind: str) -> None:
+    metrics.RETRIES.labels(kind).inc()
+    log.warning("Job put off", source_batch_id=upload.batch, error_type=kind)
+
+
+def alert(condition: str, message: str, severity: str) -> None:
+    """ERROR, WARNING or RECOVERED."""
+    say = {"ERROR": log.error, "WARNING": log.warning}.get(severity, log.info)
+    say("Alert", condition=condition, severity=severity, message=message)
+
+
+def _seconds(upload: Upload) -> float:
+    """From the first claim to the end, by the database's clock."""
+    if upload.started_at is None or upload.finished_at is None:
+        return 0.0
+    return (upload.finished_at - upload.started_at).total_seconds()
+
+
+@contextmanager
+def timed(step: str, pipeline: str) -> Iterator[None]:
+    """How long a step took, however it ended; a span of its own in the upload's trace."""
+    began = perf_counter()
+    try:
+        with traces.span(step, traces.current(), pipeline=pipeline):
+            yield
+    finally:
+        metrics.STAGE_SECONDS.labels(step, pipeline).observe(perf_counter() - began)

@@ -1,0 +1,87 @@
+"""What no log line and no alert may carry, whoever wrote it: patterns of S3 §5.4, and what else identifies people.
+
+A name has no pattern. Names stay out because of where words come from: our own sentences put what others wrote in
+quotes, and everything in quotes goes; of what libraries say only their own words are kept (see logs.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+LONGEST = 4_000  # characters
+_OPENS = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|authorization|cookie|credentials?)"
+
+# In this order: an address before what looks like an e-mail in it, a social security number before a phone number.
+# Ten digits that begin with a one, or read as a day and hour, are a time and not a phone. Quantifiers are bounded where
+# a text of one's choice could otherwise cost its square.
+SENSITIVE_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"eyJ[A-Za-z0-9_-]{1,2000}\.eyJ[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "[JWT_REDACTED]"),
+    (re.compile(r"\bwb_[A-Za-z0-9_-]+|\b[a-z]{2}_(?:live|test)_\w+|\bAKIA[A-Z0-9]{16}\b"), "[KEY_REDACTED]"),
+    (re.compile(r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]+"), r"\1 [REDACTED]"),
+    (re.compile(r"\b([Bb]asic)\s+(?=[a-z+/]*[A-Z0-9=])[A-Za-z0-9+/]{4,}={0,2}"), r"\1 [REDACTED]"),
+    # The last @ of an address ends its password, which may have one itself.
+    (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30})://[^\s'\"]*@"), r"\1://[REDACTED]@"),
+    (
+        re.compile(r"\b(https?://[^\s/'\"]+)/[^\s'\"]+"),
+        r"\1/[REDACTED]",
+    ),  # webhooks carry their secret in the path
+    (
+        re.compile(rf"(?i)\b(\w{{0,30}}{_OPENS})(\\?['\"]?\s*[=:]\s*\\?['\"]?)(?!\[)[^\s,;&'\"\\]+"),
+        r"\1\2[REDACTED]",
+    ),
+    (re.compile(r"\b\d{3}[- ]\d{2}[- ]\d{4}\b"), "[SSN_REDACTED]"),
+    (re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@[A-Za-z0-9.-]{1,255}\.[A-Za-z]{2,}\b"), "[EMAIL_REDACTED]"),
+    (re.compile(r"(?<![\w.])\+\d[\d ().-]{6,17}\d(?!\w)"), "[PHONE_REDACTED]"),
+    (
+        re.compile(r"(?<![A-Za-z0-9])(?:1[ .-])?(?:\(\d{3}\)[ .-]?|\d{3}[ .-])\d{3}[ .-]?\d{4}(?![\w-])"),
+        "[PHONE_REDACTED]",
+    ),
+    (
+        re.compile(r"(?<![A-Za-z0-9.])(?!20\d\d(?:0\d|1[0-2])[0-3]\d[0-2]\d)1?[2-9]\d{9}(?![A-Za-z0-9])"),
+        "[PHONE_REDACTED]",
+    ),
+)
+# What `repr` puts around others' words. A quote behind a letter is an apostrophe.
+_QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'|(?<!\w)"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+_SECRET_NAME = re.compile(rf"(?i)^(?:\w*_)?{_OPENS}$")
+
+
+def redacted(text: str) -> str:
+    """The text, or as much of it as anyone reads, without what the patterns find."""
+    text = text[:LONGEST]
+    for pattern, instead in SENSITIVE_PATTERNS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def unquoted(text: str) -> str:
+    """A sentence of ours without the words of others."""
+    return _QUOTED.sub("'…'", text[:LONGEST])
+
+
+def said_back(text: str) -> str:
+    """A sender's own words in quotes, short, and without what should not be said at all."""
+    text = redacted(text[:200])
+    return repr(text if len(text) <= 60 else text[:57] + "…")
+
+
+def scrubbed(value: Any) -> Any:
+    """Whatever a log line carries, at any depth, without others' words and without what identifies people."""
+    match value:
+        case str():
+            return redacted(unquoted(value))
+        case Mapping():
+            return {
+                scrubbed(name): "[REDACTED]" if _SECRET_NAME.match(str(name)) else scrubbed(held)
+                for name, held in value.items()
+            }
+        case list() | tuple() | set() | frozenset():
+            return [scrubbed(each) for each in value]
+        case None | bool() | int() | float():
+            return value
+        case BaseException():
+            return type(value).__name__
+        case _:
+            return scrubbed(str(value))
