@@ -17,10 +17,11 @@ from weighbridge.db import address, readiness
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find, imported
 from weighbridge.settings import Settings
-from weighbridge.steps.announce import consumers
-from weighbridge.steps.context import Context, Limits
+from weighbridge.steps.announce import alerting, consumers
+from weighbridge.steps.context import Consumer, Context, Limits
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,10 @@ class App:
 
 
 @asynccontextmanager
-async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[App]:
+async def open_app(settings: Settings, *, check: bool = True, serves: bool = False) -> AsyncIterator[App]:
     """All parts, built and connected. An embedded database is migrated on the way, another one only checked.
+
+    Who `serves` takes alerts on even without an address, and logs them. A command leaves them to the service then.
 
     Raises ConfigError where a setting, a pipeline or the database cannot work.
     """
@@ -57,11 +60,19 @@ async def open_app(settings: Settings, *, check: bool = True) -> AsyncIterator[A
                 parse_memory_mb=settings.parse_memory_mb,
                 staging_days=settings.staging_days,
             ),
-            consumers=consumers(hook),
+            consumers=_consumers(settings, hook, db, serves=serves),
         )
         yield App(settings, db, ctx)
     finally:
         await db.close()
+
+
+def _consumers(
+    settings: Settings, hook: Callable[..., Any] | None, db: Database, *, serves: bool
+) -> dict[str, Consumer]:
+    alone = not settings.database_url  # nobody else will ever come for them
+    takes_alerts = bool(settings.alert_urls) or serves or alone
+    return consumers(hook) | (alerting(Alerts(settings.alert_urls), db) if takes_alerts else {})
 
 
 async def database_url(settings: Settings) -> str:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -68,13 +68,27 @@ class Settings(BaseSettings):
     )
     statement_timeout_seconds: float = Field(120, ge=0, description="The longest statement; 0: no limit.")
     alert_hook: str | None = Field(None, description="module:function that gets each IngestionCompleteEvent.")
+    alert_urls: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Where alerts go, comma separated: apprise URLs such as discord://id/token (S3 §5.2)."
+    )
+    alert_dead_letters: int = Field(
+        5, ge=0, description="More failed uploads than this are alerted (S3 §5.2)."
+    )
+    alert_backlog: int = Field(100, ge=0, description="More waiting uploads than this are alerted (S3 §5.2).")
     sender_seconds: float = Field(
         60, gt=0, description="How long a sender may fall silent in the middle of a request."
     )
+    vault_key: SecretStr | None = Field(
+        default_factory=lambda: _secret("OPSMANTIK_VAULT_KEY"),  # S4's own name for it
+        description="32 bytes as base64, for the credentials of ad platforms (S4).",
+    )
     host: str = Field("127.0.0.1", description="The address the API listens on.")
     port: int = Field(8080, ge=0, le=65535, description="The port the API listens on.")
+    metrics_token: SecretStr | None = Field(
+        None, description="Opens /metrics to Prometheus, as a bearer token. Empty: it is closed."
+    )
 
-    @field_validator("pipelines", mode="before")
+    @field_validator("pipelines", "alert_urls", mode="before")
     @classmethod
     def _comma_separated(cls, value: object) -> object:
         return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
@@ -126,6 +140,11 @@ def read(**overrides: object) -> Settings:
         raise ConfigError(f"{_file()}: cannot be read: {reason}.") from None
 
 
+def _secret(name: str) -> SecretStr | None:
+    found = os.environ.get(name)
+    return SecretStr(found) if found else None
+
+
 def _file() -> Path:
     return Path(os.environ.get("WEIGHBRIDGE_CONFIG", "weighbridge.toml"))
 
@@ -136,7 +155,8 @@ def _complaint(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting{did_you_mean(name, Settings.model_fields)}"
     told = f"{_spelled(name)}: {error['msg'][0].lower()}{error['msg'][1:]}"
-    return told if "url" in name.lower() else f"{told}, got {error['input']!r}"
+    secret = "url" in name.lower() or name in ("vault_key", "metrics_token")
+    return told if secret else f"{told}, got {error['input']!r}"
 
 
 def _refuse_unknown_names() -> None:

@@ -60,8 +60,8 @@ def put(ctx: Context, workspace: UUID, tmp_path: Path) -> Put:
         }
         new = uploads.NewUpload(**{**values, **overrides})
         async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
-            upload_id, _ = await uploads.receive(tx, new)
-        return upload_id
+            received = await uploads.receive(tx, new)
+        return received.upload_id if isinstance(received, uploads.Known) else received
 
     return put
 

@@ -20,8 +20,9 @@ Query = Callable[..., list[tuple[Any, ...]]]
 async def claim(ctx: Context) -> Attempt:
     async with ctx.db.tx() as tx:
         claimed = await uploads.claim(tx, replace(CLAIM, pipelines=tuple(ctx.pipelines)))
-    assert claimed is not None
-    return Attempt(*claimed)
+    assert claimed.lease is not None
+    assert claimed.upload is not None
+    return Attempt(claimed.lease, claimed.upload)
 
 
 async def reload(ctx: Context, attempt: Attempt) -> Attempt:

@@ -11,6 +11,7 @@ FINISHED = 1_000_000
 INDEXES = (
     "data_uploads_recent",
     "data_uploads_content",
+    "data_uploads_ended",
     "data_uploads_staged",
     "weighbridge.attempts_history",
 )

@@ -19,7 +19,8 @@ from weighbridge.model.states import Status
 
 async def _claim(db: Database, **overrides: Any) -> Any:
     async with db.tx() as tx:
-        return await uploads.claim(tx, replace(CLAIM, **overrides))
+        claimed = await uploads.claim(tx, replace(CLAIM, **overrides))
+    return (claimed.lease, claimed.upload) if claimed.lease else None
 
 
 async def test_the_oldest_upload_is_claimed_first(db: Database, put: Put) -> None:

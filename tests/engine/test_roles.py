@@ -10,8 +10,16 @@ import pytest
 
 from tests.engine.conftest import Put, Run, meta_file
 
-STAGING = ("staging.ads_campaign", "staging.ads_ad_set", "staging.ads_ad", "staging.ads_daily_metric")
-PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics")
+STAGING = (
+    "staging.ads_campaign",
+    "staging.ads_ad_set",
+    "staging.ads_ad",
+    "staging.ads_daily_metric",
+    "staging.judgments_plaintiff",
+    "staging.judgments_judgment",
+)
+STAGED = {"staging_rows": "S", "intake.simplicity_validated_rows": "S"}  # views
+PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments")
 
 # What each role may do to every table and view there is: Select, Insert, Update, Delete, Truncate, References, triGger.
 # What is not here is closed. S1's drawing decides about its own tables; the parse worker also reads staging for §6.4's
@@ -23,7 +31,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "data_uploads": "S",
         **dict.fromkeys(STAGING, "SI"),
         "staging_id_resolution": "SI",
-        "staging_rows": "S",
+        **STAGED,
         "upload_rejections": "I",
         "upload_warnings": "I",
         "weighbridge.staging_groups": "I",
@@ -34,7 +42,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "data_uploads": "SIU",
         **dict.fromkeys(STAGING, "S"),
         "staging_id_resolution": "S",
-        "staging_rows": "S",
+        **STAGED,
         "upload_rejections": "SIU",
         "upload_warnings": "SIU",
         "weighbridge.staging_groups": "S",
@@ -43,13 +51,13 @@ RIGHTS: dict[str, dict[str, str]] = {
     "weighbridge_clean": {
         **dict.fromkeys(STAGING, "SD"),
         "staging_id_resolution": "SD",
-        "staging_rows": "S",
+        **STAGED,
         "weighbridge.staging_groups": "SD",
     },
     "weighbridge_announce": {"weighbridge.audit_log": "SI"},
     "weighbridge_tenant": {
         **dict.fromkeys(PRODUCTION, "S"),
-        **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings"), "S"),
+        **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
     },
 }
 STATEMENTS = {
@@ -131,11 +139,13 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {"expire_staging"},
+        "weighbridge_tenant": {"known_upload", "workspace_figures"},
     }
-    for_all = {"now", "workspace", "natural_key_hash", "entity_id"}
+    for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status"}
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
-            "SELECT proname FROM pg_proc WHERE pronamespace = 'weighbridge'::regnamespace"
+            "SELECT proname FROM pg_proc"
+            " WHERE pronamespace IN ('weighbridge'::regnamespace, 'ingest'::regnamespace)"
             " AND has_function_privilege(%s, oid, 'EXECUTE')",
             (role,),
         ).fetchall()
@@ -145,8 +155,10 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
 async def test_a_tenant_sees_only_its_own_workspace(
     put: Put, run: Run, workspace: UUID, database_url: str
 ) -> None:
-    await run(await put(meta_file(days=1, ads=1)))
-    await run(await put(meta_file(days=1, ads=1), workspace_id=uuid4()))
+    case = b"Case Number,Plaintiff\n1,Ann\n"
+    for owner in (workspace, uuid4()):
+        await run(await put(meta_file(days=1, ads=1), workspace_id=owner))
+        await run(await put(case, workspace_id=owner, pipeline="judgments", platform=None))
     with psycopg.connect(database_url) as connection:
         connection.execute("SET ROLE weighbridge_tenant")
         for table in ("data_uploads", *PRODUCTION):
@@ -177,7 +189,7 @@ def test_intake_cannot_hand_over_for_another_workspace(database_url: str, worksp
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="another workspace"):
             connection.execute(
                 "SELECT weighbridge.receive_upload(%s, NULL, 'meta', 'manual', 'ads', 'x', 'x', 'csv', sha256('x'), 1,"
-                " NULL, false, false)",
+                " NULL, false, false, NULL, NULL)",
                 (uuid4(),),
             )
 
@@ -185,8 +197,10 @@ def test_intake_cannot_hand_over_for_another_workspace(database_url: str, worksp
 async def test_staging_rows_shows_our_roles_only_their_workspace(
     put: Put, run: Run, workspace: UUID, database_url: str
 ) -> None:
-    await run(await put(meta_file(days=1, ads=1)))
-    await run(await put(meta_file(days=1, ads=1), workspace_id=uuid4()))
+    case = b"Case Number,Plaintiff\n1,Ann\n"
+    for owner in (workspace, uuid4()):
+        await run(await put(meta_file(days=1, ads=1), workspace_id=owner))
+        await run(await put(case, workspace_id=owner, pipeline="judgments", platform=None))
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT count(DISTINCT workspace_id) FROM staging_rows").fetchone() == (2,)
         connection.execute(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -47,6 +48,22 @@ async def test_a_worker_goes_on_after_a_lock_that_it_could_not_have(
     stop.set()
     await asyncio.wait_for(running, 10)
     await impatient.close()
+
+
+async def test_a_worker_ends_although_a_library_swallows_a_cancellation(ctx: Context) -> None:
+    began = asyncio.Event()
+
+    class Stubborn(Worker):
+        async def _watch(self) -> None:
+            began.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+    stop = asyncio.Event()
+    running = asyncio.create_task(Stubborn(ctx, WorkerOptions()).run(stop))
+    await began.wait()
+    stop.set()
+    await asyncio.wait_for(running, 10)
 
 
 async def test_a_hook_that_hangs_holds_no_other_delivery_up(

@@ -159,8 +159,8 @@ async def test_a_server_that_does_not_answer_is_tried_again_later(
 
 
 def test_a_store_of_an_unknown_kind_is_a_wrong_setting(home: Path) -> None:
-    with pytest.raises(ConfigError, match=r"expected a folder or s3://bucket/prefix, got 'ftp://x'"):
-        open_store("ftp://x", home)
+    with pytest.raises(ConfigError, match=r"expected a folder or s3://bucket/prefix, got 'ftp://…@x'"):
+        open_store("ftp://me:hunter2@x", home)
 
 
 def test_only_the_key_of_a_url_counts() -> None:

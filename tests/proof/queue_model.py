@@ -67,7 +67,12 @@ class World:
 
     def clean(self) -> None:
         tables = ("data_uploads", "daily_metrics", "moved", "upload_rejections", "upload_warnings")
-        tables += ("weighbridge.attempts", "weighbridge.events", "weighbridge.audit_log")
+        tables += (
+            "weighbridge.attempts",
+            "weighbridge.events",
+            "weighbridge.audit_log",
+            "weighbridge.alerts",
+        )
         self.query(";".join(f"DELETE FROM {table}" for table in tables))
         self.query("UPDATE weighbridge.clock SET shift = '0'")
 
@@ -233,8 +238,27 @@ class QueueModel(RuleBasedStateMachine):
 
         return self.world.run(inside())
 
-    async def _claim(self, sources: tuple[Status, ...]) -> tuple[Lease, Any] | None:
-        wish = replace(CLAIM, sources=sources, lease=minutes(LEASE), per_workspace=PER_WORKSPACE)
+    def _overdue(self) -> list[Try]:
+        return [
+            t
+            for t in self.tries.values()
+            if t.live and t.until <= self.now and not (t.opened and t.opened.hidden)
+        ]
+
+    def _take_back(self, overdue: list[Try]) -> None:
+        for each in overdue:
+            each.live = False
+            if isinstance(each.subject, Piece):
+                self._crash(each.subject)
+
+    async def _claim(self, sources: tuple[Status, ...]) -> uploads.Claimed:
+        wish = replace(
+            CLAIM,
+            sources=sources,
+            lease=minutes(LEASE),
+            per_workspace=PER_WORKSPACE,
+            max_crashes=MAX_CRASHES,
+        )
         async with self.world.db.tx() as tx:
             return await uploads.claim(tx, wish)
 

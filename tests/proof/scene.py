@@ -40,6 +40,9 @@ REFUSALS = (  # by production
 )
 
 PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics")
+# Takeovers are alerted; what landed is announced as if nothing had happened.
+LANDED_EVENTS = "(SELECT * FROM weighbridge.events WHERE type = 'IngestionCompleteEvent')"
+LANDED_DELIVERIES = "(SELECT * FROM weighbridge.event_deliveries WHERE consumer <> 'alerts')"
 # What is compared, and the columns that say when or by which attempt, which may differ.
 TABLES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(PRODUCTION, ("created_at", "updated_at")),
@@ -55,11 +58,11 @@ TABLES: dict[str, tuple[str, ...]] = {
     "upload_rejections": (),
     "upload_warnings": (),
     "weighbridge.receipts": (),
-    "weighbridge.events": ("id", "created_at", "payload"),
-    "weighbridge.event_deliveries": ("id", "event_id", "run_after", "delivered_at", "failures", "last_error"),
+    LANDED_EVENTS: ("id", "created_at", "payload"),
+    LANDED_DELIVERIES: ("id", "event_id", "run_after", "delivered_at", "failures", "last_error"),
     "weighbridge.audit_log": ("id", "at", "detail"),
 }
-PAYLOADS = "SELECT payload - 'timestamp' FROM weighbridge.events ORDER BY upload_id"
+PAYLOADS = f"SELECT payload - 'timestamp' FROM {LANDED_EVENTS} e ORDER BY upload_id"
 ENDED = (
     "SELECT NOT EXISTS (SELECT FROM data_uploads WHERE status NOT IN ('completed', 'partial', 'failed'))"
     " AND NOT EXISTS (SELECT FROM weighbridge.event_deliveries WHERE delivered_at IS NULL)"

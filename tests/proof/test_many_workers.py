@@ -123,7 +123,9 @@ def _check_outcome(stage: Stage) -> None:
     assert stage.query(
         "SELECT status, crashes, failures, promoted_rows, count(*) FROM data_uploads GROUP BY 1, 2, 3, 4"
     ) == [("completed", 0, 0, ADS, 30)]
-    assert stage.query("SELECT count(*), count(DISTINCT upload_id) FROM weighbridge.events") == [(30, 30)]
+    assert stage.query(
+        "SELECT count(*), count(DISTINCT upload_id) FROM weighbridge.events WHERE type = 'IngestionCompleteEvent'"
+    ) == [(30, 30)]
     assert stage.query("SELECT count(*) FROM weighbridge.audit_log WHERE action = 'ingestion.complete'") == [
         (30,)
     ]

@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID, uuid4
 
 import psycopg
@@ -75,11 +75,12 @@ class Queue(QueueModel):
     def _claim_all_at_once(self) -> None:
         """The end of a game, as who gets what is open; nobody may get what nobody may have."""
 
-        async def rush() -> list[tuple[Lease, Any] | None]:
+        async def rush() -> list[uploads.Claimed]:
             return await asyncio.gather(*(self._claim(BOTH) for _ in range(6)))
 
+        self.recover(late=False)
         free = {piece.id for piece in self.pieces.values() if self._claimable(piece, BOTH)}
-        claimed = [each for each in self.world.run(rush()) if each]
+        claimed = [(each.lease, each.upload) for each in self.world.run(rush()) if each.lease and each.upload]
         assert len({upload.id for _, upload in claimed}) == len(claimed)
         assert {upload.id for _, upload in claimed} <= free
         assert claimed or not free, "somebody must win"
@@ -119,8 +120,8 @@ class Queue(QueueModel):
             number.to_bytes(32, "big"),
             byte_size=1,
         )
-        upload_id, duplicate = self._tx(lambda tx: uploads.receive(tx, new), "weighbridge_intake", workspace)
-        assert not duplicate
+        upload_id = self._tx(lambda tx: uploads.receive(tx, new), "weighbridge_intake", workspace)
+        assert isinstance(upload_id, UUID)
         self.pieces[upload_id] = Piece(upload_id, workspace, number)
 
     @rule(pause=st.sampled_from(PAUSES))
@@ -132,11 +133,19 @@ class Queue(QueueModel):
 
     @rule(sources=st.sampled_from([BOTH, BOTH, BOTH[:1], BOTH[1:]]))
     def claim(self, sources: tuple[Status, ...]) -> None:
+        """What is overdue is taken back first, in the same statement, and can be claimed at once."""
+        if any(each.opened for each in self._overdue()):
+            self.recover(late=False)  # a session that is ended lets go of its attempt a moment later
+        overdue = self._overdue()
+        self._take_back(overdue)
         expected = self._next(sources)
         claimed = self.world.run(self._claim(sources))
-        assert (claimed and claimed[1].id) == (expected and expected.id)
-        if claimed:
-            self._take(*claimed)
+        assert Counter(each.subject for each in claimed.abandoned) == Counter(
+            t.lease.subject for t in overdue
+        )
+        assert (claimed.upload and claimed.upload.id) == (expected and expected.id)
+        if claimed.lease:
+            self._take(claimed.lease, claimed.upload)
 
     @precondition(lambda self: self.tries)
     @rule(data=st.data())
@@ -158,12 +167,8 @@ class Queue(QueueModel):
         """Everything that is overdue is taken back, even from inside a transaction; nothing else is."""
         if late:
             self.time_passes(LEASE + 1)
-        overdue = {
-            t.lease.token: t
-            for t in self.tries.values()
-            if t.live and t.until <= self.now and not (t.opened and t.opened.hidden)
-        }
-        for each in overdue.values():
+        overdue = self._overdue()
+        for each in overdue:
             if each.opened:
                 each.opened.ended_by_takeover = True
         taken: Counter[UUID] = Counter()
@@ -175,11 +180,8 @@ class Queue(QueueModel):
             return taken.total() >= len(overdue)
 
         until(all_taken, within=5)
-        assert taken == Counter(each.lease.subject for each in overdue.values())
-        for each in overdue.values():
-            each.live = False
-            if isinstance(each.subject, Piece):
-                self._crash(each.subject)
+        assert taken == Counter(each.lease.subject for each in overdue)
+        self._take_back(overdue)
 
     # The work of an attempt ---------------------------------------------------------------------------------
 

@@ -36,10 +36,13 @@ with warnings.catch_warnings():
 PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]  # the folder with psql, pg_dump and their like
 
 # Room for imports; everything else is Postgres's own default.
+# Errors are told to whoever made them; in a log they would quote the rows they are about.
 _CONFIGURATION = """
 shared_buffers = 256MB
 max_wal_size = 2GB
 max_connections = 200
+log_min_messages = fatal
+log_min_error_statement = panic
 """
 _UNFINISHED = "postgres.new-"
 _OWN = "Or set DATABASE_URL to use a Postgres of your own."

@@ -39,7 +39,10 @@ def translated() -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise _meaning(error) from error
+        meaning = _meaning(error)
+        if meaning is error:
+            raise  # not "from error": it would be its own cause
+        raise meaning from error
 
 
 def _meaning(error: psycopg.Error) -> Exception:

@@ -25,6 +25,7 @@ class Delivery:
     failures: int
     type: str
     payload: dict[str, Any]
+    heard: tuple[str, ...] = ()  # which of a consumer's addresses have taken it
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,14 @@ async def claim(tx: Tx, claim: Claim) -> list[Delivery]:
     params = (claim.worker, list(claim.consumers), claim.lease, claim.limit)
     rows = await fetch_all(tx, _SQL["claim_deliveries"], params)
     return [
-        Delivery(Lease(token, delivery, workspace), event, consumer, failures, kind, payload)
-        for token, delivery, event, consumer, failures, kind, payload, workspace in rows
+        Delivery(Lease(token, delivery, workspace), event, consumer, failures, kind, payload, tuple(heard))
+        for token, delivery, event, consumer, failures, kind, payload, workspace, heard in rows
     ]
+
+
+async def note_heard(tx: Tx, delivery: Delivery, address: str) -> None:
+    """One of the consumer's addresses has taken it, and need not be told again."""
+    await tx.execute(_SQL["note_heard"], (address, delivery.lease.subject))
 
 
 async def finish(tx: Tx, delivery: Delivery) -> None:

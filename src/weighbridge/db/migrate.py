@@ -7,6 +7,8 @@ from hashlib import sha256
 from importlib import resources
 from typing import LiteralString
 
+from psycopg.errors import DuplicateSchema, DuplicateTable
+
 from weighbridge.db.pool import Tx, fetch_all
 from weighbridge.model.errors import ConfigError
 
@@ -75,7 +77,13 @@ async def migrate(tx: Tx) -> list[Migration]:
     """Apply what is missing; concurrent callers wait for each other. All or nothing."""
     missing = await pending(tx)
     for migration in missing:
-        await tx.execute(migration.sql)
+        try:
+            await tx.execute(migration.sql)
+        except (DuplicateTable, DuplicateSchema) as error:
+            raise ConfigError(
+                f"Migration {migration.version:04}_{migration.name} cannot be applied: {error.diag.message_primary}, "
+                "and it is not Weighbridge's. Rename yours, then run it again; nothing was changed."
+            ) from error
         await tx.execute(
             "INSERT INTO weighbridge_migrations.applied (version, name, checksum) VALUES (%s, %s, %s)",
             (migration.version, migration.name, migration.checksum),

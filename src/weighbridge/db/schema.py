@@ -24,7 +24,7 @@ def dump(url: str) -> str:
 
     Staging tables and what reads them are left out: they come from declarations, not from migrations.
     """
-    left_out = ["--exclude-table=staging.*", "--exclude-table=public.staging_rows"]
+    left_out = [f"--exclude-table={name}" for name in ("staging.*", "public.staging_rows", "intake.*")]
     done = subprocess.run(
         [embedded.PROGRAMS / "pg_dump", "--schema-only", "--no-owner", *left_out, url],
         check=True,

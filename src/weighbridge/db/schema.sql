@@ -1,13 +1,93 @@
+CREATE SCHEMA ingest;
+
+CREATE SCHEMA intake;
+
 CREATE SCHEMA staging;
 
 CREATE SCHEMA weighbridge;
 
 CREATE SCHEMA weighbridge_migrations;
 
+CREATE TYPE ingest.import_run_status AS ENUM (
+    'pending',
+    'processing',
+    'completed',
+    'failed'
+);
+
 CREATE TYPE weighbridge.received AS (
 	upload_id uuid,
-	duplicate boolean
+	duplicate boolean,
+	reason text
 );
+
+CREATE FUNCTION ingest.guard_import_runs() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'Import runs are not inserted or deleted by hand' USING ERRCODE = 'WB002',
+        HINT = 'Hand over a file to begin one; weighbridge uploads dismiss takes a failed one off the dead letters.';
+END $$;
+
+CREATE FUNCTION ingest.guard_status_transition() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF to_jsonb(NEW) - 'status' IS DISTINCT FROM to_jsonb(OLD) - 'status' THEN
+        RAISE EXCEPTION 'Only the status of an import run can be changed' USING ERRCODE = 'WB002';
+    END IF;
+    IF OLD.status IN ('completed', 'failed') AND NEW.status IS DISTINCT FROM OLD.status THEN
+        RAISE EXCEPTION 'Cannot transition from terminal status: %', OLD.status USING ERRCODE = 'WB002',
+            HINT = 'weighbridge uploads retry opens a failed run again.';
+    ELSIF OLD.status = 'pending' AND NEW.status <> 'pending'
+       OR OLD.status = 'processing' AND NEW.status NOT IN ('processing', 'pending', 'failed') THEN
+        RAISE EXCEPTION 'Invalid transition: % -> %', OLD.status, NEW.status USING ERRCODE = 'WB002',
+            HINT = 'Only a worker claims and completes runs.';
+    ELSIF OLD.status = 'processing' AND NEW.status <> 'processing' THEN
+        -- A takeover holds both until it commits: only then is its attempt to be seen.
+        PERFORM FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id AND a.closed_at IS NULL FOR UPDATE;
+        PERFORM FROM data_uploads d WHERE d.id = OLD.id FOR UPDATE;
+        IF EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id
+                   AND a.closed_at IS NULL AND a.lease_until >= weighbridge.now()) THEN
+            RAISE EXCEPTION 'Invalid transition: a worker is at %', OLD.source_batch_id USING ERRCODE = 'WB002',
+                HINT = 'Its lease is alive. Stop the worker first; the run then goes back by itself.';
+        END IF;
+        PERFORM abandon(OLD.id, NEW.status = 'failed');
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION ingest.run_status(p_status text) RETURNS ingest.import_run_status
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT CASE p_status WHEN 'pending' THEN 'pending' WHEN 'failed' THEN 'failed'
+                             WHEN 'completed' THEN 'completed' WHEN 'partial' THEN 'completed'
+                             ELSE 'processing' END::ingest.import_run_status
+    $$;
+
+CREATE FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    WITH closed AS (
+        UPDATE attempts SET closed_at = weighbridge.now(), outcome = 'expired'
+        WHERE queue = 'uploads' AND subject = p_upload AND closed_at IS NULL AND lease_until < weighbridge.now()
+        RETURNING lease_token
+    )
+    DELETE FROM unbroken u USING closed WHERE u.lease_token = closed.lease_token;
+    UPDATE data_uploads
+    SET status = CASE WHEN p_fail THEN 'failed' ELSE 'pending' END,
+        staged = CASE WHEN status = 'processing' THEN staged ELSE '{}' END,
+        staged_at = CASE WHEN status = 'processing' THEN staged_at END,
+        crashes = crashes + 1,
+        error_code = CASE WHEN p_fail THEN 'given_up' END,
+        error_text = CASE WHEN p_fail THEN 'An operator gave it up.' END,
+        finished_at = CASE WHEN p_fail THEN weighbridge.now() END
+    WHERE id = p_upload;
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
 
 CREATE FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -22,6 +102,122 @@ BEGIN
     WHERE id = v_upload;
     UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
 END $$;
+
+CREATE FUNCTION weighbridge.alert_on_status() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_takeover alerts;
+BEGIN
+    IF NEW.status = 'failed' THEN
+        PERFORM raise_alert('ingest_failure', NEW.id::text, 'ERROR',
+            format('[INGEST FAILURE] %s: %s', batch_name(NEW), coalesce(NEW.error_code, 'unknown')));
+    ELSE
+        PERFORM withdraw_alert('ingest_failure', NEW.id::text, format('[INGEST RECOVERED] %s: %s', batch_name(NEW), NEW.status));
+    END IF;
+    SELECT * INTO v_takeover FROM alerts
+    WHERE condition = 'stale_takeover' AND subject LIKE NEW.id || '/%' AND closed_at IS NULL
+    ORDER BY opened_at DESC LIMIT 1; -- one word for all of them
+    UPDATE alerts SET closed_at = weighbridge.now()
+    WHERE condition = 'stale_takeover' AND subject LIKE NEW.id || '/%' AND closed_at IS NULL;
+    IF FOUND AND NEW.status <> 'failed' THEN
+        PERFORM announce_alert('AlertRecovered', v_takeover,
+            format('[STALE TAKEOVER RECOVERED] %s: %s', batch_name(NEW), NEW.status));
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT clock_timestamp() + shift FROM weighbridge.clock $$;
+
+CREATE TABLE weighbridge.alerts (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    condition text NOT NULL,
+    subject text DEFAULT ''::text NOT NULL,
+    severity text NOT NULL,
+    message text NOT NULL,
+    opened_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    closed_at timestamp with time zone,
+    CONSTRAINT alerts_severity_check CHECK ((severity = ANY (ARRAY['ERROR'::text, 'WARNING'::text])))
+);
+
+CREATE FUNCTION weighbridge.announce_alert(p_type text, p_alert weighbridge.alerts, p_message text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_nobody uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are the operators', not a workspace's
+    v_event uuid;
+BEGIN
+    INSERT INTO events (workspace_id, type, alert_id, payload)
+    VALUES (v_nobody, p_type, p_alert.id, jsonb_build_object(
+        'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id))
+    RETURNING id INTO v_event;
+    INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_nobody, 'alerts');
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE TABLE public.data_uploads (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    workspace_id uuid NOT NULL,
+    client_id uuid,
+    platform text,
+    source text NOT NULL,
+    pipeline text NOT NULL,
+    filename text,
+    file_url text,
+    file_kind text DEFAULT 'csv'::text NOT NULL,
+    content_sha256 bytea NOT NULL,
+    byte_size bigint NOT NULL,
+    status text DEFAULT 'pending'::text NOT NULL,
+    row_count bigint,
+    error_code text,
+    error_text text,
+    created_by uuid,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    force_partial boolean DEFAULT false NOT NULL,
+    forced boolean DEFAULT false NOT NULL,
+    run_after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    started_at timestamp with time zone,
+    staged_at timestamp with time zone,
+    finished_at timestamp with time zone,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    rows_read bigint DEFAULT 0 NOT NULL,
+    staged jsonb DEFAULT '{}'::jsonb NOT NULL,
+    staged_digest bytea,
+    watermark_entity text DEFAULT ''::text NOT NULL,
+    watermark_seq bigint DEFAULT 0 NOT NULL,
+    promoted jsonb DEFAULT '{}'::jsonb NOT NULL,
+    bins jsonb,
+    total_rows bigint DEFAULT 0 NOT NULL,
+    promoted_rows bigint DEFAULT 0 NOT NULL,
+    failed_rows bigint DEFAULT 0 NOT NULL,
+    warnings bigint DEFAULT 0 NOT NULL,
+    affected_dates date[] DEFAULT '{}'::date[] NOT NULL,
+    columns text[] DEFAULT '{}'::text[] NOT NULL,
+    mapping jsonb DEFAULT '{}'::jsonb NOT NULL,
+    event_emitted boolean DEFAULT false NOT NULL,
+    staging_digest bytea,
+    source_batch_id text,
+    traceparent text,
+    dismissed_at timestamp with time zone,
+    CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
+    CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
+    CONSTRAINT data_uploads_file_kind_check CHECK ((file_kind = ANY (ARRAY['csv'::text, 'json'::text]))),
+    CONSTRAINT data_uploads_source_batch_id_check CHECK (((length(source_batch_id) >= 1) AND (length(source_batch_id) <= 200))),
+    CONSTRAINT data_uploads_source_check CHECK ((source = ANY (ARRAY['manual'::text, 'api'::text, 'webhook'::text]))),
+    CONSTRAINT data_uploads_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text, 'completed'::text, 'partial'::text, 'failed'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE public.data_uploads IS 'One row per file handed over. Its status is the only truth about it.';
+
+CREATE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT coalesce(p_upload.source_batch_id, p_upload.id::text) $$;
 
 CREATE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -51,7 +247,7 @@ BEGIN
     RETURN false;
 END $$;
 
-CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid)
+CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -66,6 +262,11 @@ BEGIN
           AND d.consumer = ANY (p_consumers)
           AND NOT EXISTS (SELECT FROM attempts a
                           WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
+          AND NOT EXISTS (SELECT FROM events mine
+                          JOIN events earlier ON earlier.alert_id = mine.alert_id AND earlier.type = 'Alert'
+                          JOIN event_deliveries e ON e.event_id = earlier.id AND e.consumer = d.consumer
+                          WHERE mine.id = d.event_id AND mine.type = 'AlertRecovered'
+                            AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
         ORDER BY d.run_after LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ), opened AS (
@@ -74,7 +275,7 @@ BEGIN
         ON CONFLICT DO NOTHING
         RETURNING a.lease_token, a.subject
     )
-    SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id
+    SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id, d.heard
     FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
 END $$;
 
@@ -164,6 +365,24 @@ BEGIN
         RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001';
     END IF;
     DELETE FROM unbroken WHERE lease_token = p_token;
+END $$;
+
+CREATE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    IF v_before.status = 'failed' AND coalesce(v_before.dismissed_at, '-infinity') < v_before.finished_at THEN
+        UPDATE data_uploads SET dismissed_at = weighbridge.now() WHERE id = p_upload;
+        PERFORM withdraw_alert('ingest_failure', p_upload::text, format('[INGEST FAILURE DISMISSED] %s', batch_name(v_before)));
+        INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+        VALUES (v_before.workspace_id, p_actor, 'upload.dismiss', p_upload,
+                jsonb_build_object('error_code', v_before.error_code));
+    END IF;
+    RETURN v_before.status;
 END $$;
 
 CREATE FUNCTION weighbridge.enter(p_token uuid) RETURNS uuid
@@ -397,6 +616,28 @@ BEGIN
     RETURN OLD;
 END $$;
 
+CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_sha256 bytea, p_batch text, p_forced boolean) RETURNS SETOF weighbridge.received
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT found.id, true, found.reason
+        FROM (
+            SELECT d.id, 1 AS rank,
+                   CASE WHEN (d.content_sha256, d.pipeline, d.client_id, d.platform)
+                             IS DISTINCT FROM (p_sha256, p_pipeline, p_client, p_platform) THEN 'batch_differs'
+                        WHEN d.status = 'failed' THEN 'batch_failed'
+                        ELSE 'duplicate_' || ingest.run_status(d.status) END AS reason
+            FROM public.data_uploads d
+            WHERE d.workspace_id = p_workspace AND d.source_batch_id = p_batch
+            UNION ALL
+            SELECT d.id, 2, 'duplicate_content'
+            FROM public.data_uploads d
+            WHERE d.workspace_id = p_workspace AND d.pipeline = p_pipeline
+              AND d.client_id IS NOT DISTINCT FROM p_client AND d.platform IS NOT DISTINCT FROM p_platform
+              AND d.content_sha256 = p_sha256 AND d.status <> 'failed' AND NOT d.forced AND NOT p_forced
+        ) AS found
+        ORDER BY found.rank LIMIT 1
+    $$;
+
 CREATE FUNCTION weighbridge.natural_key_hash(VARIADIC parts text[]) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT sha256(convert_to(array_to_string(parts, E'\x1f', ''), 'UTF8')) $$;
@@ -423,45 +664,55 @@ BEGIN
     UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
 END $$;
 
-CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT clock_timestamp() + shift FROM weighbridge.clock $$;
+CREATE FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_alert alerts;
+BEGIN
+    INSERT INTO alerts (condition, subject, severity, message) VALUES (p_condition, p_subject, p_severity, p_message)
+    ON CONFLICT DO NOTHING RETURNING * INTO v_alert;
+    IF FOUND THEN
+        PERFORM announce_alert('Alert', v_alert, p_message);
+    END IF;
+END $$;
 
-CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean) RETURNS weighbridge.received
+CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
 DECLARE
     v_id uuid;
+    v_known weighbridge.received;
 BEGIN
     IF p_workspace IS DISTINCT FROM weighbridge.workspace() THEN
         RAISE EXCEPTION 'the transaction acts for another workspace' USING ERRCODE = 'insufficient_privilege';
     END IF;
     LOOP
         INSERT INTO data_uploads (workspace_id, client_id, platform, source, pipeline, filename, file_url, file_kind,
-                                  content_sha256, byte_size, created_by, force_partial, forced)
+                                  content_sha256, byte_size, created_by, force_partial, forced, source_batch_id,
+                                  traceparent)
         VALUES (p_workspace, p_client, p_platform, p_source, p_pipeline, p_filename, p_file_url, p_file_kind,
-                p_sha256, p_size, p_created_by, p_force_partial, p_forced)
+                p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent)
         ON CONFLICT DO NOTHING
         RETURNING id INTO v_id;
         IF v_id IS NOT NULL THEN
             PERFORM pg_notify('weighbridge_work', '');
             PERFORM pg_notify('weighbridge_live', json_build_object(
                 'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
-            RETURN (v_id, false);
+            RETURN (v_id, false, NULL::text);
         END IF;
-        SELECT id INTO v_id FROM data_uploads
-        WHERE workspace_id = p_workspace AND pipeline = p_pipeline
-          AND client_id IS NOT DISTINCT FROM p_client AND platform IS NOT DISTINCT FROM p_platform
-          AND content_sha256 = p_sha256 AND status <> 'failed' AND NOT forced;
-        IF v_id IS NOT NULL THEN
-            RETURN (v_id, true);
+        SELECT * INTO v_known
+        FROM known_upload(p_workspace, p_pipeline, p_client, p_platform, p_sha256, p_batch, p_forced);
+        IF FOUND THEN
+            RETURN v_known;
         END IF;
         -- It failed between the two statements: now the way is free.
     END LOOP;
 END $$;
 
-CREATE FUNCTION weighbridge.recover(p_max_crashes integer) RETURNS TABLE(queue text, subject uuid, worker text, opened_at timestamp with time zone, gave_up boolean)
+CREATE FUNCTION weighbridge.recover(p_max_crashes integer) RETURNS TABLE(queue text, subject uuid, worker text, opened_at timestamp with time zone, hours double precision, batch text, gave_up boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -469,6 +720,7 @@ CREATE FUNCTION weighbridge.recover(p_max_crashes integer) RETURNS TABLE(queue t
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_dead record;
+    v_any boolean := false;
 BEGIN
     -- A frozen worker may hold its fence: end the session that does, long after its lease.
     PERFORM pg_terminate_backend(s.pid)
@@ -482,22 +734,18 @@ BEGIN
         ORDER BY a.lease_until
         FOR UPDATE SKIP LOCKED
     LOOP
+        queue := v_dead.queue;
+        subject := v_dead.subject;
+        worker := v_dead.worker;
+        opened_at := v_dead.opened_at;
+        hours := EXTRACT(EPOCH FROM v_now - v_dead.opened_at) / 3600;
+        batch := NULL;
+        gave_up := false;
         UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
         DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
-        gave_up := false;
         IF v_dead.queue = 'uploads' THEN
-            UPDATE data_uploads d
-            SET crashes = d.crashes + 1,
-                status = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'failed'
-                              WHEN d.status = 'promoting' THEN 'staging_complete'
-                              WHEN d.status = 'processing' THEN 'pending'
-                              ELSE d.status END,
-                error_code = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'worker_crashed' END,
-                error_text = CASE WHEN d.crashes + 1 >= p_max_crashes
-                    THEN format('The worker stopped %s times while working on this file. Look at its log, then: weighbridge uploads retry %s', d.crashes + 1, d.id) END,
-                finished_at = CASE WHEN d.crashes + 1 >= p_max_crashes THEN v_now END
-            WHERE d.id = v_dead.subject AND d.status IN ('processing', 'staging_complete', 'promoting')
-            RETURNING d.status = 'failed' INTO gave_up;
+            SELECT batch_name(d) INTO batch FROM data_uploads d WHERE d.id = v_dead.subject;
+            gave_up := rescue(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
         END IF;
         IF v_dead.queue = 'outbox' THEN
             UPDATE event_deliveries d
@@ -506,14 +754,30 @@ BEGIN
             WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
             RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
         END IF;
-        queue := v_dead.queue;
-        subject := v_dead.subject;
-        worker := v_dead.worker;
-        opened_at := v_dead.opened_at;
         gave_up := coalesce(gave_up, false);
+        v_any := true;
         RETURN NEXT;
     END LOOP;
-    IF FOUND THEN
+
+    FOR v_dead IN
+        SELECT o.* FROM orphans o JOIN data_uploads d ON d.id = o.id
+        WHERE d.status IN ('processing', 'promoting')
+        FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        -- Another may have taken it between the look and the lock: its attempt is seen now.
+        CONTINUE WHEN EXISTS (SELECT FROM attempts a
+                              WHERE a.queue = 'uploads' AND a.subject = v_dead.id AND a.closed_at IS NULL);
+        queue := 'uploads';
+        subject := v_dead.id;
+        worker := 'unknown';
+        opened_at := v_dead.started_at;
+        hours := v_dead.hours_stale;
+        batch := v_dead.source_batch_id;
+        gave_up := rescue(v_dead.id, batch, v_now::text, hours, p_max_crashes);
+        v_any := true;
+        RETURN NEXT;
+    END LOOP;
+    IF v_any THEN
         PERFORM pg_notify('weighbridge_work', '');
     END IF;
 END $$;
@@ -532,6 +796,33 @@ BEGIN
         failures = failures + p_failed::int
     WHERE id = v_upload;
     PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_gave_up boolean;
+BEGIN
+    IF p_batch IS NULL THEN -- the upload itself is gone
+        RETURN false;
+    END IF;
+    PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',
+        format('[STALE TAKEOVER] %s abandoned for %sh', p_batch, round(p_hours::numeric, CASE WHEN p_hours < 1 THEN 2 ELSE 1 END)));
+    UPDATE data_uploads d
+    SET crashes = d.crashes + 1,
+        status = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'failed'
+                      WHEN d.status = 'promoting' THEN 'staging_complete'
+                      WHEN d.status = 'processing' THEN 'pending'
+                      ELSE d.status END,
+        error_code = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'worker_crashed' END,
+        error_text = CASE WHEN d.crashes + 1 >= p_max_crashes
+            THEN format('The worker stopped %s times while working on this file. Look at its log, then: weighbridge uploads retry %s', d.crashes + 1, d.id) END,
+        finished_at = CASE WHEN d.crashes + 1 >= p_max_crashes THEN weighbridge.now() END
+    WHERE d.id = p_upload AND d.status IN ('processing', 'staging_complete', 'promoting')
+    RETURNING d.status = 'failed' INTO v_gave_up;
+    RETURN coalesce(v_gave_up, false);
 END $$;
 
 CREATE FUNCTION weighbridge.reset_staging(p_token uuid) RETURNS void
@@ -597,6 +888,23 @@ BEGIN
     RETURN 'pending';
 END $$;
 
+CREATE FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) RETURNS TABLE(upload_id uuid, lease_token uuid, abandoned jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
+       OR EXISTS (SELECT FROM orphans) THEN
+        SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
+    END IF;
+    SELECT c.upload_id, c.lease_token INTO upload_id, lease_token
+    FROM claim_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
+    IF upload_id IS NOT NULL OR abandoned IS NOT NULL THEN
+        RETURN NEXT;
+    END IF;
+END $$;
+
 CREATE FUNCTION weighbridge.void_receipts() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -608,9 +916,123 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) RETURNS TABLE(dead_letters bigint, backlog bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    SELECT count(*) INTO dead_letters FROM data_uploads WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at);
+    SELECT (SELECT count(*) FROM data_uploads WHERE status IN ('pending', 'staging_complete'))
+         + (SELECT count(*) FROM attempts a JOIN data_uploads d ON d.id = a.subject AND d.status IN ('processing', 'promoting')
+            WHERE a.queue = 'uploads' AND a.closed_at IS NULL) INTO backlog;
+    IF dead_letters > p_dead_letters THEN
+        PERFORM raise_alert('dead_letters', '', 'WARNING',
+            format('Ingest dead-letter queue has %s messages', dead_letters));
+    ELSE
+        PERFORM withdraw_alert('dead_letters', '',
+            format('Ingest dead-letter queue is back to %s messages', dead_letters));
+    END IF;
+    IF backlog > p_backlog THEN
+        PERFORM raise_alert('backlog', '', 'WARNING', format('Ingest backlog at %s pending jobs', backlog));
+    ELSE
+        PERFORM withdraw_alert('backlog', '', format('Ingest backlog is back to %s pending jobs', backlog));
+    END IF;
+    RETURN NEXT;
+END $$;
+
+CREATE FUNCTION weighbridge.withdraw_alert(p_condition text, p_subject text, p_message text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_alert alerts;
+BEGIN
+    UPDATE alerts SET closed_at = weighbridge.now()
+    WHERE condition = p_condition AND subject = p_subject AND closed_at IS NULL
+    RETURNING * INTO v_alert;
+    IF FOUND THEN
+        PERFORM announce_alert('AlertRecovered', v_alert, p_message);
+    END IF;
+END $$;
+
 CREATE FUNCTION weighbridge.workspace() RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ SELECT nullif(current_setting('weighbridge.workspace_id', true), '')::uuid $$;
+
+CREATE FUNCTION weighbridge.workspace_figures() RETURNS TABLE(backlog_count bigint, failed_24h bigint, stale_runs bigint, avg_processing_seconds double precision, last_failed_batch text, last_failed_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        WITH mine AS MATERIALIZED (SELECT workspace() AS id),
+        failed AS (
+            SELECT batch_name(d) AS batch, d.finished_at
+            FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
+            ORDER BY d.finished_at DESC LIMIT 1
+        )
+        SELECT -- in two, as there are two partial indexes
+               (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                AND d.status IN ('pending', 'staging_complete'))
+               + (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                  AND d.status IN ('processing', 'promoting')),
+               (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                AND d.status = 'failed' AND d.finished_at > weighbridge.now() - INTERVAL '24h'),
+               (SELECT count(*) FROM ingest.v_stale_runs s JOIN data_uploads d ON d.id = s.id
+                WHERE d.workspace_id = (SELECT id FROM mine)),
+               (SELECT avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at))::double precision FROM data_uploads d
+                WHERE d.workspace_id = (SELECT id FROM mine) AND d.status IN ('completed', 'partial')),
+               (SELECT f.batch FROM failed f),
+               (SELECT f.finished_at FROM failed f)
+    $$;
+
+CREATE VIEW ingest.import_runs WITH (security_invoker='true') AS
+ SELECT id,
+    COALESCE(source_batch_id, (id)::text) AS source_batch_id,
+    ingest.run_status(status) AS status,
+    row_count AS record_count,
+    encode(content_sha256, 'hex'::text) AS file_hash,
+    started_at,
+    finished_at AS completed_at,
+    created_at,
+    error_text AS error_message,
+    pipeline,
+    workspace_id
+   FROM public.data_uploads d;
+
+CREATE TABLE weighbridge.attempts (
+    lease_token uuid DEFAULT gen_random_uuid() NOT NULL,
+    queue text NOT NULL,
+    subject uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    slot integer,
+    worker text NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    progressed_at timestamp with time zone NOT NULL,
+    lease_until timestamp with time zone NOT NULL,
+    closed_at timestamp with time zone,
+    outcome text,
+    error text,
+    CONSTRAINT attempts_check CHECK (((closed_at IS NULL) = (outcome IS NULL))),
+    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'failed'::text, 'released'::text, 'expired'::text])))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE weighbridge.attempts IS 'Who works on what, until when. A lease_token is never reused.';
+
+CREATE VIEW ingest.v_stale_runs WITH (security_invoker='true') AS
+ SELECT r.id,
+    r.source_batch_id,
+    r.status,
+    r.started_at,
+    (EXTRACT(epoch FROM (weighbridge.now() - r.started_at)) / (3600)::numeric) AS hours_stale,
+    r.file_hash
+   FROM (ingest.import_runs r
+     JOIN public.data_uploads d ON (((d.id = r.id) AND (d.status = ANY (ARRAY['processing'::text, 'promoting'::text])))))
+  WHERE ((r.status = 'processing'::ingest.import_run_status) AND (r.started_at < (weighbridge.now() - '01:00:00'::interval)) AND (NOT (EXISTS ( SELECT
+           FROM weighbridge.attempts a
+          WHERE ((a.queue = 'uploads'::text) AND (a.subject = r.id) AND (a.closed_at IS NULL) AND (a.lease_until >= weighbridge.now()))))))
+  ORDER BY r.started_at;
+
+COMMENT ON VIEW ingest.v_stale_runs IS 'Import runs stuck in processing state for >1 hour (potential crash victims).';
 
 CREATE TABLE public.ad_sets (
     workspace_id uuid NOT NULL,
@@ -685,57 +1107,37 @@ CREATE TABLE public.daily_metrics (
     CONSTRAINT daily_metrics_reach_check CHECK ((reach >= 0))
 );
 
-CREATE TABLE public.data_uploads (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    workspace_id uuid NOT NULL,
-    client_id uuid,
-    platform text,
-    source text NOT NULL,
-    pipeline text NOT NULL,
-    filename text,
-    file_url text,
-    file_kind text DEFAULT 'csv'::text NOT NULL,
-    content_sha256 bytea NOT NULL,
-    byte_size bigint NOT NULL,
-    status text DEFAULT 'pending'::text NOT NULL,
-    row_count bigint,
-    error_code text,
-    error_text text,
-    created_by uuid,
+CREATE TABLE public.judgments (
+    workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
+    case_number text NOT NULL COLLATE pg_catalog."C",
+    plaintiff_id uuid,
+    plaintiff_name text,
+    defendant_name text,
+    judgment_amount numeric(18,6),
+    filing_date date,
+    court text,
+    county text,
+    source_file text,
+    upload_id uuid,
+    line integer,
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
-    force_partial boolean DEFAULT false NOT NULL,
-    forced boolean DEFAULT false NOT NULL,
-    run_after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
-    started_at timestamp with time zone,
-    staged_at timestamp with time zone,
-    finished_at timestamp with time zone,
-    failures integer DEFAULT 0 NOT NULL,
-    crashes integer DEFAULT 0 NOT NULL,
-    rows_read bigint DEFAULT 0 NOT NULL,
-    staged jsonb DEFAULT '{}'::jsonb NOT NULL,
-    staged_digest bytea,
-    watermark_entity text DEFAULT ''::text NOT NULL,
-    watermark_seq bigint DEFAULT 0 NOT NULL,
-    promoted jsonb DEFAULT '{}'::jsonb NOT NULL,
-    bins jsonb,
-    total_rows bigint DEFAULT 0 NOT NULL,
-    promoted_rows bigint DEFAULT 0 NOT NULL,
-    failed_rows bigint DEFAULT 0 NOT NULL,
-    warnings bigint DEFAULT 0 NOT NULL,
-    affected_dates date[] DEFAULT '{}'::date[] NOT NULL,
-    columns text[] DEFAULT '{}'::text[] NOT NULL,
-    mapping jsonb DEFAULT '{}'::jsonb NOT NULL,
-    event_emitted boolean DEFAULT false NOT NULL,
-    staging_digest bytea,
-    CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
-    CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
-    CONSTRAINT data_uploads_file_kind_check CHECK ((file_kind = ANY (ARRAY['csv'::text, 'json'::text]))),
-    CONSTRAINT data_uploads_source_check CHECK ((source = ANY (ARRAY['manual'::text, 'api'::text, 'webhook'::text]))),
-    CONSTRAINT data_uploads_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text, 'completed'::text, 'partial'::text, 'failed'::text])))
-)
-WITH (fillfactor='70');
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT judgments_judgment_amount_check CHECK ((judgment_amount >= (0)::numeric))
+);
 
-COMMENT ON TABLE public.data_uploads IS 'One row per file handed over. Its status is the only truth about it.';
+CREATE TABLE public.plaintiffs (
+    workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
+    id uuid NOT NULL,
+    dedupe_key text NOT NULL COLLATE pg_catalog."C",
+    name text,
+    email text,
+    phone text,
+    upload_id uuid,
+    line integer,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT plaintiffs_id_from_key CHECK ((id = weighbridge.entity_id(VARIADIC ARRAY['plaintiff'::text, (workspace_id)::text, dedupe_key])))
+);
 
 CREATE UNLOGGED TABLE public.staging_id_resolution (
     upload_id uuid NOT NULL,
@@ -784,26 +1186,6 @@ CREATE TABLE weighbridge.api_keys (
     CONSTRAINT api_keys_scopes_check CHECK (((scopes <@ ARRAY['upload'::text, 'read'::text, 'operate'::text, 'admin'::text]) AND (cardinality(scopes) > 0)))
 );
 
-CREATE TABLE weighbridge.attempts (
-    lease_token uuid DEFAULT gen_random_uuid() NOT NULL,
-    queue text NOT NULL,
-    subject uuid NOT NULL,
-    workspace_id uuid NOT NULL,
-    slot integer,
-    worker text NOT NULL,
-    opened_at timestamp with time zone NOT NULL,
-    progressed_at timestamp with time zone NOT NULL,
-    lease_until timestamp with time zone NOT NULL,
-    closed_at timestamp with time zone,
-    outcome text,
-    error text,
-    CONSTRAINT attempts_check CHECK (((closed_at IS NULL) = (outcome IS NULL))),
-    CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'failed'::text, 'released'::text, 'expired'::text])))
-)
-WITH (fillfactor='70');
-
-COMMENT ON TABLE weighbridge.attempts IS 'Who works on what, until when. A lease_token is never reused.';
-
 CREATE TABLE weighbridge.audit_log (
     id bigint NOT NULL,
     workspace_id uuid,
@@ -838,16 +1220,18 @@ CREATE TABLE weighbridge.event_deliveries (
     failures integer DEFAULT 0 NOT NULL,
     last_error text,
     delivered_at timestamp with time zone,
-    gave_up_at timestamp with time zone
+    gave_up_at timestamp with time zone,
+    heard text[] DEFAULT '{}'::text[] NOT NULL
 );
 
 CREATE TABLE weighbridge.events (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     workspace_id uuid NOT NULL,
-    upload_id uuid NOT NULL,
+    upload_id uuid,
     type text NOT NULL,
     payload jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    alert_id uuid
 );
 
 CREATE TABLE weighbridge.moves (
@@ -856,6 +1240,16 @@ CREATE TABLE weighbridge.moves (
     to_status text NOT NULL,
     operator boolean DEFAULT false NOT NULL
 );
+
+CREATE VIEW weighbridge.orphans AS
+ SELECT id,
+    source_batch_id,
+    started_at,
+    (hours_stale)::double precision AS hours_stale
+   FROM ingest.v_stale_runs s
+  WHERE (NOT (EXISTS ( SELECT
+           FROM weighbridge.attempts a
+          WHERE ((a.queue = 'uploads'::text) AND (a.subject = s.id) AND (a.closed_at IS NULL)))));
 
 CREATE TABLE weighbridge.pipelines (
     name text NOT NULL,
@@ -920,7 +1314,19 @@ ALTER TABLE ONLY public.daily_metrics
     ADD CONSTRAINT daily_metrics_key UNIQUE NULLS NOT DISTINCT (workspace_id, client_id, platform, metric_date, campaign_id, ad_set_id, ad_id);
 
 ALTER TABLE ONLY public.data_uploads
+    ADD CONSTRAINT data_uploads_batch UNIQUE (workspace_id, source_batch_id);
+
+ALTER TABLE ONLY public.data_uploads
     ADD CONSTRAINT data_uploads_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.judgments
+    ADD CONSTRAINT judgments_workspace_id_case_number_key UNIQUE (workspace_id, case_number);
+
+ALTER TABLE ONLY public.plaintiffs
+    ADD CONSTRAINT plaintiffs_pkey PRIMARY KEY (workspace_id, id);
+
+ALTER TABLE ONLY public.plaintiffs
+    ADD CONSTRAINT plaintiffs_workspace_id_dedupe_key_key UNIQUE (workspace_id, dedupe_key);
 
 ALTER TABLE ONLY public.staging_id_resolution
     ADD CONSTRAINT staging_id_resolution_pkey PRIMARY KEY (upload_id, entity_type, production_id);
@@ -930,6 +1336,9 @@ ALTER TABLE ONLY public.upload_rejections
 
 ALTER TABLE ONLY public.upload_warnings
     ADD CONSTRAINT upload_warnings_pkey PRIMARY KEY (upload_id, row_index, code);
+
+ALTER TABLE ONLY weighbridge.alerts
+    ADD CONSTRAINT alerts_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY weighbridge.api_keys
     ADD CONSTRAINT api_keys_key_hash_key UNIQUE (key_hash);
@@ -955,9 +1364,6 @@ ALTER TABLE ONLY weighbridge.event_deliveries
 ALTER TABLE ONLY weighbridge.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (id);
 
-ALTER TABLE ONLY weighbridge.events
-    ADD CONSTRAINT events_upload_id_type_key UNIQUE (upload_id, type);
-
 ALTER TABLE ONLY weighbridge.moves
     ADD CONSTRAINT moves_pkey PRIMARY KEY (from_status, to_status, verb);
 
@@ -980,11 +1386,21 @@ CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspac
 
 CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, content_sha256) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
 
+CREATE INDEX data_uploads_dead ON public.data_uploads USING btree (finished_at) WHERE ((status = 'failed'::text) AND ((dismissed_at IS NULL) OR (dismissed_at < finished_at)));
+
+CREATE INDEX data_uploads_ended ON public.data_uploads USING btree (workspace_id, status, finished_at) INCLUDE (started_at) WHERE (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text]));
+
 CREATE INDEX data_uploads_half_staged ON public.data_uploads USING btree (finished_at) WHERE ((staged_at IS NULL) AND (staged <> '{}'::jsonb) AND (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])));
 
 CREATE INDEX data_uploads_recent ON public.data_uploads USING btree (workspace_id, created_at DESC, id);
 
 CREATE INDEX data_uploads_staged ON public.data_uploads USING btree (staged_at) WHERE (staged_at IS NOT NULL);
+
+CREATE INDEX data_uploads_under_way ON public.data_uploads USING btree (started_at) WHERE (status = ANY (ARRAY['processing'::text, 'promoting'::text]));
+
+CREATE INDEX judgments_plaintiff ON public.judgments USING btree (workspace_id, plaintiff_id);
+
+CREATE UNIQUE INDEX alerts_open ON weighbridge.alerts USING btree (condition, subject) WHERE (closed_at IS NULL);
 
 CREATE INDEX attempts_expiring ON weighbridge.attempts USING btree (lease_until) WHERE (closed_at IS NULL);
 
@@ -1000,6 +1416,18 @@ CREATE INDEX audit_log_subject ON weighbridge.audit_log USING btree (subject);
 
 CREATE INDEX event_deliveries_waiting ON weighbridge.event_deliveries USING btree (run_after) WHERE ((delivered_at IS NULL) AND (gave_up_at IS NULL));
 
+CREATE INDEX events_alert ON weighbridge.events USING btree (alert_id) WHERE (alert_id IS NOT NULL);
+
+CREATE UNIQUE INDEX events_once ON weighbridge.events USING btree (upload_id, type) WHERE (type = 'IngestionCompleteEvent'::text);
+
+CREATE INDEX events_upload ON weighbridge.events USING btree (upload_id);
+
+CREATE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs FOR EACH ROW EXECUTE FUNCTION ingest.guard_import_runs();
+
+CREATE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_runs FOR EACH ROW EXECUTE FUNCTION ingest.guard_status_transition();
+
+CREATE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads FOR EACH ROW WHEN (((new.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) AND (old.status <> new.status))) EXECUTE FUNCTION weighbridge.alert_on_status();
+
 CREATE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
 CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ad_sets FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
@@ -1010,6 +1438,8 @@ CREATE TRIGGER keep_dimension BEFORE DELETE ON public.campaigns FOR EACH ROW EXE
 
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.daily_metrics FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.judgments FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
 ALTER TABLE ONLY public.ad_sets
     ADD CONSTRAINT ad_sets_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
 
@@ -1018,6 +1448,9 @@ ALTER TABLE ONLY public.ads
 
 ALTER TABLE ONLY public.ads
     ADD CONSTRAINT ads_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
+
+ALTER TABLE ONLY public.judgments
+    ADD CONSTRAINT judgments_workspace_id_plaintiff_id_fkey FOREIGN KEY (workspace_id, plaintiff_id) REFERENCES public.plaintiffs(workspace_id, id);
 
 ALTER TABLE ONLY weighbridge.event_deliveries
     ADD CONSTRAINT event_deliveries_event_id_fkey FOREIGN KEY (event_id) REFERENCES weighbridge.events(id) ON DELETE CASCADE;
@@ -1031,6 +1464,10 @@ ALTER TABLE public.campaigns ENABLE ROW LEVEL SECURITY;
 ALTER TABLE public.daily_metrics ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.data_uploads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.judgments ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.plaintiffs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.upload_rejections ENABLE ROW LEVEL SECURITY;
 
@@ -1046,9 +1483,19 @@ CREATE POLICY workspace ON public.daily_metrics USING ((workspace_id = ( SELECT 
 
 CREATE POLICY workspace ON public.data_uploads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
+CREATE POLICY workspace ON public.judgments USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.plaintiffs USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
 CREATE POLICY workspace ON public.upload_rejections USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 CREATE POLICY workspace ON public.upload_warnings USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+GRANT USAGE ON SCHEMA ingest TO weighbridge_tenant;
+
+GRANT USAGE ON SCHEMA intake TO weighbridge_parse;
+GRANT USAGE ON SCHEMA intake TO weighbridge_promote;
+GRANT USAGE ON SCHEMA intake TO weighbridge_clean;
 
 GRANT USAGE ON SCHEMA public TO weighbridge_intake;
 GRANT USAGE ON SCHEMA public TO weighbridge_parse;
@@ -1070,8 +1517,25 @@ GRANT USAGE ON SCHEMA weighbridge TO weighbridge_clean;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_announce;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_tenant;
 
+REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION ingest.guard_status_transition() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) TO weighbridge_promote;
+
+REVOKE ALL ON FUNCTION weighbridge.alert_on_status() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.announce_alert(p_type text, p_alert weighbridge.alerts, p_message text) FROM PUBLIC;
+
+GRANT INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_intake;
+GRANT SELECT ON TABLE public.data_uploads TO weighbridge_parse;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_promote;
+GRANT SELECT ON TABLE public.data_uploads TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.batch_name(p_upload public.data_uploads) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) TO weighbridge_promote;
@@ -1084,6 +1548,8 @@ REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers t
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.enter(p_token uuid) FROM PUBLIC;
 
@@ -1116,18 +1582,25 @@ REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, 
 
 REVOKE ALL ON FUNCTION weighbridge.keep_dimension() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_sha256 bytea, p_batch text, p_forced boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_sha256 bytea, p_batch text, p_forced boolean) TO weighbridge_tenant;
+
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) TO weighbridge_parse;
 
-REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean) TO weighbridge_intake;
+REVOKE ALL ON FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) FROM PUBLIC;
 
@@ -1135,7 +1608,18 @@ REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.withdraw_alert(p_condition text, p_subject text, p_message text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.workspace_figures() FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.workspace_figures() TO weighbridge_tenant;
+
+GRANT SELECT ON TABLE ingest.import_runs TO weighbridge_tenant;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.ad_sets TO weighbridge_promote;
 GRANT SELECT ON TABLE public.ad_sets TO weighbridge_tenant;
@@ -1149,10 +1633,11 @@ GRANT SELECT ON TABLE public.campaigns TO weighbridge_tenant;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.daily_metrics TO weighbridge_promote;
 GRANT SELECT ON TABLE public.daily_metrics TO weighbridge_tenant;
 
-GRANT INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_intake;
-GRANT SELECT ON TABLE public.data_uploads TO weighbridge_parse;
-GRANT SELECT,INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_promote;
-GRANT SELECT ON TABLE public.data_uploads TO weighbridge_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.judgments TO weighbridge_promote;
+GRANT SELECT ON TABLE public.judgments TO weighbridge_tenant;
+
+GRANT SELECT,INSERT,UPDATE ON TABLE public.plaintiffs TO weighbridge_promote;
+GRANT SELECT ON TABLE public.plaintiffs TO weighbridge_tenant;
 
 GRANT SELECT,INSERT ON TABLE public.staging_id_resolution TO weighbridge_parse;
 GRANT SELECT ON TABLE public.staging_id_resolution TO weighbridge_promote;

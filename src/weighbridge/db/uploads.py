@@ -35,6 +35,8 @@ class NewUpload:
     created_by: UUID | None = None
     force_partial: bool = False
     forced: bool = False
+    source_batch_id: str | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,24 @@ class Recovered:
     subject: UUID
     worker: str
     opened_at: datetime
+    hours: float  # since then
+    batch: str | None
     gave_up: bool
 
 
-async def receive(tx: Tx, new: NewUpload) -> tuple[UUID, bool]:
-    """Record a stored file; the first upload of the content and True where it is already there."""
+@dataclass(frozen=True)
+class Known:
+    """The upload that a file is already, and why: duplicate_content, duplicate_completed, batch_failed, …"""
+
+    upload_id: UUID
+    reason: str
+
+
+async def receive(tx: Tx, new: NewUpload) -> UUID | Known:
+    """Record a stored file, unless it is here already."""
     row = await fetch_one(tx, _SQL["receive_upload"], vars(new))
     assert row is not None
-    return row[0], row[1]
+    return Known(row[0], row[2]) if row[1] else row[0]
 
 
 @dataclass(frozen=True)
@@ -75,10 +87,20 @@ class Claim:
     pipelines: tuple[str, ...]
     lease: timedelta
     per_workspace: int
+    max_crashes: int = 5
 
 
-async def claim(tx: Tx, claim: Claim) -> tuple[Lease, Upload] | None:
-    """The next upload whose turn it is, with a lease on it; None where there is none."""
+@dataclass(frozen=True)
+class Claimed:
+    """The next upload with a lease on it, if there was one, and what was taken over on the way."""
+
+    lease: Lease | None = None
+    upload: Upload | None = None
+    abandoned: tuple[Recovered, ...] = ()
+
+
+async def claim(tx: Tx, claim: Claim) -> Claimed:
+    """The next upload whose turn it is. What was abandoned goes back to its queue in the same statement."""
     row = await fetch_one(
         tx,
         _SQL["claim_upload"],
@@ -88,13 +110,17 @@ async def claim(tx: Tx, claim: Claim) -> tuple[Lease, Upload] | None:
             "pipelines": list(claim.pipelines),
             "lease": claim.lease,
             "limit": claim.per_workspace,
+            "max_crashes": claim.max_crashes,
         },
     )
     if row is None:
-        return None
+        return Claimed()
+    abandoned = tuple(_recovered(each) for each in row[2] or ())
+    if row[0] is None:
+        return Claimed(abandoned=abandoned)
     upload = await get(tx, row[0])
     assert upload is not None
-    return Lease(row[1], upload.id, upload.workspace_id), upload
+    return Claimed(Lease(row[1], upload.id, upload.workspace_id), upload, abandoned)
 
 
 async def get(tx: Tx, upload_id: UUID) -> Upload | None:
@@ -260,6 +286,22 @@ async def retry(tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str) -> 
     """Open a failed or partial upload again. The new status, the old one where it may not, None where there is none."""
     row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor))
     return row[0] if row else None
+
+
+async def dismiss(tx: Tx, upload_id: UUID, actor: str) -> str | None:
+    """Take a failed upload off the dead letters. Its status; None where there is none."""
+    row = await fetch_one(tx, _SQL["dismiss_upload"], (upload_id, actor))
+    return row[0] if row else None
+
+
+def _recovered(found: dict[str, Any]) -> Recovered:
+    return Recovered(
+        **{
+            **found,
+            "subject": UUID(found["subject"]),
+            "opened_at": datetime.fromisoformat(found["opened_at"]),
+        }
+    )
 
 
 def _upload(row: dict[str, Any]) -> Upload:

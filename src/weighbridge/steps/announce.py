@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -14,12 +14,15 @@ from uuid import UUID
 
 from weighbridge.db import events
 from weighbridge.db.events import Delivery
-from weighbridge.db.pool import Tx
+from weighbridge.db.pool import Database, Tx
 from weighbridge.model.backoff import Backoff
 from weighbridge.model.errors import LeaseLost, RetryLater
+from weighbridge.observe import journal
+from weighbridge.observe.alerts import Alert, Alerts
 from weighbridge.steps.context import Consumer, Context
 
 ROLE = "weighbridge_announce"
+ALERTS = "alerts"  # the consumer of the events that the database raises; not one of what landed
 RETRY = Backoff(tries=10, first=timedelta(seconds=5))  # some 85 minutes in all, then an operator's
 
 LONGEST_MESSAGE = 7_900  # bytes; NOTIFY takes 8,000
@@ -34,8 +37,13 @@ def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
     """S1 §7.4's three. Without a hook there is nothing to evaluate, and no delivery is made for it."""
     found = {"audit_log": Consumer(inside=_audit), "notifier": Consumer(inside=_notify)}
     if alert_hook is not None:
-        found["alert_evaluation"] = Consumer(outside=_alerts(alert_hook))
+        found["alert_evaluation"] = Consumer(outside=_evaluation(alert_hook))
     return found
+
+
+def alerting(alerts: Alerts, db: Database) -> dict[str, Consumer]:
+    """The consumer of alerts (S3 §5.2). Without an address they are logged, and that is all."""
+    return {ALERTS: Consumer(outside=_alert(alerts, db))}
 
 
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
@@ -45,10 +53,12 @@ async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20)
     return len(claimed)
 
 
-async def due(ctx: Context, worker: str, lease: timedelta, limit: int) -> list[Delivery]:
-    """Claim deliveries whose time has come, for consumers that are here."""
+async def due(
+    ctx: Context, worker: str, lease: timedelta, limit: int, only: Sequence[str] = ()
+) -> list[Delivery]:
+    """Claim deliveries whose time has come, for consumers that are here, or for some of them."""
     async with ctx.db.tx() as tx:
-        return await events.claim(tx, events.Claim(worker, tuple(ctx.consumers), lease, limit))
+        return await events.claim(tx, events.Claim(worker, tuple(only or ctx.consumers), lease, limit))
 
 
 async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
@@ -93,7 +103,23 @@ async def _notify(tx: Tx, delivery: Delivery) -> None:
     await events.notify(tx, message)
 
 
-def _alerts(hook: AlertHook) -> Callable[[Delivery], Awaitable[None]]:
+def _alert(alerts: Alerts, db: Database) -> Callable[[Delivery], Awaitable[None]]:
+    async def send(delivery: Delivery) -> None:
+        told = delivery.payload
+        severity = "RECOVERED" if delivery.type == "AlertRecovered" else told["severity"]
+        if delivery.failures == 0:
+            journal.alert(told["condition"], told["message"], severity)
+
+        async def note(address: str) -> None:
+            async with db.tx() as tx:
+                await events.note_heard(tx, delivery, address)
+
+        await alerts.send(Alert(severity, told["message"], delivery.heard), note)
+
+    return send
+
+
+def _evaluation(hook: AlertHook) -> Callable[[Delivery], Awaitable[None]]:
     """The hook gets the event, affected_dates included. A plain function runs in a thread."""
 
     async def evaluate(delivery: Delivery) -> None:

@@ -14,15 +14,16 @@ from typing import Any
 from weighbridge.blobs.base import BlobMissing
 from weighbridge.db import clock, receipts, rejections, staging, uploads
 from weighbridge.db.declared import fingerprint
-from weighbridge.formats import open_sheet
+from weighbridge.formats import UnknownHeader, open_sheet
 from weighbridge.model.errors import FileRefused, Refused, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
 from weighbridge.rules.check import check
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.groups import digest, groups, without
-from weighbridge.rules.headers import wanted
+from weighbridge.rules.headers import Unknown, no_column_known, wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 
@@ -99,7 +100,11 @@ def _sha256(path: Path) -> bytes:
 
 def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
     profile = pipeline.profile(upload.platform or "")
-    return open_sheet(path, upload.file_kind, wanted=wanted(pipeline, profile), scratch=scratch)
+    try:
+        return open_sheet(path, upload.file_kind, wanted=wanted(pipeline, profile), scratch=scratch)
+    except UnknownHeader as unknown:
+        found = Unknown(unknown.columns, unknown.line, unknown.below)
+        raise no_column_known(found, pipeline, profile) from None
 
 
 async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
@@ -192,14 +197,19 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
     )
     rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        first: list[tuple[int, str]] = []  # lines and codes, for the log
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
             await staging.add_rejections(tx, attempt.upload.scope, [batch for _, batch in chunk])
+            if not first:
+                few = chunk[0][1].slice(0, journal.ROW_ERRORS)
+                first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
         await uploads.finish_staging(tx, attempt.lease, found)
         for code, message in checked.warnings.items():
             await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
+    journal.row_errors(attempt.upload, first, checked.bins.rejected)
 
 
 def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:

@@ -8,6 +8,8 @@ from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
+from weighbridge.steps.announce import ALERTS
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 from weighbridge.steps.parse import pipeline_of, raw_records
@@ -28,9 +30,10 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     for entity in _from_watermark(upload, pipeline):
         await writer.write(pipeline.entity(entity))
     await _complete_rejections(attempt, ctx)
+    journal.row_errors(upload, writer.refused, len(writer.refused))
     verdict = _verdict(upload, pipeline, writer.tally)
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
-        await uploads.finish(tx, attempt.lease, verdict, list(ctx.consumers))
+        await uploads.finish(tx, attempt.lease, verdict, [name for name in ctx.consumers if name != ALERTS])
 
 
 def judge(upload: Upload, pipeline: Pipeline) -> None:

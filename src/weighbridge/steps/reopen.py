@@ -1,4 +1,4 @@
-"""Beside the flow: an operator opens a finished upload again. The only way out of a terminal state."""
+"""Beside the flow: an operator opens a finished upload again, the only way out of a terminal state, or dismisses it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ async def reopen(db: Database, upload: Upload, *, force_partial: bool, actor: st
     if status != Status.PENDING:
         raise _not_finished(status)
     return status
+
+
+async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
+    """Off the dead letters, audited; it stays failed. RequestRefused(409) where it has not failed."""
+    async with db.tx() as tx:
+        status = await uploads.dismiss(tx, upload.id, actor)
+    if status != Status.FAILED:
+        message = f"Only a failed upload can be dismissed; this one is {status}."
+        raise RequestRefused(409, "not_failed", message)
 
 
 def _not_finished(status: str | None) -> RequestRefused:

@@ -50,6 +50,7 @@ class Writer:
         self.scope = attempt.upload.scope
         self.tally = Tally.of(attempt.upload, pipeline)
         self.fresh = True  # the next rows are thought to be new
+        self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
 
     async def write(self, entity: Entity) -> None:
         """All rows of the entity after the watermark."""
@@ -161,6 +162,7 @@ class Writer:
         """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""
         message = f"{entity.name}: not written, {fault.message} (line {place[1]})."
         if entity is self.pipeline.grain:
+            self.refused.append((place[1], fault.code))
             await rejections.add(
                 tx, self.attempt.lease, Rejection(*place, "promote", None, fault.code, message, None)
             )

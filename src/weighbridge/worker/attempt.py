@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import structlog
 
@@ -14,6 +15,7 @@ from weighbridge.model.backoff import POLICIES
 from weighbridge.model.errors import HandBack, LeaseLost, Refused, RetryLater
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 from weighbridge.steps.parse import parse, pipeline_of
@@ -27,71 +29,76 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
     lease = attempt.lease
     try:
         if attempt.upload.status == Status.PROCESSING:
-            await parse(attempt, ctx)
+            with journal.timed("parse", attempt.upload.pipeline):
+                await parse(attempt, ctx)
             attempt.upload = await _reload(attempt, ctx)
+            journal.rows_weighed(attempt.upload)
             judge(attempt.upload, pipeline_of(attempt.upload, ctx))
             if not promotes:
-                await _settle(attempt, ctx, "upload.staged", lambda tx: uploads.hand_over(tx, lease))
+                await _settle(attempt, ctx, lambda tx: uploads.hand_over(tx, lease))
                 return
-        await promote(attempt, ctx)
+        with journal.timed("promote", attempt.upload.pipeline):
+            await promote(attempt, ctx)
     except HandBack:
-        back = uploads.Release()
-        await _settle(attempt, ctx, "upload.handed_back", lambda tx: uploads.release(tx, lease, back))
+        if await _settle(attempt, ctx, lambda tx: uploads.release(tx, lease, uploads.Release())):
+            journal.handed_back(attempt.upload)
     except LeaseLost:
-        _say("upload.lease_lost", attempt)
+        journal.lease_lost(attempt.upload)
     except StagingGone:
-        await _settle(attempt, ctx, "upload.restaged", lambda tx: uploads.restage(tx, lease))
+        await _settle(attempt, ctx, lambda tx: uploads.restage(tx, lease))
     except RetryLater as trouble:
         await _retry(attempt, ctx, trouble)
     except Refused as refusal:
         await _fail(attempt, ctx, refusal.code, refusal.message)
     except Exception as error:
-        log.exception("upload.bug", upload_id=str(attempt.upload.id))
+        log.exception("Bug", source_batch_id=attempt.upload.batch)
         text = f"Something went wrong inside Weighbridge ({type(error).__name__}). Its log says more."
         await _fail(attempt, ctx, "internal_error", text)
     else:
-        _say("upload.done", attempt)
+        with suppress(RetryLater):  # it is done, whether or not its counts can be read again
+            journal.job_completed(await _reload(attempt, ctx), pipeline_of(attempt.upload, ctx).grain.name)
 
 
 async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
     """Back to the queue for a while; with the last retry used up, fail (S1 §6.2)."""
     lease = attempt.lease
+    given_up = ""
 
     async def write(tx: Tx) -> None:
+        nonlocal given_up
         tries = await uploads.failures(tx, lease) + 1
         pause = POLICIES[trouble.kind].wait(tries)
         if pause is None:
-            text = f"{trouble.message} It was tried {tries} times."
-            await uploads.fail(tx, lease, trouble.kind, text)
+            given_up = f"{trouble.message} It was tried {tries} times."
+            await uploads.fail(tx, lease, trouble.kind, given_up)
         else:
             later = uploads.Release(pause, failed=True, error=trouble.message)
             await uploads.release(tx, lease, later)
 
-    await _settle(attempt, ctx, "upload.trouble", write, kind=trouble.kind)
+    if await _settle(attempt, ctx, write):
+        journal.passing_trouble(attempt.upload, trouble.kind)
+        if given_up:
+            journal.job_failed(attempt.upload.batch, trouble.kind, given_up)
 
 
 async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
-    await _settle(
-        attempt, ctx, "upload.failed", lambda tx: uploads.fail(tx, attempt.lease, code, text), code=code
-    )
+    if await _settle(attempt, ctx, lambda tx: uploads.fail(tx, attempt.lease, code, text)):
+        journal.job_failed(attempt.upload.batch, code, text)
 
 
-async def _settle(
-    attempt: Attempt, ctx: Context, verdict: str, write: Callable[[Tx], Awaitable[None]], **fields: object
-) -> None:
-    """Write a verdict, then say it. While the database is away, try again; if it stays away, the lease runs out."""
+async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
+    """Write a verdict. While the database is away, try again; if it stays away, the lease runs out."""
     for pause in (0.2, 0.5, 1, 2, 5, 10, 20):
         try:
             async with ctx.db.tx() as tx:
                 await write(tx)
-            _say(verdict, attempt, **fields)
-            return
+            return True
         except RetryLater:
             await asyncio.sleep(pause)
         except LeaseLost:
-            _say("upload.lease_lost", attempt)
-            return
-    _say("upload.left_to_its_lease", attempt)
+            break
+    journal.lease_lost(attempt.upload)
+    return False
 
 
 async def _reload(attempt: Attempt, ctx: Context) -> Upload:
@@ -99,7 +106,3 @@ async def _reload(attempt: Attempt, ctx: Context) -> Upload:
         upload = await uploads.get(tx, attempt.upload.id)
     assert upload is not None
     return upload
-
-
-def _say(event: str, attempt: Attempt, **fields: object) -> None:
-    log.info(event, upload_id=str(attempt.upload.id), workspace_id=str(attempt.lease.workspace_id), **fields)

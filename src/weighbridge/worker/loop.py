@@ -13,14 +13,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
-from weighbridge.db import uploads
+from weighbridge.db import alerts, uploads
 from weighbridge.db.events import Delivery
 from weighbridge.db.heartbeat import Heartbeat
 from weighbridge.db.listen import notifications
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
+from weighbridge.observe import journal, traces
 from weighbridge.steps.announce import announce, deliver, due
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.clean import clean, sweep
@@ -50,6 +52,8 @@ class WorkerOptions:
     poll: timedelta = timedelta(seconds=2)
     max_crashes: int = 5
     clean_every: timedelta = timedelta(hours=24)
+    alert_dead_letters: int = 5
+    alert_backlog: int = 100
 
     @property
     def sources(self) -> tuple[Status, ...]:
@@ -65,7 +69,7 @@ class Worker:
         self.ctx = ctx
         self.options = options
         self.ended = asyncio.Event()  # set whenever an attempt ends, for whoever waits for uploads
-        self._news = asyncio.Event()  # the same, for the announcer
+        self._news = {name: asyncio.Event() for name in ctx.consumers}  # the same, for the announcers
         self._running: dict[UUID, tuple[Attempt, asyncio.Task[None]]] = {}
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,20 +85,19 @@ class Worker:
         chores = [
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._every(self.options.lease / 3, self._recover)),
+            asyncio.create_task(self._every(self.options.lease / 3, self._watch)),
             asyncio.create_task(self._every(self.options.clean_every, self._clean)),
         ]
         ending = asyncio.Event()
-        announcing = asyncio.create_task(self._announce(ending))
+        announcing = [asyncio.create_task(self._announce(name, ending)) for name in self.ctx.consumers]
         try:
             await self._claim_until(stop)
         finally:
             ending.set()
             await self._hand_back()
-            for chore in chores:
-                chore.cancel()
-            await asyncio.gather(*chores, return_exceptions=True)
-            self._news.set()
-            await announcing  # never cancelled: a delivery that was claimed is also settled
+            await _end(chores)
+            self._tell_announcers()
+            await asyncio.gather(*announcing)  # never cancelled: a delivery that was claimed is also settled
             self._heartbeat.stop()
 
     async def _claim_until(self, stop: asyncio.Event) -> None:
@@ -114,7 +117,12 @@ class Worker:
         """Start on the next upload, if there is one."""
         options = self.options
         wish = uploads.Claim(
-            options.name, options.sources, tuple(self.ctx.pipelines), options.lease, options.per_workspace
+            worker=options.name,
+            sources=options.sources,
+            pipelines=tuple(self.ctx.pipelines),
+            lease=options.lease,
+            per_workspace=options.per_workspace,
+            max_crashes=options.max_crashes,
         )
         try:
             async with self.ctx.db.tx() as tx:
@@ -122,23 +130,29 @@ class Worker:
         except RetryLater as trouble:
             log.warning("worker.database_away", reason=trouble.message)
             return False
-        if claimed is None:
+        self._say_abandoned(claimed.abandoned)
+        if claimed.lease is None or claimed.upload is None:
             return False
-        lease, upload = claimed
-        attempt = Attempt(lease, upload)
-        self._heartbeat.hold(lease.token)
-        self._running[lease.token] = (attempt, asyncio.create_task(self._work(attempt)))
+        attempt = Attempt(claimed.lease, claimed.upload)
+        self._heartbeat.hold(attempt.lease.token)
+        self._running[attempt.lease.token] = (attempt, asyncio.create_task(self._work(attempt)))
         return True
 
     async def _work(self, attempt: Attempt) -> None:
         token = attempt.lease.token
+        upload = attempt.upload
+        bind_contextvars(upload_id=str(upload.id), worker_id=self.options.name)
         try:
-            await work(attempt, self.ctx, promotes=self.options.promotes)
+            with traces.span(
+                "upload", upload.traceparent, upload_id=str(upload.id), pipeline=upload.pipeline
+            ):
+                journal.job_started(upload, self.options.name)
+                await work(attempt, self.ctx, promotes=self.options.promotes)
         finally:
             self._heartbeat.drop(token)
             del self._running[token]
             self.ended.set()
-            self._news.set()
+            self._tell_announcers()
             self._wake.set()
 
     def _lost(self, token: UUID) -> None:
@@ -158,38 +172,57 @@ class Worker:
 
     async def _recover(self) -> None:
         async with self.ctx.db.tx() as tx:
-            dropped = await uploads.recover(tx, self.options.max_crashes)
-        for each in dropped:
-            log.warning("attempt.expired", queue=each.queue, subject=str(each.subject), worker=each.worker)
-        if dropped:
+            abandoned = await uploads.recover(tx, self.options.max_crashes)
+        self._say_abandoned(abandoned)
+        if abandoned:
             self._wake.set()
+
+    def _say_abandoned(self, abandoned: Sequence[uploads.Recovered]) -> None:
+        for each in abandoned:
+            if each.batch is None:
+                log.warning("Delivery taken back", subject=str(each.subject), worker_id=each.worker)
+                continue
+            journal.stale_takeover(each.batch, each.hours, each.opened_at, each.worker)
+            if each.gave_up:
+                journal.job_failed(each.batch, "worker_crashed", "Its workers stopped too often.")
+
+    async def _watch(self) -> None:
+        """Raise and withdraw the alerts that are about all uploads together."""
+        async with self.ctx.db.tx() as tx:
+            await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
 
     async def _clean(self) -> None:
         gone = await clean(self.ctx)
         files = await asyncio.to_thread(sweep, self.ctx.scratch)
         log.info("staging.cleaned", rows=gone, scratch_files=files)
 
-    async def _announce(self, ending: asyncio.Event) -> None:
+    async def _announce(self, consumer: str, ending: asyncio.Event) -> None:
         """Deliver events as they come, each in a task of its own: a slow consumer holds up only itself."""
         under_way: set[asyncio.Task[None]] = set()
+        news = self._news[consumer]
         while not ending.is_set():
-            self._news.clear()
+            news.clear()
             claimed: list[Delivery] = []
             try:
                 room = DELIVERIES_AT_ONCE - len(under_way)
-                claimed = await due(self.ctx, self.options.name, self.options.lease, room) if room else []
+                if room:
+                    claimed = await due(self.ctx, self.options.name, self.options.lease, room, [consumer])
             except RetryLater as trouble:
                 log.warning("worker.database_away", reason=trouble.message)
             under_way |= {
                 asyncio.create_task(deliver(self.ctx, each, self.options.lease)) for each in claimed
             }
             if not claimed:
-                news = asyncio.create_task(self._news.wait())
+                waking = asyncio.create_task(news.wait())
                 pause = self.options.poll.total_seconds()
-                await asyncio.wait({news, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
+                await asyncio.wait({waking, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
             under_way = {task for task in under_way if not task.done()}
         await asyncio.gather(*under_way)
+
+    def _tell_announcers(self) -> None:
+        for news in self._news.values():
+            news.set()
 
     async def _every(self, pause: timedelta, chore: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
@@ -200,6 +233,16 @@ class Worker:
             except Exception:  # a chore that went wrong once must be done again all the same
                 log.exception("worker.chore_failed", chore=chore.__name__)
             await asyncio.sleep(pause.total_seconds())
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel until all have ended: what they call may take one cancellation for its own, and go on."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_until(

@@ -1,6 +1,9 @@
 -- name: claim_deliveries
-SELECT lease_token, delivery_id, event_id, consumer, failures, type, payload, workspace_id
+SELECT lease_token, delivery_id, event_id, consumer, failures, type, payload, workspace_id, heard
 FROM weighbridge.claim_deliveries(%s, %s, %s, %s)
+
+-- name: note_heard
+UPDATE weighbridge.event_deliveries SET heard = heard || %s::text WHERE id = %s
 
 -- name: finish_delivery
 SELECT weighbridge.finish_delivery(%s)

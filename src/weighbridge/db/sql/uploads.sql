@@ -1,18 +1,20 @@
 -- name: receive_upload
-SELECT r.upload_id, r.duplicate
+SELECT r.upload_id, r.duplicate, r.reason
 FROM weighbridge.receive_upload(
     %(workspace_id)s, %(client_id)s, %(platform)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
-    %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s) AS r
+    %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s, %(source_batch_id)s,
+    %(traceparent)s) AS r
 
 -- name: claim_upload
-SELECT upload_id, lease_token FROM weighbridge.claim_upload(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s)
+SELECT upload_id, lease_token, abandoned
+FROM weighbridge.take_up(%(worker)s, %(from)s, %(pipelines)s, %(lease)s, %(limit)s, %(max_crashes)s)
 
 -- name: get_uploads
 SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_url, content_sha256, byte_size, status,
        row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
-       affected_dates, columns, warnings
+       affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at
 FROM public.data_uploads
 WHERE id = ANY (%s)
 ORDER BY created_at DESC, id
@@ -42,7 +44,7 @@ SELECT weighbridge.release_upload(%s, %s, %s, %s)
 SELECT weighbridge.fail_upload(%s, %s, %s)
 
 -- name: recover
-SELECT queue, subject, worker, opened_at, gave_up FROM weighbridge.recover(%s)
+SELECT queue, subject, worker, opened_at, hours, batch, gave_up FROM weighbridge.recover(%s)
 
 -- name: begin_staging
 SELECT weighbridge.begin_staging(%s, %s)
@@ -76,3 +78,6 @@ SELECT failures FROM public.data_uploads WHERE id = weighbridge.fence(%s)
 
 -- name: retry_upload
 SELECT weighbridge.retry_upload(%s, %s, %s)
+
+-- name: dismiss_upload
+SELECT weighbridge.dismiss_upload(%s, %s)
