@@ -25,7 +25,9 @@ CALLS = [  # method, path, the scope that opens it
     ("GET", "/api/uploads/{id}/rejects", "read"),
     ("GET", "/api/uploads/{id}/warnings", "read"),
     ("POST", "/api/uploads/{id}/retry", "operate"),
+    ("POST", "/api/uploads/{id}/dismiss", "operate"),
     ("GET", "/api/live", "read"),
+    ("GET", "/api/metrics", "read"),
 ]
 
 
@@ -49,7 +51,8 @@ async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
         for method in route.methods
     }
     anyone = [("GET", path, "") for path in ("/", "/api/docs", "/healthz", "/readyz")]
-    assert routes == {*CALLS, *anyone}
+    by_itself = [("GET", "/metrics", "")]  # opened by a token that is no key
+    assert routes == {*CALLS, *anyone, *by_itself}
 
 
 async def test_a_route_that_names_no_scope_lets_nobody_in(app: App, make_key: MakeKey) -> None:
@@ -136,7 +139,8 @@ async def test_another_workspace_cannot_be_seen(
     key = await make_key("read", "operate")
     listed = (await client.get("/api/uploads", headers=key)).json()["uploads"]
     assert [each["upload_id"] for each in listed] == [str(mine)]
-    for method, path in (("GET", ""), ("GET", "/rejects"), ("GET", "/warnings"), ("POST", "/retry")):
+    reads, writes = ("", "/rejects", "/warnings"), ("/retry", "/dismiss")
+    for method, path in [("GET", path) for path in reads] + [("POST", path) for path in writes]:
         answer = await client.request(method, f"/api/uploads/{theirs}{path}", headers=key)
         assert (answer.status_code, answer.json()["error"]) == (404, "unknown_upload")
     assert query("SELECT status FROM data_uploads WHERE id = %s", (theirs,)) == [("failed",)]

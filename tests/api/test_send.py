@@ -69,7 +69,9 @@ async def test_the_same_file_again_is_200_and_the_first_upload(
     first = (await send(client, key, ("a.csv", CSV))).json()
     again = await send(client, key, ("b.csv", CSV))
     assert again.status_code == 200
-    assert again.json() == {**first, "duplicate": True, "filename": "b.csv"}
+    assert again.json() == {
+        **first, "duplicate": True, "filename": "b.csv", "reason": "duplicate_content",
+    }  # fmt: skip
 
 
 async def test_the_same_file_at_the_same_time_is_one_upload(

@@ -16,6 +16,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "source": {"type": "string", "enum": ["manual", "api", "webhook"], "default": "api"},
     "pipeline": {"type": "string", "default": "ads"},
     "filename": {"type": "string", "description": "What to call it, instead of the file's own name."},
+    "source_batch_id": {
+        "type": "string",
+        "maxLength": 200,
+        "description": "What the sender calls its batch. It names one upload: a completed one is skipped.",
+    },
     "created_by": {**_UUID, "description": "The user who sends it."},
     "force_partial": {
         "type": "boolean",
@@ -58,6 +63,7 @@ SEND_RESPONSES: dict[int | str, dict[str, Any]] = {
     **documented(
         _400="The multipart body cannot be read.",
         _408="The sender fell silent in the middle. Nothing of the request is kept.",
+        _409="Its batch failed before, or is here with other content.",
         _413="A file is too large; sent as soon as it is known. Nothing of the request is kept.",
         _415="Neither CSV nor JSON, by its content; or not a form.",
         _422="A field is wrong or missing or comes after a file; an empty file; none of several accepted.",

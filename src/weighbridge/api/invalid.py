@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from weighbridge.model.errors import did_you_mean
+from weighbridge.observe.redact import said_back
 
 _EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own words
     "int_parsing": "a whole number",
@@ -48,7 +49,7 @@ def _sentence(error: dict[str, Any], known: list[str]) -> str:
         return f"{'.'.join(place)}: expected a value, got none."
     if kind == "extra_forbidden":
         hint = did_you_mean(place[-1], known) or f"; there is {', '.join(known)}."
-        return f"{'.'.join(place[:-1])}: {place[-1][:60]!r} is not a field{hint}"
+        return f"{'.'.join(place[:-1])}: {said_back(place[-1])} is not a field{hint}"
     if kind not in _EXPECTED:
         return f"{'.'.join(place)}: {error['msg']}."
     expected = _EXPECTED[kind].format_map(said)

@@ -19,6 +19,10 @@ class Sent(BaseModel):
     status: Status
     duplicate: bool
     filename: str | None
+    reason: str | None = Field(
+        None,
+        description="Why it is a duplicate: duplicate_content, duplicate_completed, duplicate_processing, …",
+    )
 
 
 class NotSent(BaseModel):
@@ -73,6 +77,7 @@ class UploadOut(BaseModel):
     pipeline: str
     source: str
     filename: str | None
+    source_batch_id: str | None
     file_kind: str
     byte_size: int
     content_sha256: str
@@ -132,6 +137,12 @@ class RetryIn(BaseModel):
 class RetryOut(BaseModel):
     upload_id: UUID
     status: Status
+
+
+class DismissOut(BaseModel):
+    upload_id: UUID
+    status: Status
+    dismissed: bool
 
 
 class Health(BaseModel):

@@ -1,4 +1,7 @@
-"""One log line a request: method, route, status, time. No address, no query, no key: those are personal."""
+"""One log line and one span a request: method, route, status, time. No address, no query, no key: those are personal.
+
+The caller's `traceparent` is taken up where there is one; the answer names the trace in `X-Trace-Id`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import time
 from typing import Any
 
 import structlog
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from weighbridge.observe import traces
 
 log = structlog.get_logger()
 
@@ -20,17 +26,20 @@ class RequestLog:
             await self.app(scope, receive, send)
             return
         began, told = time.perf_counter(), {"status": 0}
+        with traces.span("request", Headers(scope=scope).get("traceparent")) as span:
 
-        async def watched(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                told["status"] = message["status"]
-            await send(message)
+            async def watched(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    told["status"] = message["status"]
+                    MutableHeaders(scope=message)["x-trace-id"] = span.trace_id
+                await send(message)
 
-        try:
-            await self.app(scope, receive, watched)
-        finally:
-            route: Any = scope.get("route")
-            path = getattr(route, "path", "unknown")
-            if path not in ("/healthz", "/readyz"):
-                milliseconds = round((time.perf_counter() - began) * 1000, 1)
-                log.info("request", method=scope["method"], route=path, ms=milliseconds, **told)
+            try:
+                await self.app(scope, receive, watched)
+            finally:
+                route: Any = scope.get("route")
+                path = getattr(route, "path", "unknown")
+                span.note(f"{scope['method']} {path}", **{"http.response.status_code": told["status"]})
+                if path not in ("/healthz", "/readyz", "/metrics"):
+                    milliseconds = round((time.perf_counter() - began) * 1000, 1)
+                    log.info("request", method=scope["method"], route=path, ms=milliseconds, **told)

@@ -22,6 +22,7 @@ from weighbridge.api.multipart import Part, malformed, parts
 from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
+from weighbridge.observe.redact import said_back
 from weighbridge.steps import receive
 from weighbridge.steps.receive import Checked, Received, Spooled
 
@@ -29,7 +30,7 @@ router = APIRouter(tags=["uploads"])
 
 FIELDS = (
     "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
-    "filename",
+    "filename", "source_batch_id",
 )  # fmt: skip
 RAW_TYPES = (
     "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
@@ -104,7 +105,9 @@ class _Intake:
             )
             raise RequestRefused(422, "missing_filename", message)
         elif self.files:
-            message = f"The field {part.name!r} came after a file. Send the fields first, then the files."
+            message = (
+                f"The field {said_back(part.name)} came after a file. Send the fields first, then the files."
+            )
             raise RequestRefused(422, "field_after_file", message)
         else:
             self._known(part.name)
@@ -113,7 +116,8 @@ class _Intake:
     def note(self, name: str, value: str) -> None:
         """A field of the form or of the query."""
         if name in self.fields:
-            raise RequestRefused(422, "repeated_field", f"{name[:60]}: expected once, got more than once.")
+            shown = name if name in FIELDS else said_back(name)
+            raise RequestRefused(422, "repeated_field", f"{shown}: expected once, got more than once.")
         self.fields[name] = value
 
     async def take_raw(self, request: Request) -> None:
@@ -156,13 +160,15 @@ class _Intake:
     def _known(self, name: str) -> None:
         if name not in FIELDS:
             hint = did_you_mean(name, FIELDS) or "; a file needs a file name."
-            raise RequestRefused(422, "unknown_field", f"{name[:60]!r} is not a field{hint}")
+            raise RequestRefused(422, "unknown_field", f"{said_back(name)} is not a field{hint}")
 
     def _flag(self, name: str) -> bool:
-        value = self.fields.get(name, "").lower()
-        if value not in _YES + _NO:
-            raise RequestRefused(422, "invalid_field", f"{name}: expected true or false, got {value[:60]!r}.")
-        return value in _YES
+        value = self.fields.get(name, "")
+        if value.lower() not in _YES + _NO:
+            raise RequestRefused(
+                422, "invalid_field", f"{name}: expected true or false, got {said_back(value)}."
+            )
+        return value.lower() in _YES
 
     async def answer(self) -> JSONResponse:
         """Record what was spooled and say what became of each file."""
@@ -216,4 +222,5 @@ def _told(received: Received, filename: str | None) -> dict[str, Any]:
         "status": received.status.value,
         "duplicate": received.duplicate,
         "filename": filename,
+        **({"reason": received.reason} if received.reason else {}),
     }

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query
 from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.models import (
+    DismissOut,
     RetryIn,
     RetryOut,
     UploadOut,
@@ -26,7 +27,7 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.steps.reopen import reopen
+from weighbridge.steps.reopen import dismiss, reopen
 
 router = APIRouter(tags=["uploads"])
 
@@ -103,6 +104,19 @@ async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | N
     forced = wish is not None and wish.force_partial
     status = await reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}")
     return RetryOut(upload_id=upload.id, status=Status(status))
+
+
+@router.post(
+    "/api/uploads/{upload_id}/dismiss",
+    responses=documented(_404="No such upload.", _409="It has not failed.", _422="Not a UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
+    """Take a failed upload off the dead letters. It stays failed and can still be tried again. It is audited."""
+    upload = await find(app, key, upload_id)
+    await dismiss(app.db, upload, actor=f"key {key.id}")
+    return DismissOut(upload_id=upload.id, status=Status.FAILED, dismissed=True)
 
 
 async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
