@@ -33,7 +33,14 @@ def open_store(url: str | None, home: Path) -> Blobs:
         return FolderStore(Path(rest))
     if scheme == "s3":
         return BucketStore(url or "")
-    raise ConfigError(f"WEIGHBRIDGE_BLOB_URL: expected a folder or s3://bucket/prefix, got {url!r}.")
+    raise ConfigError(
+        f"WEIGHBRIDGE_BLOB_URL: expected a folder or s3://bucket/prefix, got {_shown(url or '')}."
+    )
+
+
+def _shown(url: str) -> str:
+    """Without a name and a password that may stand in it."""
+    return repr(re.sub(r"//.*@", "//…@", url))
 
 
 def key_of(file_url: str) -> str:
@@ -108,7 +115,7 @@ class BucketStore:
             )
         except BaseError as error:
             raise ConfigError(
-                f"WEIGHBRIDGE_BLOB_URL: {url!r} cannot be used: {_first_line(error)}"
+                f"WEIGHBRIDGE_BLOB_URL: {_shown(url)} cannot be used: {_first_line(error).replace(url, _shown(url))}"
             ) from error
 
     async def put(self, key: str, file: Path) -> str:

@@ -25,6 +25,9 @@ Source = Annotated[str, typer.Option("--source", help="manual, api or webhook.")
 ForcePartial = Annotated[
     bool, typer.Option("--force-partial", help="Promote the valid rows even where too many are not.")
 ]
+Batch = Annotated[
+    str | None, typer.Option("--batch", help="What you call this batch. It is loaded once.", metavar="NAME")
+]
 Force = Annotated[bool, typer.Option("--force", help="Load content again that is already here.")]
 
 
@@ -37,9 +40,12 @@ def load(
     source: Source = "manual",
     force_partial: ForcePartial = False,
     force: Force = False,
+    batch: Batch = None,
     as_json: AsJson = False,
 ) -> None:
     """Load files and wait until their rows are in production."""
+    if batch is not None and len(files) > 1:
+        raise typer.BadParameter(f"--batch names one file, got {len(files)}; load them one by one")
 
     def request(file: Path) -> Request:
         from weighbridge.steps.receive import Request
@@ -53,6 +59,7 @@ def load(
             filename=file.name,
             force_partial=force_partial,
             force=force,
+            source_batch_id=batch,
         )
 
     async def work(app: App) -> list[Outcome]:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from weighbridge.cli import database, demo, keys, load, pipelines, serve, upkeep, uploads, watch
+from weighbridge.cli import (
+    database,
+    demo,
+    doctor,
+    keys,
+    load,
+    pipelines,
+    serve,
+    upkeep,
+    uploads,
+    verify,
+    watch,
+)
 from weighbridge.cli.running import options
 
 app = typer.Typer(
@@ -25,5 +37,7 @@ app.add_typer(uploads.app, name="uploads")
 app.add_typer(keys.app, name="keys")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(database.app, name="db")
+app.command("doctor")(doctor.doctor)
+app.add_typer(verify.app, name="verify")
 app.command("recover")(upkeep.recover)
 app.command("clean")(upkeep.clean)

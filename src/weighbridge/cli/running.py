@@ -44,24 +44,29 @@ def options(
     """Export files into Postgres, exactly once: every file weighed in, every row accounted for."""
 
 
-def with_app(work: Callable[[App], Awaitable[T]], *, log_level: str = "warning") -> T:
-    """Open the application, do the work, close it. Ctrl-C and SIGTERM end it in order."""
-    from weighbridge.app import open_app
+def with_app(work: Callable[[App], Awaitable[T]], *, stays: bool = False) -> T:
+    """Open the application, do the work, close it. Ctrl-C and SIGTERM end it in order.
 
-    settings = read_settings(log_level)
+    A command says itself what came of a file; one that stays, and that nobody may be watching, logs it.
+    """
+    from weighbridge.app import open_app
+    from weighbridge.observe.traces import exported
+
+    settings = read_settings("info" if stays else "warning", journal=stays)
 
     async def inside() -> T:
-        async with open_app(settings) as app:
+        async with open_app(settings, serves=stays) as app:
             return await work(app)
 
-    return run(inside)
+    with exported("weighbridge"):
+        return run(inside)
 
 
-def read_settings(log_level: str = "warning") -> Settings:
+def read_settings(log_level: str = "warning", *, journal: bool = True) -> Settings:
     from weighbridge.observe.logs import configure
     from weighbridge.settings import read
 
-    configure(log_level)
+    configure(log_level, journal=journal)
     return read()
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +26,16 @@ Host = Annotated[str | None, typer.Option("--host", help="The address to listen 
 Port = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; WEIGHBRIDGE_PORT.")
 ]
-LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")]
+
+
+class Level(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+LogLevel = Annotated[Level, typer.Option("--log-level", help="How much to log.")]
 
 
 def worker(
@@ -34,20 +45,28 @@ def worker(
     promote: Annotated[
         bool, typer.Option("--promote/--no-promote", help="Take uploads that wait for promotion.")
     ] = True,
-    log_level: LogLevel = "info",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=0, max=65535, help="Serve metrics to Prometheus on this port."),
+    ] = None,
+    metrics_host: Annotated[
+        str, typer.Option("--metrics-host", help="The address to serve them on.")
+    ] = "127.0.0.1",
+    log_level: LogLevel = Level.INFO,
 ) -> None:
     """Work on uploads until told to stop; start as many as you like."""
     if not (parse or promote):
         raise typer.BadParameter("a worker that neither parses nor promotes has nothing to do")
-    _serve(log_level, {}, api=False, work={"parses": parse, "promotes": promote})
+    with _measured(metrics_host, metrics_port):
+        _serve(log_level, {}, api=False, work={"parses": parse, "promotes": promote})
 
 
-def api(host: Host = None, port: Port = None, log_level: LogLevel = "info") -> None:
+def api(host: Host = None, port: Port = None, log_level: LogLevel = Level.INFO) -> None:
     """Serve the HTTP API; workers run elsewhere."""
     _serve(log_level, {"host": host, "port": port}, api=True, work=None)
 
 
-def up(host: Host = None, port: Port = None, log_level: LogLevel = "info") -> None:
+def up(host: Host = None, port: Port = None, log_level: LogLevel = Level.INFO) -> None:
     """Everything in one process: API, worker and, without DATABASE_URL, the embedded Postgres."""
     _serve(log_level, {"host": host, "port": port}, api=True, work={})
 
@@ -62,13 +81,29 @@ def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = 
         ceiling=settings.processing_timeout,
         poll=timedelta(seconds=settings.poll_seconds),
         max_crashes=settings.max_crashes,
+        alert_dead_letters=settings.alert_dead_letters,
+        alert_backlog=settings.alert_backlog,
         parses=parses,
         promotes=promotes,
     )
 
 
+@contextmanager
+def _measured(host: str, port: int | None) -> Iterator[None]:
+    """Around a process without an API: its counters at an address of their own, where one is wanted."""
+    if port is None:
+        yield
+        return
+    from weighbridge.observe.metrics import served
+
+    with served(host, port) as address:
+        err().print(f"Weighbridge serves metrics at {address}", markup=False, soft_wrap=True)
+        yield
+
+
 def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[str, bool] | None) -> None:
     from weighbridge.app import open_app
+    from weighbridge.observe.traces import exported
 
     settings = read_settings(log_level)
     settings = settings.model_copy(
@@ -79,7 +114,7 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
         stop = asyncio.Event()
         for each in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(each, stop.set)
-        async with open_app(settings) as app:
+        async with open_app(settings, serves=True) as app:
             parts: list[Awaitable[None]] = []
             if work is not None:
                 parts.append(_work(app, work, stop))
@@ -87,7 +122,8 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
                 parts.append(_listen(app, stop))
             await _together(parts, stop)
 
-    run(inside)
+    with exported("weighbridge"):
+        run(inside)
 
 
 async def _together(parts: list[Awaitable[None]], stop: asyncio.Event) -> None:

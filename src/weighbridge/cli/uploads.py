@@ -118,6 +118,22 @@ def retry(
 
 
 @app.command()
+def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Take a failed upload off the dead letters: it was looked at, and needs nothing more."""
+
+    async def work(app: App) -> None:
+        from weighbridge.steps.reopen import dismiss
+
+        await dismiss(app.db, await _get(app, upload_id), actor="command line")
+
+    with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "failed", "dismissed": True})
+    else:
+        out().print(f"{upload_id} is dismissed. It can still be tried again.")
+
+
+@app.command()
 def rejects(
     upload_id: UploadId,
     file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to stdout.")] = None,

@@ -64,7 +64,7 @@ def watch(
         watcher = _Watcher(app, Folder(folder, settle), request, move=move, as_json=as_json)
         return await watcher.once(work) if once else await watcher.forever(work)
 
-    if not with_app(inside):
+    if not with_app(inside, stays=not once):
         raise typer.Exit(1)
 
 

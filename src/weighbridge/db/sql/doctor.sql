@@ -1,0 +1,122 @@
+-- name: missing_keys
+-- Unique keys that should be there and are not. By their columns: an index may have any name.
+SELECT wanted.name, wanted.columns
+FROM unnest(%(tables)s::text[], %(columns)s::text[]) AS wanted (name, columns)
+WHERE NOT EXISTS (
+    SELECT FROM pg_index i
+    WHERE i.indrelid = to_regclass(wanted.name) AND i.indisunique AND i.indisvalid AND i.indimmediate
+      AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND (SELECT array_agg(a.attname::text ORDER BY a.attname) FROM pg_attribute a
+           WHERE a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey::int2[]))
+          = (SELECT array_agg(c ORDER BY c) FROM unnest(string_to_array(wanted.columns, ', ')) AS c))
+
+-- name: idle_triggers
+-- Guards that do not stand: gone, or turned off.
+SELECT wanted.table_name, wanted.name, t.tgenabled IS NULL
+FROM unnest(%(tables)s::text[], %(names)s::text[]) AS wanted (table_name, name)
+LEFT JOIN pg_trigger t ON t.tgrelid = to_regclass(wanted.table_name) AND t.tgname = wanted.name
+WHERE coalesce(t.tgenabled, 'D') NOT IN ('O', 'A')
+
+-- name: mighty_roles
+-- Roles that row-level security does not hold, or that somebody could log in as.
+SELECT r.rolname::text, concat_ws(', ',
+           CASE WHEN r.rolsuper THEN 'is a superuser' END,
+           CASE WHEN r.rolbypassrls THEN 'bypasses row-level security' END,
+           CASE WHEN r.rolcanlogin THEN 'may log in' END,
+           CASE WHEN owns.any THEN 'owns tables' END)
+FROM pg_roles r
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_class c WHERE c.relowner = r.oid AND c.relkind IN ('r', 'p', 'v', 'm')))
+    AS owns ("any")
+WHERE r.rolname = ANY (%(roles)s) AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin OR owns.any)
+ORDER BY r.rolname
+
+-- name: rights_too_many
+-- What our roles may do beyond S1 §2.2. Production are the pipelines' tables; the others are ours by their schema.
+WITH tables AS (
+    SELECT c.oid, format('%%I.%%I', n.nspname, c.relname) AS name,
+           CASE WHEN n.nspname = 'public' AND c.relname = ANY (%(production)s) THEN 'production'
+                WHEN n.nspname = 'staging' OR c.relname IN ('staging_id_resolution', 'staging_groups') THEN 'staging'
+                WHEN n.nspname = 'intake' OR c.relname = 'staging_rows' THEN 'staged' -- views of it
+                WHEN c.relname IN ('upload_rejections', 'upload_warnings') THEN 'records'
+                ELSE c.relname END AS kind
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'p', 'v', 'm')
+      AND (n.nspname IN ('weighbridge', 'staging', 'ingest', 'intake')
+           OR n.nspname = 'public' AND c.relname = ANY (%(production)s || ARRAY[
+               'data_uploads', 'upload_rejections', 'upload_warnings', 'staging_id_resolution', 'staging_rows']))
+), allowed (role, kind, rights) AS (VALUES
+    ('weighbridge_intake', 'data_uploads', 'IU'),
+    ('weighbridge_parse', 'data_uploads', 'S'), ('weighbridge_parse', 'staging', 'SI'),
+    ('weighbridge_parse', 'staged', 'S'), ('weighbridge_parse', 'records', 'I'), ('weighbridge_parse', 'receipts', 'S'),
+    ('weighbridge_promote', 'production', 'SIU'), ('weighbridge_promote', 'data_uploads', 'SIU'),
+    ('weighbridge_promote', 'staging', 'S'), ('weighbridge_promote', 'staged', 'S'),
+    ('weighbridge_promote', 'records', 'SIU'), ('weighbridge_promote', 'receipts', 'SIUD'),
+    ('weighbridge_clean', 'staging', 'SD'), ('weighbridge_clean', 'staged', 'S'),
+    ('weighbridge_announce', 'audit_log', 'SI'),
+    ('weighbridge_tenant', 'production', 'S'), ('weighbridge_tenant', 'data_uploads', 'S'),
+    ('weighbridge_tenant', 'records', 'S'), ('weighbridge_tenant', 'import_runs', 'S'),
+    ('everyone', 'clock', 'S'), ('everyone', 'moves', 'S')
+), rights (letter, name, by_column) AS (VALUES
+    ('S', 'SELECT', true), ('I', 'INSERT', true), ('U', 'UPDATE', true), ('D', 'DELETE', false), ('T', 'TRUNCATE', false)
+)
+SELECT r.rolname::text, t.name, string_agg(rights.name, ', ' ORDER BY rights.name)
+FROM pg_roles r CROSS JOIN tables t CROSS JOIN rights
+WHERE r.rolname = ANY (%(roles)s) AND NOT r.rolsuper -- who may do everything is told of once
+  AND (has_table_privilege(r.oid, t.oid, rights.name)
+       OR rights.by_column AND has_any_column_privilege(r.oid, t.oid, rights.name))
+  AND NOT EXISTS (SELECT FROM allowed a WHERE a.role IN (r.rolname, 'everyone') AND a.kind = t.kind
+                  AND position(rights.letter IN a.rights) > 0)
+GROUP BY r.rolname, t.name
+ORDER BY r.rolname, t.name
+
+-- name: login_lacks
+-- Rights on S3's import runs that the service's own login needs and has not.
+SELECT wanted.name FROM unnest(ARRAY['SELECT', 'UPDATE']) AS wanted (name)
+WHERE NOT coalesce(has_table_privilege(to_regclass('ingest.import_runs'), wanted.name), false)
+
+-- name: tenant_tables
+-- Everything of workspaces that tenants may read, and what leaves it open to other workspaces.
+WITH policies AS (
+    SELECT p.polrelid, coalesce(pg_get_expr(p.polqual, p.polrelid), '') LIKE '%workspace()%' AS by_workspace
+    FROM pg_policy p JOIN pg_roles tenant ON tenant.rolname = 'weighbridge_tenant'
+    WHERE p.polpermissive AND p.polcmd IN ('r', '*') AND p.polroles && ARRAY[0::oid, tenant.oid]
+)
+SELECT quote_ident(n.nspname) || '.' || quote_ident(c.relname),
+       CASE WHEN c.relkind = 'v' THEN
+                CASE WHEN NOT EXISTS (SELECT FROM pg_options_to_table(c.reloptions) o
+                                      WHERE o.option_name = 'security_invoker' AND o.option_value::boolean)
+                     THEN 'owners_view' END
+            WHEN NOT c.relrowsecurity THEN 'open'
+            WHEN NOT EXISTS (SELECT FROM policies p WHERE p.polrelid = c.oid) THEN 'no_policy'
+            WHEN EXISTS (SELECT FROM policies p WHERE p.polrelid = c.oid AND NOT p.by_workspace)
+            THEN 'wide_policy' END
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+JOIN pg_roles tenant ON tenant.rolname = 'weighbridge_tenant'
+WHERE c.relkind IN ('r', 'p', 'v')
+  AND (has_table_privilege(tenant.oid, c.oid, 'SELECT') OR has_any_column_privilege(tenant.oid, c.oid, 'SELECT'))
+  AND EXISTS (SELECT FROM pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attname = 'workspace_id' AND NOT a.attisdropped)
+ORDER BY 1
+
+-- name: database_time
+SELECT clock_timestamp()
+
+-- name: clock_shift
+SELECT EXTRACT(EPOCH FROM shift)::double precision FROM weighbridge.clock
+
+-- name: stale_runs
+SELECT count(*) FROM ingest.v_stale_runs
+
+-- name: dead_letters
+-- Failed uploads that nobody has looked at, and the workspace of the newest.
+SELECT count(*), (array_agg(workspace_id ORDER BY finished_at DESC))[1]
+FROM public.data_uploads
+WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at)
+
+-- name: undelivered
+-- Deliveries that were given up, and those that should long have been made.
+SELECT count(*) FILTER (WHERE d.gave_up_at IS NOT NULL),
+       count(*) FILTER (WHERE d.gave_up_at IS NULL AND e.created_at < weighbridge.now() - make_interval(mins => %s))
+FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id
+WHERE d.delivered_at IS NULL

@@ -1,0 +1,89 @@
+-- name: stay_alone
+-- Held by the connection: a check that is killed lets go of it.
+SELECT pg_try_advisory_lock(hashtext('weighbridge.golden_path'))
+
+-- name: import_run
+-- S3 §4.3, check 1.
+SELECT status::text, record_count, error_message
+FROM ingest.import_runs
+WHERE workspace_id = %(workspace)s AND source_batch_id = %(batch)s
+
+-- name: picture
+-- Everything that sending a batch again must not change, as one text.
+SELECT string_agg(line, E'\n' ORDER BY line) FROM (
+    SELECT to_jsonb(d)::text FROM public.data_uploads d WHERE d.workspace_id = %(workspace)s
+    UNION ALL
+    SELECT to_jsonb(j)::text FROM public.judgments j WHERE j.workspace_id = %(workspace)s
+    UNION ALL
+    SELECT to_jsonb(p)::text FROM public.plaintiffs p WHERE p.workspace_id = %(workspace)s
+    UNION ALL
+    SELECT to_jsonb(a)::text FROM weighbridge.attempts a WHERE a.workspace_id = %(workspace)s AND a.queue = 'uploads'
+) AS lines (line)
+
+-- name: take_back
+-- Waits for whoever is in the middle of a fenced transaction; from then on they can change nothing.
+WITH gone AS (
+    DELETE FROM weighbridge.attempts WHERE workspace_id = %(workspace)s RETURNING lease_token
+)
+DELETE FROM weighbridge.unbroken u USING gone WHERE u.lease_token = gone.lease_token
+
+-- name: hold_uploads
+-- Waits for a claim that is under way; from then on nobody can claim them.
+SELECT id FROM public.data_uploads WHERE workspace_id = %(workspace)s FOR UPDATE
+
+-- name: alerts_about
+-- Alerts belong to no workspace, but to an upload: "id", or "id/episode".
+SELECT a.id FROM weighbridge.alerts a WHERE split_part(a.subject, '/', 1) = ANY (%(uploads)s::text[])
+
+-- name: take_back_alerts
+DELETE FROM weighbridge.attempts a
+USING weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id
+WHERE a.queue = 'outbox' AND a.subject = d.id AND e.alert_id = ANY (%(alerts)s)
+
+-- name: hold_deliveries
+SELECT d.id FROM weighbridge.event_deliveries d
+WHERE d.workspace_id = %(workspace)s
+   OR d.event_id IN (SELECT e.id FROM weighbridge.events e WHERE e.alert_id = ANY (%(alerts)s))
+FOR UPDATE
+
+-- name: still_held
+-- A claim that came between is seen here; nobody can come after it.
+SELECT count(*) FROM weighbridge.attempts
+WHERE workspace_id = %(workspace)s OR queue = 'outbox' AND subject = ANY (%(deliveries)s)
+
+-- name: forget_events
+DELETE FROM weighbridge.events
+WHERE workspace_id = %(workspace)s OR alert_id = ANY (%(alerts)s)
+
+-- name: forget_alerts
+DELETE FROM weighbridge.alerts WHERE id = ANY (%(alerts)s)
+
+-- name: forget_audit
+DELETE FROM weighbridge.audit_log WHERE workspace_id = %(workspace)s
+
+-- name: forget_receipts
+DELETE FROM weighbridge.receipts WHERE workspace_id = %(workspace)s
+
+-- name: forget_judgments
+-- Voids all receipts of judgments, of which there are none: the pipeline has no groups.
+DELETE FROM public.judgments WHERE workspace_id = %(workspace)s
+
+-- name: forget_plaintiffs
+DELETE FROM public.plaintiffs WHERE workspace_id = %(workspace)s
+
+-- name: forget_rejections
+DELETE FROM public.upload_rejections WHERE upload_id = ANY (%(uploads)s)
+
+-- name: forget_warnings
+DELETE FROM public.upload_warnings WHERE upload_id = ANY (%(uploads)s)
+
+-- name: forget_uploads
+DELETE FROM public.data_uploads WHERE workspace_id = %(workspace)s
+
+-- name: tables_of_workspaces
+SELECT n.nspname::text, c.relname::text
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname NOT IN ('pg_catalog', 'information_schema')
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'workspace_id' AND NOT a.attisdropped
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND a.atttypid = 'uuid'::regtype
+ORDER BY 1, 2

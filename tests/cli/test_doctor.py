@@ -1,0 +1,475 @@
+"""`weighbridge doctor`: each thing that can be wrong is broken here, found, and mended as it says."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.conftest import _remove
+from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
+from weighbridge.cli import doctor
+from weighbridge.cli.check import Status
+from weighbridge.cli.database_checks import FIRST, THEN, judge_skew
+from weighbridge.cli.machine_checks import GB, judge_space
+from weighbridge.db import embedded
+from weighbridge.db.doctor import Skew
+
+from .conftest import Command, Ended
+
+Query = Callable[..., list[tuple[Any, ...]]]
+
+UPLOAD = (
+    "INSERT INTO data_uploads (workspace_id, source, pipeline, file_url, content_sha256, byte_size, status, started_at,"
+    " finished_at) VALUES (gen_random_uuid(), 'manual', 'judgments', 'x', sha256('x'), 1, '{status}',"
+    " now() - interval '2 hours', {finished});"
+)
+STALE = UPLOAD.format(status="processing", finished="NULL")
+DEAD = UPLOAD.format(status="failed", finished="now()")
+GIVEN_UP = (
+    "WITH e AS (INSERT INTO weighbridge.events (workspace_id, type, payload)"
+    " VALUES (gen_random_uuid(), 'Alert', '{}') RETURNING id, workspace_id)"
+    " INSERT INTO weighbridge.event_deliveries (event_id, workspace_id, consumer, gave_up_at, last_error)"
+    " SELECT id, workspace_id, 'alerts', now(), 'hunter2' FROM e"
+)
+LATE = GIVEN_UP.replace("(workspace_id, type, payload)", "(workspace_id, type, payload, created_at)").replace(
+    "'Alert', '{}')", "'Alert', '{}', now() - interval '1 hour')"
+).replace("now(), 'hunter2'", "NULL, NULL")  # fmt: skip
+
+
+def found(done: Ended, name: str) -> dict[str, Any]:
+    [check] = [each for each in done.json["checks"] if each["name"] == name]
+    return check
+
+
+def statuses(done: Ended, status: str) -> set[str]:
+    return {check["name"] for check in done.json["checks"] if check["status"] == status}
+
+
+def test_where_all_is_well_nothing_failed(weighbridge: Command) -> None:
+    done = weighbridge("doctor", "--json")
+    assert (done.code, done.err) == (0, "")
+    assert done.json["status"] == "warning"
+    assert statuses(done, "failed") == set()
+    assert statuses(done, "warning") == {"webhook"}
+    assert statuses(done, "skipped") == {"vault key", "golden path"}
+    assert {*FIRST, *THEN, "settings", "home", "disk space", "file store", "database"} <= statuses(done, "ok")
+    assert all(set(check) == {"name", "status", "found", "mend"} for check in done.json["checks"])
+
+
+def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, query: Query) -> None:
+    query(STALE)
+    done = main("doctor")
+    lines = done.out.splitlines()
+    at = next(number for number, line in enumerate(lines) if "stale runs" in line)
+    assert lines[at] == "✗ stale runs          Nobody works any more on 1 run begun over an hour ago."
+    assert lines[at + 1] == f"{' ' * 22}→ weighbridge recover"
+    assert lines[0] == "✓ settings            They can be read."
+    assert lines[-1].endswith("ok, 1 warning, 1 failed, 2 skipped.")
+    assert done.code == 1
+    assert main("recover").code == 0
+    assert main("doctor").code == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "words"),
+    [
+        (
+            "ALTER TABLE judgments DROP CONSTRAINT judgments_workspace_id_case_number_key",
+            "constraints",
+            "public.judgments has no unique key (workspace_id, case_number).",
+        ),
+        (
+            "ALTER TABLE judgments DROP CONSTRAINT judgments_workspace_id_case_number_key;"
+            " CREATE INDEX not_unique ON judgments (workspace_id, case_number)",
+            "constraints",
+            "public.judgments has no unique key (workspace_id, case_number).",
+        ),
+        (
+            "ALTER TABLE plaintiffs DROP CONSTRAINT plaintiffs_workspace_id_dedupe_key_key",
+            "constraints",
+            "public.plaintiffs has no unique key (workspace_id, dedupe_key).",
+        ),
+        (
+            "ALTER TABLE data_uploads DROP CONSTRAINT data_uploads_batch",
+            "constraints",
+            "public.data_uploads has no unique key (workspace_id, source_batch_id).",
+        ),
+        (
+            "ALTER TABLE staging.judgments_judgment DROP CONSTRAINT judgments_judgment_upload_id_case_number_key",
+            "constraints",
+            "staging.judgments_judgment has no unique key (upload_id, case_number).",
+        ),
+        (
+            "ALTER TABLE daily_metrics DROP CONSTRAINT daily_metrics_key",
+            "constraints",
+            "public.daily_metrics has no unique key (workspace_id, client_id, platform, metric_date,",
+        ),
+        (
+            "ALTER TABLE data_uploads DISABLE TRIGGER guard_status",
+            "constraints",
+            "guard_status on public.data_uploads is turned off.",
+        ),
+        (
+            "ALTER TABLE judgments DISABLE ROW LEVEL SECURITY",
+            "row-level security",
+            "public.judgments has no row-level security.",
+        ),
+        ("DROP POLICY workspace ON judgments", "row-level security", "public.judgments has no policy."),
+        (
+            "ALTER VIEW ingest.import_runs RESET (security_invoker)",
+            "row-level security",
+            "ingest.import_runs sees with its owner's eyes.",
+        ),
+        (
+            "GRANT INSERT ON judgments TO weighbridge_parse",
+            "roles",
+            "weighbridge_parse may INSERT public.judgments.",
+        ),
+        (
+            "GRANT UPDATE (county) ON judgments TO weighbridge_tenant",
+            "roles",
+            "weighbridge_tenant may UPDATE public.judgments.",
+        ),
+        (
+            "GRANT DELETE ON plaintiffs TO PUBLIC",
+            "roles",
+            "weighbridge_promote may DELETE public.plaintiffs; weighbridge_tenant may DELETE public.plaintiffs.",
+        ),
+        (
+            "GRANT SELECT ON weighbridge.api_keys TO weighbridge_announce",
+            "roles",
+            "weighbridge_announce may SELECT weighbridge.api_keys.",
+        ),
+        (
+            "UPDATE weighbridge.clock SET shift = '1 hour'",
+            "test clock",
+            "A test has moved the database's time by +3,600 s.",
+        ),
+    ],
+)
+def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
+    main: Command, query: Query, broken: str, name: str, words: str
+) -> None:
+    query(broken)
+    done = main("doctor", "--json")
+    assert (done.code, done.json["status"]) == (1, "failed")
+    assert statuses(done, "failed") == {name}
+    assert words in found(done, name)["found"]
+    for statement in found(done, name)["mend"].partition("n psql: ")[2].split(";"):
+        if statement.strip():
+            query(statement)
+    mended = main("doctor", "--json")
+    assert (mended.code, statuses(mended, "failed")) == (0, set())
+
+
+@pytest.mark.parametrize(
+    ("broken", "name", "status", "words", "mend"),
+    [
+        ("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs", "constraints", "failed",
+         "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge/db/schema.sql"),
+        ("CREATE POLICY wide ON judgments USING (true)", "row-level security", "failed",
+         "public.judgments has a policy that does not ask for the workspace.", "DROP POLICY"),
+        (DEAD, "dead letters", "warning", "1 failed upload to look at,", "weighbridge uploads list --status failed"),
+        (GIVEN_UP, "outbox", "failed", "1 announcement could not be delivered", "docs/runbook.md#outbox"),
+        (LATE, "outbox", "warning", "1 announcement", "weighbridge worker"),
+        ("INSERT INTO weighbridge_migrations.applied VALUES (9999, 'later', 'x')", "migrations", "failed",
+         "The database has migration 9999", "version of Weighbridge"),
+        ("DELETE FROM weighbridge_migrations.applied WHERE version = 5", "migrations", "failed",
+         "The database lacks migration 0005_operations.", "weighbridge db migrate"),
+        ("DELETE FROM weighbridge.pipelines WHERE name = 'ads'", "tables", "failed",
+         "The database lacks the tables of ads.", "weighbridge db migrate"),
+    ],
+)  # fmt: skip
+def test_what_else_is_wrong_in_the_database_is_told_with_what_to_do(
+    main: Command, query: Query, broken: str, name: str, status: str, words: str, mend: str
+) -> None:
+    query(broken)
+    done = main("doctor", "--json")
+    assert done.code == (status == "failed")
+    assert statuses(done, "failed") == ({name} if status == "failed" else set())
+    check = found(done, name)
+    assert (check["status"], words in check["found"], mend in check["mend"]) == (status, True, True), check
+    assert "hunter2" not in done.out
+
+
+def test_a_database_without_our_schema_is_told_and_left_as_it_is(main: Command, postgres: str) -> None:
+    name = f"test_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            url = postgres.replace("/postgres?", f"/{name}?")
+            done = main("doctor", "--json", DATABASE_URL=url)
+            assert done.code == 1
+            assert found(done, "migrations")["mend"] == "weighbridge db migrate"
+            assert set(THEN) <= statuses(done, "skipped")
+            with psycopg.connect(url) as made:
+                schemas = made.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'weighbridge%'")
+                assert schemas.fetchall() == []
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def test_a_database_that_is_away_leaves_the_other_checks(main: Command) -> None:
+    done = main("doctor", "--json", DATABASE_URL="postgresql://u:hunter2@127.0.0.1:1/x")
+    assert done.code == 1
+    assert statuses(done, "failed") == {"database"}
+    assert {*FIRST, *THEN} <= statuses(done, "skipped")
+    assert {"settings", "disk space", "file store"} <= statuses(done, "ok")
+    assert "hunter2" not in done.out + done.err
+
+
+def test_a_database_that_takes_calls_and_says_nothing_is_given_up(
+    main: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        url = f"postgresql://u:hunter2@127.0.0.1:{mute.getsockname()[1]}/x"
+        done = main("doctor", "--json", DATABASE_URL=url)
+    assert found(done, "database")["found"] == "DATABASE_URL: nothing came back within 0.3 seconds."
+    assert statuses(done, "failed") == {"database"}
+
+
+# Alerts -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def webhook() -> Iterator[tuple[str, list[bytes]]]:
+    """The address of a real HTTP server, as apprise writes it, and what it has been sent. /gone answers 404."""
+    heard: list[bytes] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(404 if self.path.startswith("/gone") else 200)
+            self.end_headers()
+            heard.append(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"json://user:hunter2@127.0.0.1:{server.server_port}", heard
+        server.shutdown()
+
+
+def test_an_address_that_takes_a_message_is_well(main: Command, webhook: tuple[str, list[bytes]]) -> None:
+    address, heard = webhook
+    done = main("doctor", "--json", WEIGHBRIDGE_ALERT_URLS=f"{address}/a,{address}/b")
+    assert (done.code, done.json["status"]) == (0, "ok")
+    assert found(done, "webhook")["found"] == "All 2 addresses took a test message."
+    assert len(heard) == 2
+    assert all(b"A test by weighbridge doctor" in body for body in heard)
+
+
+def test_without_sending_an_address_is_only_read(main: Command, webhook: tuple[str, list[bytes]]) -> None:
+    address, heard = webhook
+    done = main("doctor", "--no-send", "--json", WEIGHBRIDGE_ALERT_URLS=f"{address}/gone")
+    assert found(done, "webhook")["found"] == "The address can be read; nothing was sent."
+    assert (done.code, heard) == (0, [])
+
+
+def test_a_wrong_address_is_told_by_its_number_and_never_shown(
+    weighbridge: Command, webhook: tuple[str, list[bytes]]
+) -> None:
+    address, heard = webhook
+    urls = f"{address}/ok,{address}/gone/s3cret,json://u:hunter2@127.0.0.1:1/s3cret,s3cret://hunter2/x"
+    done = weighbridge("doctor", "--json", WEIGHBRIDGE_ALERT_URLS=urls)
+    assert done.code == 1
+    assert found(done, "webhook")["found"] == (
+        "Address 2 did not take a test message (it answered 404 Not Found). "
+        "Address 3 did not take a test message (no HTTP answer came). Address 4 is none that apprise knows."
+    )
+    assert "WEIGHBRIDGE_ALERT_URLS" in found(done, "webhook")["mend"]
+    assert len(heard) == 2
+    for shown in (done, weighbridge("doctor", WEIGHBRIDGE_ALERT_URLS=urls)):
+        assert shown.err == ""
+        assert "hunter2" not in shown.out
+        assert "s3cret" not in shown.out
+
+
+# The machine ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["WEIGHBRIDGE_VAULT_KEY", "OPSMANTIK_VAULT_KEY"])
+def test_the_vaults_key_is_32_bytes_and_never_shown(main: Command, name: str) -> None:
+    good = base64.b64encode(os.urandom(32)).decode()
+    done = main("doctor", "--json", **{name: good})
+    assert (found(done, "vault key")["status"], done.code) == ("ok", 0)
+    for bad, got in (("hunter2!", "no base64"), (base64.b64encode(b"hunter2").decode(), "got 7 bytes")):
+        done = main("doctor", "--json", **{name: bad})
+        assert (found(done, "vault key")["status"], done.code) == ("failed", 1)
+        assert got in found(done, "vault key")["found"]
+        assert bad not in done.out
+
+
+def test_the_command_that_makes_a_key_makes_a_good_one(main: Command) -> None:
+    assignment = found(main("doctor", "--json"), "vault key")["mend"]
+    made = subprocess.check_output(["sh", "-c", f"{assignment}; echo $WEIGHBRIDGE_VAULT_KEY"], text=True)
+    assert found(main("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=made.strip()), "vault key")["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "status"),
+    [
+        (GB - 1, 8 * GB, Status.FAILED),
+        (GB, 8 * GB, Status.WARNING),
+        (5 * GB - 1, 8 * GB, Status.WARNING),
+        (5 * GB, 8 * GB, Status.OK),
+        (99 * GB, 1000 * GB, Status.WARNING),
+        (100 * GB, 1000 * GB, Status.OK),
+    ],
+)
+def test_a_full_disk_is_told_before_it_is_full(free: int, total: int, status: Status) -> None:
+    assert judge_space(free, total) == status
+
+
+@pytest.mark.parametrize(
+    ("seconds", "doubt", "status"),
+    [
+        (1.9, 0, Status.OK),
+        (-2.1, 0, Status.WARNING),
+        (2.1, 0.5, Status.OK),
+        (-29, 0, Status.WARNING),
+        (31, 0.5, Status.FAILED),
+    ],
+)
+def test_clocks_may_differ_by_two_seconds_besides_the_round_trip(
+    seconds: float, doubt: float, status: Status
+) -> None:
+    assert judge_skew(Skew(seconds, doubt)).status == status
+
+
+def test_a_file_store_that_cannot_be_used_is_told(main: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for url, words in (
+        (tmp_path / "file", "The file store cannot be used now"),
+        ("ftp://u:hunter2@x", "expected a folder or s3://bucket/prefix"),
+    ):
+        done = main("doctor", "--json", WEIGHBRIDGE_BLOB_URL=str(url))
+        assert "hunter2" not in done.out
+        assert statuses(done, "failed") == {"file store"}
+        assert words in found(done, "file store")["found"]
+
+
+def test_nothing_stays_in_the_file_store(main: Command, home: Path) -> None:
+    assert main("doctor").code == 0
+    assert list((home / "blobs").iterdir()) == []
+
+
+def test_a_bucket_is_tried_and_left_empty(main: Command, bucket: str) -> None:  # noqa: F811
+    from obstore.store import S3Store
+
+    done = main("doctor", "--json", WEIGHBRIDGE_BLOB_URL=bucket)
+    assert found(done, "file store")["found"] == "The bucket takes a file, gives it back and removes it."
+    assert "blobs" not in found(done, "disk space")["found"]
+    assert list(S3Store.from_url(bucket).list().collect()) == []
+    gone = main("doctor", "--json", WEIGHBRIDGE_BLOB_URL="s3://no-such-bucket")
+    assert statuses(gone, "failed") == {"file store"}
+
+
+def test_a_home_that_cannot_be_written_is_told(main: Command, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = main("doctor", "--json", WEIGHBRIDGE_HOME=str(tmp_path / "file"))
+    assert {"home", "file store"} == statuses(done, "failed")
+    assert "cannot be written" in found(done, "home")["found"]
+
+
+def test_wrong_settings_are_told_and_nothing_else_is_tried(main: Command) -> None:
+    done = main("doctor", "--json", WEIGHBRIDGE_PORT="high")
+    assert done.code == 1
+    assert [check["name"] for check in done.json["checks"]] == ["settings"]
+    assert "WEIGHBRIDGE_PORT: input should be a valid integer" in done.json["checks"][0]["found"]
+
+
+def test_a_module_that_cannot_be_found_is_told(main: Command) -> None:
+    done = main("doctor", "--json", WEIGHBRIDGE_PIPELINES="no.such")
+    assert statuses(done, "failed") == {"pipelines"}
+    assert "cannot import 'no.such'" in found(done, "pipelines")["found"]
+
+
+def test_another_timeout_than_s3s_is_told(main: Command) -> None:
+    done = main("doctor", "--json", WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS="3")
+    assert (done.code, found(done, "processing timeout")["status"]) == (0, "warning")
+    assert "after 3 hours" in found(done, "processing timeout")["found"]
+
+
+# Roles belong to a whole server, so these have one of their own -----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[Path]:
+    """A home whose embedded Postgres is running. Not in pytest's own folder: Postgres has no rights there."""
+    folder = Path(tempfile.mkdtemp(prefix="weighbridge-doctor-tests-"))
+    embedded.start(folder)
+    yield folder
+    _remove(folder)
+
+
+def on_own_server(home: Path, *arguments: str, **settings: str) -> Ended:
+    environment = {**os.environ, "WEIGHBRIDGE_HOME": str(home), **settings}
+    done = subprocess.run(
+        [sys.executable, "-m", "weighbridge", *arguments],
+        env=environment, capture_output=True, text=True, timeout=90,
+    )  # fmt: skip
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def test_on_a_machine_without_a_database_the_embedded_one_is_well(own_server: Path) -> None:
+    done = on_own_server(own_server, "doctor", "--json")
+    assert (done.code, done.err, statuses(done, "failed")) == (0, "", set())
+    assert found(done, "database")["found"] == "The embedded one answers."
+    assert "database" in found(done, "disk space")["found"]
+
+
+def test_on_a_machine_without_a_database_a_file_goes_all_the_way(own_server: Path) -> None:
+    done = on_own_server(own_server, "verify", "golden-path", "--env", "dev")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("[SUCCESS] Golden Path Verified - Data Moat is operational!\n")
+
+
+def test_a_role_that_may_everything_is_told_and_stripped_as_it_says(own_server: Path) -> None:
+    assert on_own_server(own_server, "db", "migrate").code == 0
+    with psycopg.connect(embedded.start(own_server), autocommit=True) as connection:
+        connection.execute("ALTER ROLE weighbridge_tenant BYPASSRLS")
+        connection.execute("ALTER ROLE weighbridge_parse SUPERUSER")
+        connection.execute("ALTER ROLE weighbridge_clean LOGIN")
+        done = on_own_server(own_server, "doctor", "--json")
+        assert statuses(done, "failed") == {"roles"}
+        assert found(done, "roles")["found"] == (
+            "weighbridge_clean may log in; weighbridge_parse is a superuser; "
+            "weighbridge_tenant bypasses row-level security."
+        )
+        connection.execute(found(done, "roles")["mend"].partition("psql: ")[2].encode())
+        assert on_own_server(own_server, "doctor").code == 0
+
+
+def test_a_login_that_cannot_take_on_a_role_is_told(own_server: Path) -> None:
+    admin = embedded.start(own_server)
+    with psycopg.connect(admin, autocommit=True) as connection:
+        connection.execute("CREATE ROLE plain LOGIN")
+        connection.execute("CREATE DATABASE plain OWNER plain")
+        url = psycopg.conninfo.make_conninfo(admin, user="plain", dbname="plain")
+        errand = on_own_server(own_server, "db", "migrate", DATABASE_URL=url).err.partition("run: ")[2]
+        connection.execute(errand.encode())
+        assert on_own_server(own_server, "db", "migrate", DATABASE_URL=url).code == 0
+        assert on_own_server(own_server, "doctor", DATABASE_URL=url).code == 0
+        connection.execute("REVOKE weighbridge_intake, weighbridge_clean FROM plain")
+    done = on_own_server(own_server, "doctor", "--json", DATABASE_URL=url)
+    assert statuses(done, "failed") == {"roles"}
+    assert found(done, "roles")["found"] == "The login cannot take on weighbridge_intake, weighbridge_clean."
+    assert found(done, "roles")["mend"] == "weighbridge db migrate"
