@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Protocol
+from uuid import UUID
 
 
 class BlobMissing(Exception):
@@ -25,4 +26,16 @@ class Blobs(Protocol):
 
         Raises BlobMissing, or RetryLater("connection" or "rate_limit") when the store cannot give it now.
         """
+        ...
+
+    async def remove(self, workspace_id: UUID) -> None:
+        """Everything that a workspace has stored. Not part of the flow, which removes no blob: for operators' tools.
+
+        Raises RetryLater when the store cannot do it now.
+        """
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the blobs lie on this machine, if they lie in a folder."""
         ...

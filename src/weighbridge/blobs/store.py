@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from weighbridge.blobs.base import BlobMissing, Blobs
 from weighbridge.model.errors import ConfigError, RetryLater
@@ -93,6 +93,16 @@ class FolderStore:
             raise await asyncio.to_thread(self._missing, path, file_url)
         return path
 
+    async def remove(self, workspace_id: UUID) -> None:
+        folder = self._root / str(workspace_id)
+        with _folder_trouble(self._root):
+            if await asyncio.to_thread(folder.is_dir):
+                await asyncio.to_thread(shutil.rmtree, folder)
+
+    @property
+    def folder(self) -> Path | None:
+        return self._root
+
     def _missing(self, path: Path, file_url: str) -> BlobMissing:
         """Gone, or never here: machines that share nothing but the database look like a loss."""
         if path.as_uri() != file_url or not self._root.is_dir():
@@ -142,6 +152,15 @@ class BucketStore:
                 raise _elsewhere() from error
             raise
         return path
+
+    async def remove(self, workspace_id: UUID) -> None:
+        with _bucket_trouble():
+            async for page in self._store.list(prefix=f"{workspace_id}/"):
+                await self._store.delete_async([found["path"] for found in page])
+
+    @property
+    def folder(self) -> Path | None:
+        return None
 
 
 # Senders read these sentences too: where the service keeps its files is not for them.

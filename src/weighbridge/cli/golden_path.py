@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from uuid import UUID
 
 from weighbridge.app import App
-from weighbridge.blobs.upkeep import remove
 from weighbridge.cli.serve import worker_options
 from weighbridge.db import clock, golden, history
 from weighbridge.db.errors import RowFault
@@ -151,7 +150,7 @@ async def _remove(app: App) -> None:
         except RetryLater:
             if not tries_left:
                 raise
-    await remove(app.ctx.blobs, WORKSPACE)
+    await app.ctx.blobs.remove(WORKSPACE)
 
 
 async def _send(app: App, batch: Batch) -> Received:

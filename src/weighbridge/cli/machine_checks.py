@@ -14,7 +14,6 @@ from uuid import uuid4
 
 from weighbridge.blobs.base import BlobMissing, Blobs
 from weighbridge.blobs.store import open_store
-from weighbridge.blobs.upkeep import folder_of, remove
 from weighbridge.cli.check import Check, Status, failed, ok, skipped, warning
 from weighbridge.model.errors import ConfigError, RetryLater
 from weighbridge.observe.tryout import trouble_with
@@ -47,7 +46,7 @@ def disk_space(settings: Settings) -> Check:
     if not settings.database_url:
         folders["database"] = settings.home / "postgres"
     try:
-        blobs = folder_of(open_store(settings.blob_url, settings.home))
+        blobs = open_store(settings.blob_url, settings.home).folder
     except ConfigError:  # the file store's own check tells
         blobs = None
     if blobs is not None:
@@ -89,7 +88,7 @@ async def file_store(settings: Settings) -> Check:
         return failed(name, str(error), mend)
     except OSError as error:
         return failed(name, f"No scratch file can be written: {error.strerror}.", mend)
-    where = folder_of(blobs)
+    where = blobs.folder
     return ok(name, f"{where or 'The bucket'} takes a file, gives it back and removes it.")
 
 
@@ -104,7 +103,7 @@ async def _put_and_fetch(blobs: Blobs) -> None:
             if stored.read_bytes() != content:
                 raise RetryLater("connection", "The file store gave back something else than it was given.")
         finally:
-            await remove(blobs, workspace)
+            await blobs.remove(workspace)
 
 
 async def webhook(settings: Settings, *, send: bool) -> Check:
