@@ -10,7 +10,7 @@ import os
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
@@ -155,7 +155,8 @@ def _complaint(error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting{did_you_mean(name, Settings.model_fields)}"
     told = f"{_spelled(name)}: {error['msg'][0].lower()}{error['msg'][1:]}"
-    secret = "url" in name.lower() or name in ("vault_key", "metrics_token")
+    declared = Settings.model_fields.get(name)
+    secret = "url" in name.lower() or (declared and SecretStr in get_args(declared.annotation))
     return told if secret else f"{told}, got {error['input']!r}"
 
 

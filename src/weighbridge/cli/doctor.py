@@ -194,5 +194,9 @@ def _show(check: Check) -> None:
 
 def _sum_up(checks: list[Check]) -> None:
     counts = {status: sum(check.status == status for check in checks) for status in Status}
-    told = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+    told = ", ".join(f"{count} {_plural(status, count)}" for status, count in counts.items() if count)
     out().print(f"\n{told}.")
+
+
+def _plural(status: Status, count: int) -> str:
+    return f"{status}s" if status == Status.WARNING and count != 1 else str(status)
