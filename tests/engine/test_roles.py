@@ -17,9 +17,11 @@ STAGING = (
     "staging.ads_daily_metric",
     "staging.judgments_plaintiff",
     "staging.judgments_judgment",
+    "staging.keywords_keyword",
 )
 STAGED = {"staging_rows": "S", "intake.simplicity_validated_rows": "S"}  # views
-PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments")
+PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments", "keywords")
+GROUPS = ("keyword_groups", "group_keywords", "token_merges")
 
 # What each role may do to every table and view there is: Select, Insert, Update, Delete, Truncate, References, triGger.
 # What is not here is closed. S1's drawing decides about its own tables; the parse worker also reads staging for §6.4's
@@ -55,8 +57,12 @@ RIGHTS: dict[str, dict[str, str]] = {
         "weighbridge.staging_groups": "SD",
     },
     "weighbridge_announce": {"weighbridge.audit_log": "SI"},
+    "weighbridge_group": {
+        **dict.fromkeys(("projects", "keywords", "weighbridge.keyword_signatures"), "S"),
+        **dict.fromkeys(GROUPS, "SIUD"),
+    },
     "weighbridge_tenant": {
-        **dict.fromkeys(PRODUCTION, "S"),
+        **dict.fromkeys((*PRODUCTION, *GROUPS, "projects", "csv_processing_jobs", "upload_duplicates"), "S"),
         **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
     },
 }
@@ -134,14 +140,15 @@ def test_no_worker_can_move_the_clock_or_read_keys_or_change_the_moves(database_
 @pytest.mark.parametrize("role", RIGHTS)
 def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, role: str) -> None:
     own = {
-        "weighbridge_intake": {"receive_upload"},
+        "weighbridge_intake": {"receive_upload", "note_duplicate", "make_project"},
         "weighbridge_parse": {"fence", "begin_staging", "note_rows_read", "note_staged", "finish_staging"},
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {"expire_staging"},
-        "weighbridge_tenant": {"known_upload", "workspace_figures"},
+        "weighbridge_group": {"lock_project", "may_group", "note_grouped"},
+        "weighbridge_tenant": {"known_upload", "workspace_figures", "project_status", "kick_project"},
     }
-    for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status"}
+    for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status", "job_status"}
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT proname FROM pg_proc"
@@ -159,6 +166,8 @@ async def test_a_tenant_sees_only_its_own_workspace(
     for owner in (workspace, uuid4()):
         await run(await put(meta_file(days=1, ads=1), workspace_id=owner))
         await run(await put(case, workspace_id=owner, pipeline="judgments", platform=None))
+        listed = {"pipeline": "keywords", "platform": None, "project_id": 1}
+        await run(await put(b"Keyword\nshoes\n", workspace_id=owner, **listed))
     with psycopg.connect(database_url) as connection:
         connection.execute("SET ROLE weighbridge_tenant")
         for table in ("data_uploads", *PRODUCTION):
@@ -188,7 +197,7 @@ def test_intake_cannot_hand_over_for_another_workspace(database_url: str, worksp
         )
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="another workspace"):
             connection.execute(
-                "SELECT weighbridge.receive_upload(%s, NULL, 'meta', 'manual', 'ads', 'x', 'x', 'csv', sha256('x'), 1,"
+                "SELECT weighbridge.receive_upload(%s, NULL, 'meta', NULL, 'manual', 'ads', 'x', 'x', 'csv', sha256('x'), 1,"
                 " NULL, false, false, NULL, NULL)",
                 (uuid4(),),
             )

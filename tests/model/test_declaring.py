@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import weighbridge
-from weighbridge import ConfigError, Entity, Field, NamePath, Pipeline, Profile, Ref
+from weighbridge import ConfigError, Entity, Field, NamePath, Pipeline, Profile, Ref, upsert
 
 
 def _entity(**changes: Any) -> Entity:
@@ -28,7 +28,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: _entity(scope=["client"]),
-        "Entity judgments: scope 'client' is not one of client_id, platform; did you mean 'client_id'?",
+        "Entity judgments: scope 'client' is not one of client_id, platform, project_id; did you mean 'client_id'?",
     ),
     (lambda: Field("Case Number"), "Field 'Case Number': expected lower-case letters"),
     (lambda: Field("workspace_id"), "Field workspace_id: the name is Weighbridge's own; choose another"),
@@ -60,6 +60,29 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (
         lambda: Pipeline("j", [_entity()], profiles=[Profile("p", headers={"judgment.countty": ["County"]})]),
         "Profile p: 'judgment.countty' is not a field of pipeline j; did you mean 'judgment.county'?",
+    ),
+    (
+        lambda: Pipeline("j", [_entity()], headerless="conty"),
+        "Pipeline j: headerless 'conty' is not a field of judgments; did you mean 'county'?",
+    ),
+    (
+        lambda: Pipeline("j", [_entity()], leading_totals=-1),
+        "Pipeline j: leading_totals expected 0 or more, got -1",
+    ),
+    (
+        lambda: Pipeline("j", [_entity(upsert=upsert.keep_greatest), _entity(table="others")]),
+        "Entity judgments: upsert.keep_greatest combines records, expected it of the pipeline's last entity, "
+        "with all its refs in the key, got an earlier entity",
+    ),
+    (
+        lambda: Pipeline(
+            "j",
+            [
+                _entity(table="courts"),
+                _entity(refs=[Ref("court_id", "court")], upsert=upsert.keep_greatest),
+            ],
+        ),
+        "with all its refs in the key, got court_id",
     ),
 ]
 

@@ -15,7 +15,7 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.pipelines import ads
 from weighbridge.rules.check import check
-from weighbridge.rules.headers import wanted
+from weighbridge.rules.headers import list_header, wanted
 
 SCOPE = Scope(UUID(int=1), UUID(int=2), UUID(int=3), "meta")
 
@@ -59,7 +59,13 @@ def check_file(
     scope = Scope(scope.upload_id, scope.workspace_id, scope.client_id, platform)
     profile = pipeline.profile(platform) if platform else None
     with TemporaryDirectory() as folder:
-        sheet = open_sheet(path, kind, wanted=wanted(pipeline, profile), scratch=Path(folder))
+        sheet = open_sheet(
+            path,
+            kind,
+            wanted=wanted(pipeline, profile),
+            scratch=Path(folder),
+            headerless=list_header(pipeline, profile),
+        )
         with check(pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows) as checked:
             return Outcome(
                 bins=checked.bins,

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from weighbridge.api import health, live, metrics, pages, rejects, send, uploads
+from weighbridge.api import groups, health, live, metrics, pages, projects, rejects, send, uploads
 from weighbridge.api.access import describe_keys, guard
 from weighbridge.api.hub import Hub
 from weighbridge.api.problems import answer_problems
@@ -48,7 +48,7 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     )
     api.state.app = app
     api.state.hub = hub
-    for part in (send, uploads, rejects, live, metrics, health, pages):
+    for part in (send, uploads, rejects, projects, groups, live, metrics, health, pages):
         api.include_router(part.router)
     answer_problems(api)
     api.add_middleware(RequestLog)

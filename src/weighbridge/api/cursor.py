@@ -24,6 +24,8 @@ def read(
         return None
     try:
         parts = base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)).decode().split("\x1f")
+        if "\0" in "".join(parts):
+            raise ValueError("Postgres knows no text with a NUL in it")
         return place(*(kind(part) for kind, part in zip(types, parts, strict=True)))
     except (ValueError, binascii.Error):
         message = f"query.{name}: expected the `next` of the page before."

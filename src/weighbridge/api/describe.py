@@ -13,6 +13,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "workspace_id": {**_UUID, "description": "The key's own; there is no need to say it."},
     "client_id": {**_UUID, "description": "Whose rows they are, inside the workspace."},
     "platform": {"type": "string", "description": "meta, google or tiktok; needed by the pipeline ads."},
+    "project_id": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "The project it belongs to; needed by the pipeline keywords. Its first file opens it.",
+    },
     "source": {"type": "string", "enum": ["manual", "api", "webhook"], "default": "api"},
     "pipeline": {"type": "string", "default": "ads"},
     "filename": {"type": "string", "description": "What to call it, instead of the file's own name."},

@@ -15,12 +15,18 @@ from weighbridge.observe.redact import said_back
 
 _EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own words
     "int_parsing": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
     "greater_than_equal": "at least {ge}",
     "less_than_equal": "at most {le}",
     "uuid_parsing": "a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b",
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "enum": "{expected}",
+    "string_type": "text",
+    "string_pattern_mismatch": "text without control characters",
+    "list_type": "a list",
     "model_attributes_type": "a JSON object, sent as Content-Type: application/json",
     "dict_type": "a JSON object, sent as Content-Type: application/json",
 }

@@ -74,6 +74,7 @@ class UploadOut(BaseModel):
     workspace_id: UUID
     client_id: UUID | None
     platform: str | None
+    project_id: int | None
     pipeline: str
     source: str
     filename: str | None

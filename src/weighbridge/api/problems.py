@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from weighbridge.api import invalid
-from weighbridge.model.errors import Refused, RequestRefused, RetryLater
+from weighbridge.model.errors import NoProject, ProcessingLocked, Refused, RequestRefused, RetryLater
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}
 
@@ -56,6 +56,16 @@ def answer_problems(api: FastAPI) -> None:
     async def _(request: Request, error: Refused) -> Response:
         return problem(409, error.code, error.message)
 
+    @api.exception_handler(ProcessingLocked)
+    async def _(request: Request, error: ProcessingLocked) -> Response:
+        return problem(409, error.code, error.message, project_id=_project(request))
+
+    @api.exception_handler(NoProject)
+    async def _(request: Request, error: NoProject) -> Response:
+        number = _project(request)
+        opens = f"POST /api/uploads with pipeline=keywords and project_id={number}"
+        return problem(404, error.code, f"There is no project {number}. Its first file opens it: {opens}.")
+
     @api.exception_handler(RetryLater)
     async def _(request: Request, error: RetryLater) -> Response:
         return problem(503, "unavailable", error.message)
@@ -78,3 +88,8 @@ def answer_problems(api: FastAPI) -> None:
     @api.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
         return problem(500, "internal_error", "Something went wrong inside Weighbridge. Its log says more.")
+
+
+def _project(request: Request) -> int:
+    """Which project a request is about: the database, which refuses it, does not say."""
+    return int(request.path_params["project_id"])

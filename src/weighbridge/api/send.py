@@ -30,7 +30,7 @@ router = APIRouter(tags=["uploads"])
 
 FIELDS = (
     "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
-    "filename", "source_batch_id",
+    "filename", "source_batch_id", "project_id",
 )  # fmt: skip
 RAW_TYPES = (
     "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
@@ -210,7 +210,8 @@ def _fields_first(fields: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except RequestRefused as refusal:
-        if refusal.code == "unknown_platform" and not fields.get("platform"):
+        missing = {"unknown_platform": "platform", "invalid_project": "project_id"}.get(refusal.code)
+        if missing and not fields.get(missing):
             message = f"{refusal.message} Fields come before files."
             raise RequestRefused(refusal.status, refusal.code, message) from None
         raise

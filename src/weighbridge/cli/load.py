@@ -22,6 +22,10 @@ Pipe = Annotated[str, typer.Option("--pipeline", help="What kind of file it is: 
 Platform = Annotated[str | None, typer.Option("--platform", help="Whose export it is: meta, google, tiktok.")]
 Client = Annotated[str | None, typer.Option("--client", help="The client's UUID.", metavar="UUID")]
 Source = Annotated[str, typer.Option("--source", help="manual, api or webhook.")]
+Project = Annotated[
+    str | None,
+    typer.Option("--project", help="The number of the project that the files belong to.", metavar="N"),
+]
 ForcePartial = Annotated[
     bool, typer.Option("--force-partial", help="Promote the valid rows even where too many are not.")
 ]
@@ -37,6 +41,7 @@ def load(
     platform: Platform = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     client: Client = None,
+    project: Project = None,
     source: Source = "manual",
     force_partial: ForcePartial = False,
     force: Force = False,
@@ -53,6 +58,7 @@ def load(
         return Request(
             workspace_id=workspace,
             client_id=client,
+            project_id=project,
             platform=platform,
             source=source,
             pipeline=pipeline,

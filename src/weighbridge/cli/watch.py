@@ -16,7 +16,7 @@ from uuid import UUID
 
 import typer
 
-from weighbridge.cli.load import Client, ForcePartial, Pipe, Platform, Source
+from weighbridge.cli.load import Client, ForcePartial, Pipe, Platform, Project, Source
 from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, out, with_app
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def watch(
     platform: Platform = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     client: Client = None,
+    project: Project = None,
     source: Source = "manual",
     force_partial: ForcePartial = False,
     move: Annotated[bool, typer.Option("--move", help="Move files to received/ and refused/.")] = False,
@@ -54,6 +55,7 @@ def watch(
     request = Request(
         workspace_id=workspace,
         client_id=client,
+        project_id=project,
         platform=platform,
         source=source,
         pipeline=pipeline,

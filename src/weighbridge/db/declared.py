@@ -12,7 +12,7 @@ from weighbridge.db.pool import Tx, fetch_all, fetch_one
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Entity, Pipeline
 
-SCOPE_TYPES = {"client_id": "uuid", "platform": "text"}
+SCOPE_TYPES = {"client_id": "uuid", "platform": "text", "project_id": "bigint"}
 # Views see with their owner's eyes: what row-level security hides from our roles stays hidden here.
 _VISIBLE = sql.SQL(
     "s.workspace_id = (SELECT weighbridge.workspace()) OR current_setting('role') NOT LIKE 'weighbridge\\_%'"

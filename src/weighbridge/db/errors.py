@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 import psycopg
 
-from weighbridge.model.errors import LeaseLost, Refused, RetryLater
+from weighbridge.model.errors import LeaseLost, NoProject, ProcessingLocked, Refused, RetryLater
 
 LEASE_LOST = "WB001"
 CRASHED = "WB003"
+LOCKED = "WB004"
+NO_PROJECT = "WB005"
 
 
 class RowFault(Exception):
@@ -49,6 +51,10 @@ def _meaning(error: psycopg.Error) -> Exception:
     state = error.sqlstate or ""
     if state == LEASE_LOST:
         return LeaseLost(_primary(error))
+    if state == LOCKED:
+        return ProcessingLocked()
+    if state == NO_PROJECT:
+        return NoProject()
     if state == CRASHED:
         return RetryLater(
             "connection", "The database crashed and is back; what it may have lost is done again."

@@ -15,7 +15,8 @@ _SQL = load("figures")
 
 # Counted even where there are none, so that nobody mistakes a quiet queue for a missing one.
 CONDITIONS = ("ingest_failure", "stale_takeover", "dead_letters", "backlog")
-QUEUES = ("uploads", "outbox")
+QUEUES = ("uploads", "outbox", "projects")
+JOBS = ("queued", "running", "succeeded", "failed")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class ServiceFigures:
     outbox_waiting: int  # deliveries of events
     outbox_age: float
     attempts_live: dict[str, int]  # by queue
+    project_jobs: dict[str, int]  # by state, in S2's words
+    project_job_seconds: float  # what a job that succeeded took, on average
     oldest_transaction: float  # in this database, ours or not
 
 
@@ -67,6 +70,8 @@ async def of_service(tx: Tx) -> ServiceFigures:
         outbox_waiting=row["outbox_waiting"],
         outbox_age=_age(row["outbox_age"]),
         attempts_live=_counted(row["attempts_live"], QUEUES),
+        project_jobs=_counted(row["project_jobs"], JOBS),
+        project_job_seconds=float(row["project_job_seconds"] or 0),
         oldest_transaction=_age(row["oldest_transaction"]),
     )
 

@@ -24,6 +24,7 @@ class Content:
     content_sha256: bytes
     source_batch_id: str | None = None
     forced: bool = False  # the same content again on purpose
+    project_id: int | None = None
 
 
 async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
@@ -31,3 +32,8 @@ async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
     row = await fetch_one(tx, _SQL["known_upload"], vars(content))
     assert row is not None
     return row[0], Known(row[1], row[2]) if row[1] else None
+
+
+async def note_duplicate(tx: Tx, upload_id: UUID, filename: str | None) -> None:
+    """A file that was here already came again: to be shown, not counted."""
+    await tx.execute(_SQL["note_duplicate"], (upload_id, filename))

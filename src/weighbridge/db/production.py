@@ -8,7 +8,7 @@ from uuid import UUID
 
 from psycopg import sql
 
-from weighbridge.db.declared import staging_table
+from weighbridge.db.declared import SCOPE_TYPES, staging_table
 from weighbridge.db.pool import Tx, fetch_one
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Changes, Scope
@@ -51,6 +51,7 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fr
             "workspace": batch.scope.workspace_id,
             "client_id": batch.scope.client_id,
             "platform": batch.scope.platform,
+            "project_id": batch.scope.project_id,
             "after": batch.after,
             "upto": batch.upto,
             "lost": list(batch.lost),
@@ -129,10 +130,7 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
 
     def source(column: str) -> sql.Composable:
         if column in entity.scope:
-            return sql.SQL("%({})s::{}").format(
-                sql.SQL(column),
-                sql.SQL("uuid" if column == "client_id" else "text"),
-            )
+            return sql.SQL("%({})s::{}").format(sql.SQL(column), sql.SQL(SCOPE_TYPES[column]))
         if column in refs:
             # FK not found → NULL (S1 §6.1); the list is empty in all but the rarest upload.
             return sql.SQL("CASE WHEN s.{0} = ANY (%(lost)s::uuid[]) THEN NULL ELSE s.{0} END").format(

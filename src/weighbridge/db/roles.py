@@ -14,6 +14,7 @@ NAMES = (
     "weighbridge_promote",
     "weighbridge_clean",
     "weighbridge_announce",
+    "weighbridge_group",
     "weighbridge_tenant",
 )
 _SQL = load("roles")

@@ -204,6 +204,8 @@ CREATE TABLE public.data_uploads (
     source_batch_id text,
     traceparent text,
     dismissed_at timestamp with time zone,
+    project_id bigint,
+    attempts integer DEFAULT 0 NOT NULL,
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
     CONSTRAINT data_uploads_file_kind_check CHECK ((file_kind = ANY (ARRAY['csv'::text, 'json'::text]))),
@@ -279,6 +281,87 @@ BEGIN
     FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
 END $$;
 
+CREATE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_project projects := fence_project(p_token);
+    v_upload uuid;
+BEGIN
+    IF job_in_hand(v_project.workspace_id, v_project.id) THEN
+        RETURN;
+    END IF;
+    SELECT d.id INTO v_upload FROM data_uploads d
+    WHERE d.workspace_id = v_project.workspace_id AND d.project_id = v_project.id
+      AND d.status IN ('pending', 'staging_complete') AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
+    ORDER BY d.created_at, d.id LIMIT 1
+    FOR UPDATE SKIP LOCKED;
+    IF FOUND THEN
+        lease_token := open_attempt(v_upload, v_project.workspace_id, p_worker, p_lease, p_per_workspace, p_token);
+        IF lease_token IS NOT NULL THEN
+            UPDATE projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
+            UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
+            upload_id := v_upload;
+            RETURN NEXT;
+        END IF;
+    END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.claim_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid) RETURNS TABLE(project_key uuid, lease_token uuid)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_key uuid;
+    v_workspace uuid;
+    v_token uuid;
+BEGIN
+    FOR v_key, v_workspace IN
+        WITH RECURSIVE waiting (workspace_id, project_id) AS ( -- one probe per project with jobs, as in claim_upload
+            (SELECT d.workspace_id, d.project_id FROM data_uploads d
+             WHERE d.status IN ('pending', 'processing', 'staging_complete', 'promoting') AND d.project_id IS NOT NULL
+             ORDER BY d.workspace_id, d.project_id LIMIT 1)
+            UNION ALL
+            SELECT n.workspace_id, n.project_id FROM waiting w
+            CROSS JOIN LATERAL (
+                SELECT d.workspace_id, d.project_id FROM data_uploads d
+                WHERE d.status IN ('pending', 'processing', 'staging_complete', 'promoting') AND d.project_id IS NOT NULL
+                  AND (d.workspace_id, d.project_id) > (w.workspace_id, w.project_id)
+                ORDER BY d.workspace_id, d.project_id LIMIT 1) n
+        )
+        SELECT p.key, p.workspace_id
+        FROM (
+            SELECT w.workspace_id, w.project_id,
+                   claimable_since(w.workspace_id, w.project_id, p_pipelines, p_per_workspace) AS since
+            FROM waiting w
+            UNION ALL
+            SELECT p.workspace_id, p.id, '-infinity' FROM projects p
+            WHERE p.ungrouped AND p.run_after <= v_now AND NOT has_jobs(p.workspace_id, p.id)
+        ) turn
+        JOIN projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
+        WHERE turn.since IS NOT NULL AND (p_only IS NULL OR p.key = p_only)
+          AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL)
+        ORDER BY turn.since, p.key
+    LOOP
+        -- Not while somebody edits its groups, nor while another claim of it is under way.
+        PERFORM FROM projects p WHERE p.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until, renewed_at)
+        VALUES ('projects', v_key, v_workspace, p_worker, v_now, v_now, v_now + p_lease, v_now)
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token INTO v_token;
+        CONTINUE WHEN v_token IS NULL;
+        project_key := v_key;
+        lease_token := v_token;
+        RETURN NEXT;
+        RETURN;
+    END LOOP;
+END $$;
+
 CREATE FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -288,7 +371,6 @@ DECLARE
     v_now timestamptz := weighbridge.now();
     v_workspace uuid;
     v_upload uuid;
-    v_status text;
     v_token uuid;
 BEGIN
     FOR v_workspace IN
@@ -296,11 +378,12 @@ BEGIN
         -- full workspace at the head holds nobody up.
         WITH RECURSIVE waiting (workspace_id) AS (
             (SELECT d.workspace_id FROM data_uploads d
-             WHERE d.status IN ('pending', 'staging_complete')
+             WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
              ORDER BY d.workspace_id LIMIT 1)
             UNION ALL
             SELECT (SELECT d.workspace_id FROM data_uploads d
-                    WHERE d.status IN ('pending', 'staging_complete') AND d.workspace_id > w.workspace_id
+                    WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
+                      AND d.workspace_id > w.workspace_id
                     ORDER BY d.workspace_id LIMIT 1)
             FROM waiting w WHERE w.workspace_id IS NOT NULL
         )
@@ -309,50 +392,42 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT d.created_at FROM data_uploads d
             WHERE d.workspace_id = w.workspace_id AND d.status IN ('pending', 'staging_complete')
+              AND d.project_id IS NULL
               AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
-        WHERE (SELECT count(*) FROM attempts a
-               WHERE a.queue = 'uploads' AND a.workspace_id = w.workspace_id AND a.closed_at IS NULL
-                 AND a.slot IS NOT NULL) < p_per_workspace
+        WHERE slots_taken(w.workspace_id) < p_per_workspace
         ORDER BY head.created_at
     LOOP
         -- SKIP LOCKED: a slow claim must not queue the others.
-        SELECT d.id, d.status INTO v_upload, v_status FROM data_uploads d
-        WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete')
+        SELECT d.id INTO v_upload FROM data_uploads d
+        WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
           AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
           -- staged, and its own attempt goes on to promote it
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
         ORDER BY d.created_at, d.id LIMIT 1
         FOR UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        v_token := NULL;
-        FOR v_slot IN 1 .. p_per_workspace LOOP
-            -- A lock that is tried, not waited for: a claim that froze before its commit keeps its slot, and
-            -- holds nobody else up.
-            CONTINUE WHEN EXISTS (
-                    SELECT FROM attempts a
-                    WHERE a.queue = 'uploads' AND a.workspace_id = v_workspace AND a.slot = v_slot AND a.closed_at IS NULL)
-                OR NOT pg_try_advisory_xact_lock(hashtextextended(format('%s/%s', v_workspace, v_slot), 2));
-            INSERT INTO attempts AS a (queue, subject, workspace_id, slot, worker, opened_at, progressed_at, lease_until)
-            VALUES ('uploads', v_upload, v_workspace, v_slot, p_worker, v_now, v_now, v_now + p_lease)
-            ON CONFLICT DO NOTHING
-            RETURNING a.lease_token INTO v_token;
-            EXIT WHEN v_token IS NOT NULL;
-        END LOOP;
+        v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
         CONTINUE WHEN v_token IS NULL;
-        INSERT INTO unbroken (lease_token) VALUES (v_token);
-        UPDATE data_uploads d
-        SET status = CASE v_status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
-            started_at = coalesce(d.started_at, v_now)
-        WHERE d.id = v_upload;
         upload_id := v_upload;
         lease_token := v_token;
         RETURN NEXT;
         RETURN;
     END LOOP;
 END $$;
+
+CREATE FUNCTION weighbridge.claimable_since(p_workspace uuid, p_project bigint, p_pipelines text[], p_per_workspace integer) RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT d.created_at FROM public.data_uploads d
+        WHERE d.workspace_id = p_workspace AND d.project_id = p_project AND d.status IN ('pending', 'staging_complete')
+          AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
+          AND weighbridge.slots_taken(p_workspace) < p_per_workspace
+          AND NOT weighbridge.job_in_hand(p_workspace, p_project)
+        ORDER BY d.created_at, d.id LIMIT 1
+    $$;
 
 CREATE FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -433,6 +508,17 @@ BEGIN
     WHERE id = v_delivery;
 END $$;
 
+CREATE FUNCTION weighbridge.fail_project(p_token uuid, p_delay interval, p_error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_key uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'failed', p_error);
+    UPDATE projects p SET failures = p.failures + 1, run_after = weighbridge.now() + p_delay WHERE p.key = v_key;
+END $$;
+
 CREATE FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -461,6 +547,36 @@ BEGIN
             HINT = 'Another attempt owns this work now. Change nothing.';
     END IF;
     RETURN v_subject;
+END $$;
+
+CREATE TABLE public.projects (
+    workspace_id uuid NOT NULL,
+    id bigint NOT NULL,
+    key uuid DEFAULT gen_random_uuid() NOT NULL,
+    name text NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    ungrouped boolean DEFAULT false NOT NULL,
+    grouped_at timestamp with time zone,
+    groupings bigint DEFAULT 0 NOT NULL,
+    run_after timestamp with time zone DEFAULT '-infinity'::timestamp with time zone NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    CONSTRAINT projects_id_check CHECK (((id >= 1) AND (id <= '9007199254740991'::bigint))),
+    CONSTRAINT projects_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
+CREATE FUNCTION weighbridge.fence_project(p_token uuid) RETURNS public.projects
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_key uuid := fence(p_token);
+    v_project projects;
+BEGIN
+    IF EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.lease_until < weighbridge.now()) THEN
+        RAISE EXCEPTION 'lease % has run out', p_token USING ERRCODE = 'WB001';
+    END IF;
+    SELECT * INTO v_project FROM projects p WHERE p.key = v_key;
+    RETURN v_project;
 END $$;
 
 CREATE FUNCTION weighbridge.finish_delivery(p_token uuid) RETURNS void
@@ -583,14 +699,43 @@ BEGIN
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
 
+CREATE FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT EXISTS (
+            SELECT FROM public.data_uploads d
+            WHERE d.workspace_id = p_workspace AND d.project_id = p_project
+              AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting'))
+    $$;
+
 CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) RETURNS SETOF uuid
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
-        UPDATE attempts
-        SET lease_until = least(weighbridge.now() + p_lease, progressed_at + p_ceiling)
-        WHERE lease_token = ANY (p_tokens) AND closed_at IS NULL
-        RETURNING lease_token
+        UPDATE attempts a
+        SET lease_until = least(weighbridge.now() + p_lease, p_ceiling + greatest(
+                a.progressed_at, (SELECT max(j.progressed_at) FROM attempts j WHERE j.under = a.lease_token))),
+            renewed_at = weighbridge.now()
+        WHERE a.lease_token = ANY (p_tokens) AND a.closed_at IS NULL
+        RETURNING a.lease_token
+    $$;
+
+CREATE FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT EXISTS (
+            SELECT FROM public.data_uploads d
+            JOIN weighbridge.attempts a ON a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL
+            WHERE d.workspace_id = p_workspace AND d.project_id = p_project
+              AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting'))
+    $$;
+
+CREATE FUNCTION weighbridge.job_status(p_status text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT CASE p_status WHEN 'pending' THEN 'queued' WHEN 'failed' THEN 'failed'
+                             WHEN 'completed' THEN 'succeeded' WHEN 'partial' THEN 'succeeded'
+                             ELSE 'running' END
     $$;
 
 CREATE FUNCTION weighbridge.keep_dimension() RETURNS trigger
@@ -616,14 +761,23 @@ BEGIN
     RETURN OLD;
 END $$;
 
-CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_sha256 bytea, p_batch text, p_forced boolean) RETURNS SETOF weighbridge.received
+CREATE FUNCTION weighbridge.kick_project(p_project bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN EXISTS (SELECT FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project);
+END $$;
+
+CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) RETURNS SETOF weighbridge.received
     LANGUAGE sql STABLE
     AS $$
         SELECT found.id, true, found.reason
         FROM (
             SELECT d.id, 1 AS rank,
-                   CASE WHEN (d.content_sha256, d.pipeline, d.client_id, d.platform)
-                             IS DISTINCT FROM (p_sha256, p_pipeline, p_client, p_platform) THEN 'batch_differs'
+                   CASE WHEN (d.content_sha256, d.pipeline, d.client_id, d.platform, d.project_id)
+                             IS DISTINCT FROM (p_sha256, p_pipeline, p_client, p_platform, p_project) THEN 'batch_differs'
                         WHEN d.status = 'failed' THEN 'batch_failed'
                         ELSE 'duplicate_' || ingest.run_status(d.status) END AS reason
             FROM public.data_uploads d
@@ -633,14 +787,114 @@ CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_cl
             FROM public.data_uploads d
             WHERE d.workspace_id = p_workspace AND d.pipeline = p_pipeline
               AND d.client_id IS NOT DISTINCT FROM p_client AND d.platform IS NOT DISTINCT FROM p_platform
+              AND d.project_id IS NOT DISTINCT FROM p_project
               AND d.content_sha256 = p_sha256 AND d.status <> 'failed' AND NOT d.forced AND NOT p_forced
         ) AS found
         ORDER BY found.rank LIMIT 1
     $$;
 
+CREATE FUNCTION weighbridge.leave_groups() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    WITH left_behind AS (
+        DELETE FROM group_keywords m USING before_it b
+        WHERE m.workspace_id = b.workspace_id AND m.project_id = b.project_id AND m.keyword_normalized = b.keyword_normalized
+        RETURNING m.*
+    )
+    UPDATE keyword_groups g SET stale = true FROM left_behind l
+    WHERE g.workspace_id = l.workspace_id AND g.project_id = l.project_id AND g.id = l.group_id AND NOT g.stale;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_project projects;
+    v_lease attempts;
+    v_leased boolean;
+BEGIN
+    SELECT * INTO v_project FROM projects p
+    WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'there is no project %', p_project USING ERRCODE = 'WB005';
+    END IF;
+    SELECT * INTO v_lease FROM attempts a
+    WHERE a.queue = 'projects' AND a.subject = v_project.key AND a.closed_at IS NULL;
+    v_leased := FOUND;
+    IF v_leased AND v_lease.lease_until < weighbridge.now() THEN
+        -- It ran out. If its runner is not in the middle of a transaction, it never gets into one again.
+        PERFORM FROM attempts a WHERE a.lease_token = v_lease.lease_token AND a.closed_at IS NULL FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            PERFORM close_attempt(v_lease.lease_token, 'expired', NULL);
+            v_leased := false;
+        END IF;
+    END IF;
+    IF v_leased OR has_jobs(v_project.workspace_id, v_project.id) THEN
+        RAISE EXCEPTION 'project % is being processed', p_project USING ERRCODE = 'WB004';
+    END IF;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_project.workspace_id, p_actor, p_action, v_project.key, jsonb_build_object('project_id', p_project));
+END $$;
+
+CREATE FUNCTION weighbridge.make_project(p_id bigint, p_name text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_id bigint := p_id;
+BEGIN
+    IF v_id IS NULL THEN
+        PERFORM pg_advisory_xact_lock(hashtextextended(weighbridge.workspace()::text, 3));
+        SELECT coalesce(max(p.id), 0) + 1 INTO v_id FROM projects p WHERE p.workspace_id = weighbridge.workspace();
+    END IF;
+    INSERT INTO projects AS p (workspace_id, id, name)
+    VALUES (weighbridge.workspace(), v_id, coalesce(p_name, format('Project %s', v_id)))
+    ON CONFLICT (workspace_id, id) DO UPDATE SET name = excluded.name WHERE p_name IS NOT NULL;
+    RETURN v_id;
+END $$;
+
+CREATE FUNCTION weighbridge.may_group(p_token uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_project projects := fence_project(p_token);
+BEGIN
+    RETURN v_project.ungrouped AND NOT has_jobs(v_project.workspace_id, v_project.id);
+END $$;
+
 CREATE FUNCTION weighbridge.natural_key_hash(VARIADIC parts text[]) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT sha256(convert_to(array_to_string(parts, E'\x1f', ''), 'UTF8')) $$;
+
+CREATE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        INSERT INTO upload_duplicates AS u (upload_id, workspace_id, filename)
+        SELECT d.id, d.workspace_id, coalesce(p_filename, '')
+        FROM data_uploads d WHERE d.id = p_upload AND d.workspace_id = weighbridge.workspace()
+        ON CONFLICT (upload_id, filename) DO UPDATE SET times = u.times + 1, last_at = excluded.last_at
+    $$;
+
+CREATE FUNCTION weighbridge.note_grouped(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_project projects := fence_project(p_token);
+BEGIN
+    UPDATE projects p
+    SET ungrouped = false, grouped_at = weighbridge.now(), groupings = p.groupings + 1, failures = 0,
+        run_after = '-infinity'
+    WHERE p.key = v_project.key;
+    UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
+END $$;
 
 CREATE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -664,6 +918,77 @@ BEGIN
     UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
 END $$;
 
+CREATE FUNCTION weighbridge.note_volumes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE keyword_groups g SET stale = true
+    FROM after_it a
+    JOIN before_it b USING (workspace_id, project_id, keyword_normalized)
+    JOIN group_keywords m USING (workspace_id, project_id, keyword_normalized)
+    WHERE a.volume IS DISTINCT FROM b.volume
+      AND g.workspace_id = m.workspace_id AND g.project_id = m.project_id AND g.id = m.group_id
+      AND NOT g.confirmed AND NOT g.stale;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION weighbridge.open_attempt(p_upload uuid, p_workspace uuid, p_worker text, p_lease interval, p_per_workspace integer, p_under uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_token uuid;
+BEGIN
+    FOR v_slot IN 1 .. p_per_workspace LOOP
+        -- A lock that is tried, not waited for: a claim that froze before its commit keeps its slot, and holds nobody
+        -- else up.
+        CONTINUE WHEN EXISTS (
+                SELECT FROM attempts a
+                WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.slot = v_slot AND a.closed_at IS NULL)
+            OR NOT pg_try_advisory_xact_lock(hashtextextended(format('%s/%s', p_workspace, v_slot), 2));
+        INSERT INTO attempts AS a (queue, subject, workspace_id, slot, worker, opened_at, progressed_at, lease_until,
+                                   renewed_at, under)
+        VALUES ('uploads', p_upload, p_workspace, v_slot, p_worker, v_now, v_now, v_now + p_lease, v_now, p_under)
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token INTO v_token;
+        EXIT WHEN v_token IS NOT NULL;
+    END LOOP;
+    IF v_token IS NOT NULL THEN
+        INSERT INTO unbroken (lease_token) VALUES (v_token);
+        UPDATE data_uploads d
+        SET status = CASE d.status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
+            started_at = coalesce(d.started_at, v_now), attempts = d.attempts + 1
+        WHERE d.id = p_upload;
+    END IF;
+    RETURN v_token;
+END $$;
+
+CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE(project_id bigint, name text, leased boolean, ungrouped boolean, grouped_at timestamp with time zone, groupings bigint, files jsonb, duplicates jsonb)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        SELECT p.id, p.name,
+               EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL
+                       AND a.lease_until >= weighbridge.now()),
+               p.ungrouped, p.grouped_at, p.groupings,
+               coalesce((
+                   SELECT jsonb_agg(jsonb_build_object(
+                       'job_id', j.id, 'filename', j.source_filename, 'status', j.status, 'attempts', j.attempts,
+                       'rows_total', j.rows_total, 'rows_processed', j.rows_processed, 'inserted', j.inserted,
+                       'duplicate', j.duplicate, 'invalid', j.invalid, 'error', j.error_code, 'message', j.error
+                   ) ORDER BY j.created_at, j.id)
+                   FROM csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id), '[]'),
+               coalesce((
+                   SELECT jsonb_agg(jsonb_build_object(
+                       'filename', nullif(u.filename, ''), 'duplicate_of', u.upload_id, 'times', u.times
+                   ) ORDER BY u.last_at, u.upload_id, u.filename)
+                   FROM upload_duplicates u JOIN data_uploads d ON d.id = u.upload_id
+                   WHERE d.workspace_id = p.workspace_id AND d.project_id = p.id), '[]')
+        FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
+    $$;
+
 CREATE FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -678,7 +1003,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) RETURNS weighbridge.received
+CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -689,12 +1014,15 @@ BEGIN
     IF p_workspace IS DISTINCT FROM weighbridge.workspace() THEN
         RAISE EXCEPTION 'the transaction acts for another workspace' USING ERRCODE = 'insufficient_privilege';
     END IF;
+    IF p_project IS NOT NULL THEN
+        PERFORM make_project(p_project, NULL); -- its first file opens it
+    END IF;
     LOOP
-        INSERT INTO data_uploads (workspace_id, client_id, platform, source, pipeline, filename, file_url, file_kind,
-                                  content_sha256, byte_size, created_by, force_partial, forced, source_batch_id,
-                                  traceparent)
-        VALUES (p_workspace, p_client, p_platform, p_source, p_pipeline, p_filename, p_file_url, p_file_kind,
-                p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent)
+        INSERT INTO data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
+                                  file_kind, content_sha256, byte_size, created_by, force_partial, forced,
+                                  source_batch_id, traceparent)
+        VALUES (p_workspace, p_client, p_platform, p_project, p_source, p_pipeline, p_filename, p_file_url,
+                p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent)
         ON CONFLICT DO NOTHING
         RETURNING id INTO v_id;
         IF v_id IS NOT NULL THEN
@@ -704,7 +1032,7 @@ BEGIN
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
-        FROM known_upload(p_workspace, p_pipeline, p_client, p_platform, p_sha256, p_batch, p_forced);
+        FROM known_upload(p_workspace, p_pipeline, p_client, p_platform, p_project, p_sha256, p_batch, p_forced);
         IF FOUND THEN
             RETURN v_known;
         END IF;
@@ -780,6 +1108,27 @@ BEGIN
     IF v_any THEN
         PERFORM pg_notify('weighbridge_work', '');
     END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_key uuid := fence(p_token);
+    v_project projects;
+BEGIN
+    -- Whoever is about to commit a job holds the row: wait for it, then look.
+    SELECT * INTO v_project FROM projects p WHERE p.key = v_key FOR UPDATE;
+    IF NOT p_anyway AND (
+        claimable_since(v_project.workspace_id, v_project.id, p_pipelines, p_per_workspace) IS NOT NULL
+        OR v_project.ungrouped AND NOT has_jobs(v_project.workspace_id, v_project.id)
+    ) THEN
+        RETURN false;
+    END IF;
+    PERFORM close_attempt(p_token, 'done', NULL);
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN true;
 END $$;
 
 CREATE FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) RETURNS void
@@ -863,6 +1212,8 @@ CREATE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean,
 DECLARE
     v_before data_uploads;
 BEGIN
+    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    WHERE d.id = p_upload FOR KEY SHARE OF p;
     SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
@@ -888,6 +1239,13 @@ BEGIN
     RETURN 'pending';
 END $$;
 
+CREATE FUNCTION weighbridge.slots_taken(p_workspace uuid) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT count(*) FROM weighbridge.attempts a
+        WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.closed_at IS NULL AND a.slot IS NOT NULL
+    $$;
+
 CREATE FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) RETURNS TABLE(upload_id uuid, lease_token uuid, abandoned jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -905,6 +1263,23 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION weighbridge.take_up_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid, p_max_crashes integer) RETURNS TABLE(project_key uuid, lease_token uuid, abandoned jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
+       OR EXISTS (SELECT FROM orphans) THEN
+        SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
+    END IF;
+    SELECT c.project_key, c.lease_token INTO project_key, lease_token
+    FROM claim_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only) c;
+    IF project_key IS NOT NULL OR abandoned IS NOT NULL THEN
+        RETURN NEXT;
+    END IF;
+END $$;
+
 CREATE FUNCTION weighbridge.void_receipts() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -916,13 +1291,22 @@ BEGIN
     RETURN NULL;
 END $$;
 
+CREATE FUNCTION weighbridge.waiting_uploads(p_workspace uuid) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
+                AND d.project_id IS NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+             + (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
+                AND d.project_id IS NOT NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+    $$;
+
 CREATE FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) RETURNS TABLE(dead_letters bigint, backlog bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
 BEGIN
     SELECT count(*) INTO dead_letters FROM data_uploads WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at);
-    SELECT (SELECT count(*) FROM data_uploads WHERE status IN ('pending', 'staging_complete'))
+    SELECT waiting_uploads(NULL)
          + (SELECT count(*) FROM attempts a JOIN data_uploads d ON d.id = a.subject AND d.status IN ('processing', 'promoting')
             WHERE a.queue = 'uploads' AND a.closed_at IS NULL) INTO backlog;
     IF dead_letters > p_dead_letters THEN
@@ -969,9 +1353,7 @@ CREATE FUNCTION weighbridge.workspace_figures() RETURNS TABLE(backlog_count bigi
             FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
             ORDER BY d.finished_at DESC LIMIT 1
         )
-        SELECT -- in two, as there are two partial indexes
-               (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
-                AND d.status IN ('pending', 'staging_complete'))
+        SELECT waiting_uploads((SELECT id FROM mine))
                + (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
                   AND d.status IN ('processing', 'promoting')),
                (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
@@ -1011,6 +1393,8 @@ CREATE TABLE weighbridge.attempts (
     closed_at timestamp with time zone,
     outcome text,
     error text,
+    under uuid,
+    renewed_at timestamp with time zone,
     CONSTRAINT attempts_check CHECK (((closed_at IS NULL) = (outcome IS NULL))),
     CONSTRAINT attempts_outcome_check CHECK ((outcome = ANY (ARRAY['done'::text, 'failed'::text, 'released'::text, 'expired'::text])))
 )
@@ -1083,6 +1467,45 @@ CREATE TABLE public.campaigns (
     CONSTRAINT campaigns_id_from_key CHECK ((id = weighbridge.entity_id(VARIADIC ARRAY['campaign'::text, (workspace_id)::text, COALESCE((client_id)::text, ''::text), platform, external_id])))
 );
 
+CREATE VIEW public.csv_processing_jobs WITH (security_invoker='true') AS
+ SELECT d.id,
+    d.project_id,
+    d.id AS csv_upload_id,
+    weighbridge.job_status(d.status) AS status,
+    d.filename AS source_filename,
+    encode(d.content_sha256, 'hex'::text) AS idempotency_key,
+    d.attempts,
+    d.error_text AS error,
+    d.created_at,
+    d.started_at,
+    d.finished_at,
+    d.workspace_id,
+    d.status AS upload_status,
+    d.error_code,
+    d.total_rows AS rows,
+    COALESCE(made.inserted, (0)::numeric) AS inserted,
+    ((COALESCE(((d.bins ->> 'duplicate'::text))::bigint, (0)::bigint))::numeric + COALESCE(made.known, (0)::numeric)) AS duplicate,
+    d.failed_rows AS invalid,
+        CASE
+            WHEN (d.bins IS NULL) THEN d.rows_read
+            ELSE d.total_rows
+        END AS rows_total,
+        CASE
+            WHEN (d.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) THEN (
+            CASE
+                WHEN (d.bins IS NULL) THEN d.rows_read
+                ELSE d.total_rows
+            END)::numeric
+            WHEN (d.bins IS NULL) THEN (0)::numeric
+            ELSE LEAST((d.total_rows)::numeric, (((d.total_rows - ((d.bins ->> 'accepted'::text))::bigint))::numeric + COALESCE(made.through, (0)::numeric)))
+        END AS rows_processed
+   FROM (public.data_uploads d
+     LEFT JOIN LATERAL ( SELECT sum(((e.value ->> 'inserted'::text))::bigint) AS inserted,
+            sum((((e.value ->> 'updated'::text))::bigint + ((e.value ->> 'unchanged'::text))::bigint)) AS known,
+            sum((((((e.value ->> 'inserted'::text))::bigint + ((e.value ->> 'updated'::text))::bigint) + ((e.value ->> 'unchanged'::text))::bigint) + ((e.value ->> 'failed'::text))::bigint)) AS through
+           FROM jsonb_each(d.promoted) e(key, value)) made ON (true))
+  WHERE (d.project_id IS NOT NULL);
+
 CREATE TABLE public.daily_metrics (
     workspace_id uuid NOT NULL,
     client_id uuid,
@@ -1107,6 +1530,14 @@ CREATE TABLE public.daily_metrics (
     CONSTRAINT daily_metrics_reach_check CHECK ((reach >= 0))
 );
 
+CREATE TABLE public.group_keywords (
+    workspace_id uuid NOT NULL,
+    project_id bigint NOT NULL,
+    keyword_normalized text NOT NULL COLLATE pg_catalog."C",
+    group_id uuid NOT NULL,
+    by_hand boolean DEFAULT false NOT NULL
+);
+
 CREATE TABLE public.judgments (
     workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
     case_number text NOT NULL COLLATE pg_catalog."C",
@@ -1125,6 +1556,39 @@ CREATE TABLE public.judgments (
     CONSTRAINT judgments_judgment_amount_check CHECK ((judgment_amount >= (0)::numeric))
 );
 
+CREATE TABLE public.keyword_groups (
+    workspace_id uuid NOT NULL,
+    project_id bigint NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    signature text COLLATE pg_catalog."C",
+    name text COLLATE pg_catalog."C",
+    parent text COLLATE pg_catalog."C",
+    confirmed boolean DEFAULT false NOT NULL,
+    stale boolean DEFAULT false NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT keyword_groups_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
+CREATE TABLE public.keywords (
+    workspace_id uuid NOT NULL,
+    project_id bigint NOT NULL,
+    keyword_normalized text NOT NULL COLLATE pg_catalog."C",
+    keyword text COLLATE pg_catalog."C",
+    tokens text NOT NULL COLLATE pg_catalog."C",
+    volume bigint,
+    difficulty numeric(18,6),
+    cpc numeric(18,6),
+    clicks bigint,
+    impressions bigint,
+    upload_id uuid NOT NULL,
+    line integer NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    CONSTRAINT keywords_keyword_normalized_check CHECK ((keyword_normalized <> ''::text)),
+    CONSTRAINT keywords_tokens_check CHECK ((tokens <> ''::text)),
+    CONSTRAINT keywords_volume_check CHECK ((volume >= 0))
+);
+
 CREATE TABLE public.plaintiffs (
     workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
     id uuid NOT NULL,
@@ -1139,6 +1603,18 @@ CREATE TABLE public.plaintiffs (
     CONSTRAINT plaintiffs_id_from_key CHECK ((id = weighbridge.entity_id(VARIADIC ARRAY['plaintiff'::text, (workspace_id)::text, dedupe_key])))
 );
 
+CREATE VIEW public.project_processing_leases AS
+ SELECT p.id AS project_id,
+    a.worker AS lease_owner,
+    a.lease_until AS lease_expires_at,
+    COALESCE(a.renewed_at, a.opened_at) AS updated_at,
+    p.workspace_id
+   FROM (weighbridge.attempts a
+     JOIN public.projects p ON ((p.key = a.subject)))
+  WHERE ((a.queue = 'projects'::text) AND (a.closed_at IS NULL));
+
+COMMENT ON VIEW public.project_processing_leases IS 'Who runs a project, until when, if nothing more is heard (S2 §3.1).';
+
 CREATE UNLOGGED TABLE public.staging_id_resolution (
     upload_id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -1147,6 +1623,25 @@ CREATE UNLOGGED TABLE public.staging_id_resolution (
     production_id uuid NOT NULL,
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
 );
+
+CREATE TABLE public.token_merges (
+    workspace_id uuid NOT NULL,
+    project_id bigint NOT NULL,
+    token text NOT NULL COLLATE pg_catalog."C",
+    into_token text NOT NULL COLLATE pg_catalog."C",
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT token_merges_check CHECK ((into_token <> token))
+);
+
+CREATE TABLE public.upload_duplicates (
+    upload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    filename text NOT NULL,
+    times integer DEFAULT 1 NOT NULL,
+    last_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+);
+
+COMMENT ON TABLE public.upload_duplicates IS 'Files that were here already: shown, never counted.';
 
 CREATE TABLE public.upload_rejections (
     upload_id uuid NOT NULL,
@@ -1234,6 +1729,25 @@ CREATE TABLE weighbridge.events (
     alert_id uuid
 );
 
+CREATE VIEW weighbridge.keyword_signatures WITH (security_invoker='true') AS
+ SELECT k.workspace_id,
+    k.project_id,
+    k.keyword_normalized,
+    k.tokens,
+    k.volume,
+        CASE
+            WHEN (string_to_array(k.tokens, ' '::text) && m.tokens) THEN ( SELECT string_agg(DISTINCT COALESCE(one.into_token, t.token), ' '::text ORDER BY COALESCE(one.into_token, t.token)) AS string_agg
+               FROM (unnest(string_to_array(k.tokens, ' '::text)) t(token)
+                 LEFT JOIN public.token_merges one ON (((one.workspace_id = k.workspace_id) AND (one.project_id = k.project_id) AND (one.token = t.token)))))
+            ELSE k.tokens
+        END AS signature
+   FROM (public.keywords k
+     LEFT JOIN ( SELECT t.workspace_id,
+            t.project_id,
+            array_agg(t.token) AS tokens
+           FROM public.token_merges t
+          GROUP BY t.workspace_id, t.project_id) m ON (((m.workspace_id = k.workspace_id) AND (m.project_id = k.project_id))));
+
 CREATE TABLE weighbridge.moves (
     verb text NOT NULL,
     from_status text NOT NULL,
@@ -1319,8 +1833,17 @@ ALTER TABLE ONLY public.data_uploads
 ALTER TABLE ONLY public.data_uploads
     ADD CONSTRAINT data_uploads_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.group_keywords
+    ADD CONSTRAINT group_keywords_pkey PRIMARY KEY (workspace_id, project_id, keyword_normalized);
+
 ALTER TABLE ONLY public.judgments
     ADD CONSTRAINT judgments_workspace_id_case_number_key UNIQUE (workspace_id, case_number);
+
+ALTER TABLE ONLY public.keyword_groups
+    ADD CONSTRAINT keyword_groups_pkey PRIMARY KEY (workspace_id, project_id, id);
+
+ALTER TABLE ONLY public.keywords
+    ADD CONSTRAINT keywords_pkey PRIMARY KEY (workspace_id, project_id, keyword_normalized);
 
 ALTER TABLE ONLY public.plaintiffs
     ADD CONSTRAINT plaintiffs_pkey PRIMARY KEY (workspace_id, id);
@@ -1328,8 +1851,20 @@ ALTER TABLE ONLY public.plaintiffs
 ALTER TABLE ONLY public.plaintiffs
     ADD CONSTRAINT plaintiffs_workspace_id_dedupe_key_key UNIQUE (workspace_id, dedupe_key);
 
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_key_key UNIQUE (key);
+
+ALTER TABLE ONLY public.projects
+    ADD CONSTRAINT projects_pkey PRIMARY KEY (workspace_id, id);
+
 ALTER TABLE ONLY public.staging_id_resolution
     ADD CONSTRAINT staging_id_resolution_pkey PRIMARY KEY (upload_id, entity_type, production_id);
+
+ALTER TABLE ONLY public.token_merges
+    ADD CONSTRAINT token_merges_pkey PRIMARY KEY (workspace_id, project_id, token);
+
+ALTER TABLE ONLY public.upload_duplicates
+    ADD CONSTRAINT upload_duplicates_pkey PRIMARY KEY (upload_id, filename);
 
 ALTER TABLE ONLY public.upload_rejections
     ADD CONSTRAINT upload_rejections_pkey PRIMARY KEY (upload_id, row_index, stage);
@@ -1382,9 +1917,9 @@ ALTER TABLE ONLY weighbridge.unbroken
 ALTER TABLE ONLY weighbridge_migrations.applied
     ADD CONSTRAINT applied_pkey PRIMARY KEY (version);
 
-CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspace_id, created_at, id) WHERE (status = ANY (ARRAY['pending'::text, 'staging_complete'::text]));
+CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspace_id, created_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'staging_complete'::text])) AND (project_id IS NULL));
 
-CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, content_sha256) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
+CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, project_id, content_sha256) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
 
 CREATE INDEX data_uploads_dead ON public.data_uploads USING btree (finished_at) WHERE ((status = 'failed'::text) AND ((dismissed_at IS NULL) OR (dismissed_at < finished_at)));
 
@@ -1392,13 +1927,27 @@ CREATE INDEX data_uploads_ended ON public.data_uploads USING btree (workspace_id
 
 CREATE INDEX data_uploads_half_staged ON public.data_uploads USING btree (finished_at) WHERE ((staged_at IS NULL) AND (staged <> '{}'::jsonb) AND (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])));
 
+CREATE INDEX data_uploads_jobs ON public.data_uploads USING btree (workspace_id, project_id, created_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text])) AND (project_id IS NOT NULL));
+
+CREATE INDEX data_uploads_of_project ON public.data_uploads USING btree (workspace_id, project_id, created_at, id) INCLUDE (status, started_at, finished_at) WHERE (project_id IS NOT NULL);
+
 CREATE INDEX data_uploads_recent ON public.data_uploads USING btree (workspace_id, created_at DESC, id);
 
 CREATE INDEX data_uploads_staged ON public.data_uploads USING btree (staged_at) WHERE (staged_at IS NOT NULL);
 
 CREATE INDEX data_uploads_under_way ON public.data_uploads USING btree (started_at) WHERE (status = ANY (ARRAY['processing'::text, 'promoting'::text]));
 
+CREATE INDEX group_keywords_group ON public.group_keywords USING btree (workspace_id, project_id, group_id);
+
 CREATE INDEX judgments_plaintiff ON public.judgments USING btree (workspace_id, plaintiff_id);
+
+CREATE INDEX keyword_groups_parent ON public.keyword_groups USING btree (workspace_id, project_id, parent, id);
+
+CREATE UNIQUE INDEX keyword_groups_signature ON public.keyword_groups USING btree (workspace_id, project_id, signature) WHERE (NOT confirmed);
+
+CREATE INDEX keyword_groups_stale ON public.keyword_groups USING btree (workspace_id, project_id) WHERE stale;
+
+CREATE INDEX projects_ungrouped ON public.projects USING btree (workspace_id, id) WHERE ungrouped;
 
 CREATE UNIQUE INDEX alerts_open ON weighbridge.alerts USING btree (condition, subject) WHERE (closed_at IS NULL);
 
@@ -1409,6 +1958,8 @@ CREATE INDEX attempts_history ON weighbridge.attempts USING btree (subject, open
 CREATE UNIQUE INDEX attempts_live ON weighbridge.attempts USING btree (queue, subject) WHERE (closed_at IS NULL);
 
 CREATE UNIQUE INDEX attempts_slots ON weighbridge.attempts USING btree (queue, workspace_id, slot) WHERE ((closed_at IS NULL) AND (slot IS NOT NULL));
+
+CREATE INDEX attempts_under ON weighbridge.attempts USING btree (under) WHERE (under IS NOT NULL);
 
 CREATE UNIQUE INDEX audit_log_event ON weighbridge.audit_log USING btree (((detail ->> 'event_id'::text))) WHERE (detail ? 'event_id'::text);
 
@@ -1436,9 +1987,15 @@ CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ads FOR EACH ROW EXECUTE F
 
 CREATE TRIGGER keep_dimension BEFORE DELETE ON public.campaigns FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
 
+CREATE TRIGGER leave_groups AFTER DELETE ON public.keywords REFERENCING OLD TABLE AS before_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.leave_groups();
+
+CREATE TRIGGER note_volumes AFTER UPDATE ON public.keywords REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
+
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.daily_metrics FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.judgments FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.keywords FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 ALTER TABLE ONLY public.ad_sets
     ADD CONSTRAINT ad_sets_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
@@ -1449,8 +2006,17 @@ ALTER TABLE ONLY public.ads
 ALTER TABLE ONLY public.ads
     ADD CONSTRAINT ads_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
 
+ALTER TABLE ONLY public.data_uploads
+    ADD CONSTRAINT data_uploads_workspace_id_project_id_fkey FOREIGN KEY (workspace_id, project_id) REFERENCES public.projects(workspace_id, id);
+
 ALTER TABLE ONLY public.judgments
     ADD CONSTRAINT judgments_workspace_id_plaintiff_id_fkey FOREIGN KEY (workspace_id, plaintiff_id) REFERENCES public.plaintiffs(workspace_id, id);
+
+ALTER TABLE ONLY public.token_merges
+    ADD CONSTRAINT token_merges_workspace_id_project_id_fkey FOREIGN KEY (workspace_id, project_id) REFERENCES public.projects(workspace_id, id);
+
+ALTER TABLE ONLY public.upload_duplicates
+    ADD CONSTRAINT upload_duplicates_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES public.data_uploads(id) ON DELETE CASCADE;
 
 ALTER TABLE ONLY weighbridge.event_deliveries
     ADD CONSTRAINT event_deliveries_event_id_fkey FOREIGN KEY (event_id) REFERENCES weighbridge.events(id) ON DELETE CASCADE;
@@ -1465,9 +2031,21 @@ ALTER TABLE public.daily_metrics ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.data_uploads ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.group_keywords ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.judgments ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.keyword_groups ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.keywords ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.plaintiffs ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.token_merges ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.upload_duplicates ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.upload_rejections ENABLE ROW LEVEL SECURITY;
 
@@ -1483,9 +2061,21 @@ CREATE POLICY workspace ON public.daily_metrics USING ((workspace_id = ( SELECT 
 
 CREATE POLICY workspace ON public.data_uploads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
+CREATE POLICY workspace ON public.group_keywords USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
 CREATE POLICY workspace ON public.judgments USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
+CREATE POLICY workspace ON public.keyword_groups USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.keywords USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
 CREATE POLICY workspace ON public.plaintiffs USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.projects USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.token_merges USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.upload_duplicates USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 CREATE POLICY workspace ON public.upload_rejections USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
@@ -1503,6 +2093,7 @@ GRANT USAGE ON SCHEMA public TO weighbridge_promote;
 GRANT USAGE ON SCHEMA public TO weighbridge_clean;
 GRANT USAGE ON SCHEMA public TO weighbridge_announce;
 GRANT USAGE ON SCHEMA public TO weighbridge_tenant;
+GRANT USAGE ON SCHEMA public TO weighbridge_group;
 
 GRANT USAGE ON SCHEMA staging TO weighbridge_intake;
 GRANT USAGE ON SCHEMA staging TO weighbridge_parse;
@@ -1516,6 +2107,7 @@ GRANT USAGE ON SCHEMA weighbridge TO weighbridge_promote;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_clean;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_announce;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_tenant;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
 
@@ -1545,7 +2137,13 @@ GRANT ALL ON FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) TO
 
 REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.claimable_since(p_workspace uuid, p_project bigint, p_pipelines text[], p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
 
@@ -1558,12 +2156,19 @@ GRANT ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) 
 
 REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.fail_project(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.fence(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_parse;
 GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_promote;
 GRANT ALL ON FUNCTION weighbridge.fence(p_token uuid) TO weighbridge_announce;
+
+GRANT SELECT ON TABLE public.projects TO weighbridge_tenant;
+GRANT SELECT ON TABLE public.projects TO weighbridge_group;
+
+REVOKE ALL ON FUNCTION weighbridge.fence_project(p_token uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_announce;
@@ -1578,12 +2183,36 @@ REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.hand_over(p_token uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.keep_dimension() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_sha256 bytea, p_batch text, p_forced boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_sha256 bytea, p_batch text, p_forced boolean) TO weighbridge_tenant;
+REVOKE ALL ON FUNCTION weighbridge.kick_project(p_project bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.kick_project(p_project bigint) TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.leave_groups() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) TO weighbridge_group;
+
+REVOKE ALL ON FUNCTION weighbridge.make_project(p_id bigint, p_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.make_project(p_id bigint, p_name text) TO weighbridge_intake;
+
+REVOKE ALL ON FUNCTION weighbridge.may_group(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.may_group(p_token uuid) TO weighbridge_group;
+
+REVOKE ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) TO weighbridge_intake;
+
+REVOKE ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;
@@ -1591,12 +2220,21 @@ GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO
 REVOKE ALL ON FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) TO weighbridge_parse;
 
+REVOKE ALL ON FUNCTION weighbridge.note_volumes() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.open_attempt(p_upload uuid, p_workspace uuid, p_worker text, p_lease interval, p_per_workspace integer, p_under uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.project_status(p_project bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.project_status(p_project bigint) TO weighbridge_tenant;
+
 REVOKE ALL ON FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) TO weighbridge_intake;
+REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
 
@@ -1608,9 +2246,15 @@ REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.slots_taken(p_workspace uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.take_up_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid, p_max_crashes integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.waiting_uploads(p_workspace uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) FROM PUBLIC;
 
@@ -1630,11 +2274,23 @@ GRANT SELECT ON TABLE public.ads TO weighbridge_tenant;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.campaigns TO weighbridge_promote;
 GRANT SELECT ON TABLE public.campaigns TO weighbridge_tenant;
 
+GRANT SELECT ON TABLE public.csv_processing_jobs TO weighbridge_tenant;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.daily_metrics TO weighbridge_promote;
 GRANT SELECT ON TABLE public.daily_metrics TO weighbridge_tenant;
 
+GRANT SELECT ON TABLE public.group_keywords TO weighbridge_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.group_keywords TO weighbridge_group;
+
 GRANT SELECT,INSERT,UPDATE ON TABLE public.judgments TO weighbridge_promote;
 GRANT SELECT ON TABLE public.judgments TO weighbridge_tenant;
+
+GRANT SELECT ON TABLE public.keyword_groups TO weighbridge_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.keyword_groups TO weighbridge_group;
+
+GRANT SELECT ON TABLE public.keywords TO weighbridge_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.keywords TO weighbridge_promote;
+GRANT SELECT ON TABLE public.keywords TO weighbridge_group;
 
 GRANT SELECT,INSERT,UPDATE ON TABLE public.plaintiffs TO weighbridge_promote;
 GRANT SELECT ON TABLE public.plaintiffs TO weighbridge_tenant;
@@ -1642,6 +2298,11 @@ GRANT SELECT ON TABLE public.plaintiffs TO weighbridge_tenant;
 GRANT SELECT,INSERT ON TABLE public.staging_id_resolution TO weighbridge_parse;
 GRANT SELECT ON TABLE public.staging_id_resolution TO weighbridge_promote;
 GRANT SELECT,DELETE ON TABLE public.staging_id_resolution TO weighbridge_clean;
+
+GRANT SELECT ON TABLE public.token_merges TO weighbridge_tenant;
+GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.token_merges TO weighbridge_group;
+
+GRANT SELECT ON TABLE public.upload_duplicates TO weighbridge_tenant;
 
 GRANT INSERT ON TABLE public.upload_rejections TO weighbridge_parse;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.upload_rejections TO weighbridge_promote;
@@ -1656,6 +2317,8 @@ GRANT SELECT,INSERT ON TABLE weighbridge.audit_log TO weighbridge_announce;
 GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
 
 GRANT SELECT ON TABLE weighbridge.clock TO PUBLIC;
+
+GRANT SELECT ON TABLE weighbridge.keyword_signatures TO weighbridge_group;
 
 GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
 

@@ -37,6 +37,7 @@ class NewUpload:
     forced: bool = False
     source_batch_id: str | None = None
     traceparent: str | None = None
+    project_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ async def claim(tx: Tx, claim: Claim) -> Claimed:
     )
     if row is None:
         return Claimed()
-    abandoned = tuple(_recovered(each) for each in row[2] or ())
+    abandoned = tuple(recovered(each) for each in row[2] or ())
     if row[0] is None:
         return Claimed(abandoned=abandoned)
     upload = await get(tx, row[0])
@@ -294,7 +295,7 @@ async def dismiss(tx: Tx, upload_id: UUID, actor: str) -> str | None:
     return row[0] if row else None
 
 
-def _recovered(found: dict[str, Any]) -> Recovered:
+def recovered(found: dict[str, Any]) -> Recovered:
     return Recovered(
         **{
             **found,

@@ -4,7 +4,7 @@ sniff       is it CSV or JSON at all?           detect.py
 describe    what is it, if it is neither?       signatures.py
 open_sheet  encoding → UTF-8                    encoding.py
             delimiter, quote, preamble, header  dialect.py
-            records, lines, cells               scan.py → delimited.py, json_records.py
+            records, lines, cells               scan.py → delimited.py, lines.py, json_records.py
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ DELIMITERS = (",", "\t", ";", "|")
 MOST_COLUMNS = 2000
 SAMPLE = 50  # records in which a header is looked for
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
-_NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
+NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _refuse_no_data(trial: _Trial, whole: bool) -> None:
     """Meta writes one row, `No data available.`, where there is nothing to export, or that under a header."""
     rows = [cells for cells in trial.cells if any(map(str.strip, cells))]
     lonely = len(rows) == 1 or (len(rows) == 2 and len(rows[0]) > 1)
-    if whole and lonely and len(rows[-1]) == 1 and _NO_DATA.fullmatch(rows[-1][0]):
+    if whole and lonely and len(rows[-1]) == 1 and NO_DATA.fullmatch(rows[-1][0]):
         raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
 
 

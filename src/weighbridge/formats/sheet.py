@@ -8,13 +8,17 @@ from pathlib import Path
 from weighbridge.formats.delimited import open_delimited
 from weighbridge.formats.encoding import as_utf8
 from weighbridge.formats.json_records import open_json
+from weighbridge.formats.lines import open_list
 from weighbridge.model.sheet import Sheet
 
 
-def open_sheet(path: Path, kind: str, *, wanted: Callable[[Sequence[str]], int], scratch: Path) -> Sheet:
+def open_sheet(
+    path: Path, kind: str, *, wanted: Callable[[Sequence[str]], int], scratch: Path, headerless: str = ""
+) -> Sheet:
     """Read the file's layout; its rows come with `batches()`, which may refuse the file as well.
 
-    `kind` is what `sniff` said. `wanted` tells how many of a row's cells the pipeline knows as headers.
+    `kind` is what `sniff` said. `wanted` tells how many fields of the pipeline a row of cells names, were it the
+    header. `headerless` is the header of a text file that has none and is a list, where the pipeline takes lists.
     A file that is not UTF-8 is rewritten as UTF-8 in the directory `scratch`, which the caller empties.
 
     Raises FileRefused: `empty_file`, `no_data`, `no_header`, `bad_encoding`, `malformed_file`.
@@ -22,7 +26,8 @@ def open_sheet(path: Path, kind: str, *, wanted: Callable[[Sequence[str]], int],
     text = as_utf8(path, scratch)
     match kind:
         case "csv":
-            return open_delimited(text, wanted)
+            listed = open_list(text, wanted, headerless) if headerless else None
+            return listed or open_delimited(text, wanted)
         case "json":
             return open_json(text, wanted)
         case _:

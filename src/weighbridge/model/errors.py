@@ -3,7 +3,9 @@
     WeighbridgeError
     ├── Refused          the input or request is wrong; trying again changes nothing
     │   ├── FileRefused  the whole file is wrong: the upload fails
-    │   └── RequestRefused   the request is wrong: nothing is stored
+    │   ├── RequestRefused   the request is wrong: nothing is stored
+    │   ├── ProcessingLocked   the groups of a project may not be edited while its files are processed
+    │   └── NoProject    there is no project of that number
     ├── RetryLater       something passing; the upload goes back to the queue
     ├── HandBack         the worker is stopping; the upload goes back as it is
     ├── LeaseLost        another attempt owns this work now; change nothing, go away
@@ -41,6 +43,21 @@ class RequestRefused(Refused):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(code, message)
         self.status = status
+
+
+class ProcessingLocked(Refused):
+    """S2 §7.1: as soon as the last file has ended and the groups are made, the same edit goes through."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "processing_locked",
+            "CSV processing in progress. Grouping is temporarily locked until import completes.",
+        )
+
+
+class NoProject(Refused):
+    def __init__(self) -> None:
+        super().__init__("unknown_project", "There is no project of that number.")
 
 
 class RetryLater(WeighbridgeError):

@@ -28,7 +28,11 @@ SQL_TYPES: Mapping[type, str] = {
     datetime: "timestamptz",
     bool: "boolean",
 }
-SCOPES = ("client_id", "platform")  # what an upload can say of all its rows, besides the workspace
+SCOPES = (
+    "client_id",
+    "platform",
+    "project_id",
+)  # what an upload can say of all its rows, besides the workspace
 RESERVED = frozenset({"id", "workspace_id", *SCOPES, "upload_id", "line", "created_at", "updated_at"})
 LONGEST_NAME = 62  # of a table, with the underscore between two names; Postgres cuts at 63
 _NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
@@ -80,6 +84,7 @@ class Field:
     required: bool = False  # a file without the column fails; a row without a value is rejected
     otherwise: NamePath | InHeader | Made | None = None  # where the value comes from when the file has none
     personal: bool = False  # no sentence, log line or answer repeats its values
+    label: str = ""  # what sentences about a record call it; its name unless given
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", tuple(self.header))
@@ -186,6 +191,11 @@ class Pipeline:
     decimal: str = ""  # '.' or ',': which decimal mark a cell is taken to have that can be read either way
     day_first: bool | None = None  # whether 3/4 is the third of April, unless its file clearly says otherwise
     staged_as: str = ""  # "intake.rows": a view of the grain's staged rows, unique by upload and key
+    headerless: str = (
+        ""  # the grain's field that a text file with no header, and one value a line, is a list of
+    )
+    # So many records right after the header may be aggregates: no key, but a figure. They count as totals.
+    leading_totals: int = 0
     _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -225,6 +235,12 @@ class Pipeline:
             raise ConfigError(
                 f"Pipeline {self.name}: staged_as expected a schema and a name, got {self.staged_as!r}"
             )
+        if self.leading_totals < 0:
+            raise ConfigError(
+                f"Pipeline {self.name}: leading_totals expected 0 or more, got {self.leading_totals}"
+            )
+        self._check_headerless()
+        self._check_repeats()
         fields = self.fields
         for entity in self.entities:
             for declared in entity.fields:
@@ -252,6 +268,24 @@ class Pipeline:
                 f"Pipeline {self.name}: affected '{self.affected}' is not a field of {self.grain.table}"
                 f"{did_you_mean(self.affected, self.grain.columns)}"
             )
+
+    def _check_headerless(self) -> None:
+        declared = [each.name for each in self.grain.fields]
+        if self.headerless and self.headerless not in declared:
+            raise ConfigError(
+                f"Pipeline {self.name}: headerless '{self.headerless}' is not a field of {self.grain.table}"
+                f"{did_you_mean(self.headerless, declared)}"
+            )
+
+    def _check_repeats(self) -> None:
+        """Where records with the same key are combined, there must be values of theirs to combine."""
+        for entity in self.entities:
+            refs = [ref.name for ref in entity.refs if ref.name not in entity.key]
+            if entity.upsert.repeats and (refs or entity is not self.grain):
+                raise ConfigError(
+                    f"Entity {entity.table}: {entity.upsert!r} combines records, expected it of the pipeline's last "
+                    f"entity, with all its refs in the key, got {', '.join(refs) or 'an earlier entity'}"
+                )
 
     def __hash__(self) -> int:
         return hash(self.name)  # what it holds need not be hashable

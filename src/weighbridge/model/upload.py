@@ -45,10 +45,11 @@ class Scope:
     workspace_id: UUID
     client_id: UUID | None = None
     platform: str | None = None
+    project_id: int | None = None
 
     def value(self, name: str) -> str | None:
-        """`client_id` or `platform`, as text."""
-        found = self.client_id if name == "client_id" else self.platform
+        """`client_id`, `platform` or `project_id`, as text."""
+        found = {"client_id": self.client_id, "platform": self.platform, "project_id": self.project_id}[name]
         return None if found is None else str(found)
 
 
@@ -115,6 +116,8 @@ class Upload:
     source_batch_id: str | None = None
     traceparent: str | None = None
     dismissed_at: datetime | None = None
+    project_id: int | None = None
+    attempts: int = 0
 
     @property
     def batch(self) -> str:
@@ -123,4 +126,4 @@ class Upload:
 
     @property
     def scope(self) -> Scope:
-        return Scope(self.id, self.workspace_id, self.client_id, self.platform)
+        return Scope(self.id, self.workspace_id, self.client_id, self.platform, self.project_id)

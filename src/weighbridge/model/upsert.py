@@ -7,10 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Upsert:
-    """`update` is the new value of a column, over `{old}` and `{new}`; None leaves existing rows alone."""
+    """`update` is the new value of a column, over `{old}` and `{new}`; None leaves existing rows alone.
+
+    `repeats` does the same for records of one file that have the same key: a DuckDB aggregate over `{x}`. Without it
+    records that differ in their values contradict each other, and are rejected.
+    """
 
     name: str
     update: str | None
+    repeats: str | None = None
 
     def __repr__(self) -> str:
         return f"upsert.{self.name}"
@@ -19,3 +24,5 @@ class Upsert:
 replace = Upsert("replace", "{new}")
 keep_known_values = Upsert("keep_known_values", "coalesce({new}, {old})")
 insert_only = Upsert("insert_only", None)
+# Whatever the order of files and records, the same is left of them. Texts compare byte by byte.
+keep_greatest = Upsert("keep_greatest", "greatest({new}, {old})", repeats="max({x})")

@@ -6,13 +6,15 @@ file and everything in it stay out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from time import perf_counter
+from uuid import UUID
 
 import structlog
 
+from weighbridge.model.project import Project
 from weighbridge.model.upload import Upload
 from weighbridge.observe import metrics, traces
 from weighbridge.observe.logs import JOURNAL
@@ -95,6 +97,60 @@ def handed_back(upload: Upload) -> None:
 def passing_trouble(upload: Upload, kind: str) -> None:
     metrics.RETRIES.labels(kind).inc()
     log.warning("Job put off", source_batch_id=upload.batch, error_type=kind)
+
+
+def lease_acquired(project: Project, worker: str) -> None:
+    metrics.PROJECT_LEASES.inc()
+    log.info("Project lease acquired", **_of(project), worker_id=worker)
+
+
+def lease_refused(project: Project, holder: str | None) -> None:
+    metrics.PROJECT_LEASES_REFUSED.inc()
+    log.info("Project lease refused", **_of(project), lease_owner=holder)
+
+
+def lease_released(project: Project, worker: str) -> None:
+    log.info("Project lease released", **_of(project), worker_id=worker)
+
+
+def lease_lost_of(project: Project) -> None:
+    metrics.LEASES_LOST.inc()
+    log.warning("Project lease lost", **_of(project))
+
+
+def lease_taken_back(project_key: UUID, worker: str) -> None:
+    metrics.TAKEOVERS.inc()
+    log.warning("Project lease taken back", project_key=str(project_key), original_worker_id=worker)
+
+
+def run_failed(project: Project, error: str, pause: timedelta) -> None:
+    metrics.GROUPINGS.labels("failed").inc()
+    log.error("Project run failed", **_of(project), error_type=error, retry_seconds=pause.total_seconds())
+
+
+@contextmanager
+def timed_grouping(project: Project) -> Iterator[Callable[[int, int], None]]:
+    """Says how a grouping went, where there was one: whoever makes it tells of how many keywords and groups."""
+    began = perf_counter()
+
+    def told(keywords: int, groups: int) -> None:
+        seconds = perf_counter() - began
+        metrics.GROUPINGS.labels("done").inc()
+        metrics.STAGE_SECONDS.labels("group", "keywords").observe(seconds)
+        log.info(
+            "Project grouped",
+            **_of(project),
+            keywords=keywords,
+            groups=groups,
+            duration_ms=round(seconds * 1000),
+        )
+
+    with traces.span("group", None, project_id=str(project.id)):
+        yield told
+
+
+def _of(project: Project) -> dict[str, str | int]:
+    return {"workspace_id": str(project.workspace_id), "project_id": project.id}
 
 
 def alert(condition: str, message: str, severity: str) -> None:

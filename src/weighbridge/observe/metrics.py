@@ -36,6 +36,12 @@ TAKEOVERS = Counter(
 LEASES_LOST = Counter("weighbridge_leases_lost", "Attempts of this process that lost their lease.")
 RETRIES = Counter("weighbridge_retries", "Attempts that ended in passing trouble.", ["kind"])
 ENDED = Counter("weighbridge_uploads_ended", "Uploads that this process ended.", ["status"])
+PROJECT_LEASES = Counter("weighbridge_project_leases", "Runs of projects that this process began.")
+PROJECT_LEASES_REFUSED = Counter(
+    "weighbridge_project_leases_refused",
+    "Runs that this process wanted to begin while another had the lease.",
+)
+GROUPINGS = Counter("weighbridge_groupings", "Groupings of projects, by how they ended.", ["outcome"])
 DUPLICATES = Counter("weighbridge_duplicates", "Files that were here already.", ["reason"])
 ROWS = Counter("weighbridge_rows", "Records of files, by the bin in which they ended.", ["pipeline", "bin"])
 STAGE_SECONDS = Histogram(
@@ -46,6 +52,8 @@ STAGE_SECONDS = Histogram(
 )
 
 # Zero before the first: Prometheus sees no increase in a series that begins with one.
+for _outcome in ("done", "failed"):
+    GROUPINGS.labels(_outcome)
 for _kind in POLICIES:
     RETRIES.labels(_kind)
 for _status in sorted(TERMINAL):
@@ -63,6 +71,12 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
     "outbox_waiting": ("weighbridge_outbox_waiting", "Deliveries of events that wait.", None),
     "outbox_age": ("weighbridge_outbox_age_seconds", "Age of the oldest event that waits.", None),
     "attempts_live": ("weighbridge_attempts_live", "Attempts under way, by queue.", "queue"),
+    "project_jobs": ("weighbridge_project_jobs", "Files of projects, by the state of their job.", "state"),
+    "project_job_seconds": (
+        "weighbridge_project_job_seconds",
+        "How long a job that succeeded took, on average.",
+        None,
+    ),
     "oldest_transaction": (
         "weighbridge_oldest_transaction_seconds",
         "Age of the oldest open transaction in the database.",

@@ -13,10 +13,10 @@ from types import ModuleType
 
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.pipelines import ads, judgments
+from weighbridge.pipelines import ads, judgments, keywords
 
 GROUP = "weighbridge.pipelines"
-BUILT_IN: dict[str, Pipeline] = {each.pipeline.name: each.pipeline for each in (ads, judgments)}
+BUILT_IN: dict[str, Pipeline] = {each.pipeline.name: each.pipeline for each in (ads, judgments, keywords)}
 
 
 def find(modules: Sequence[str] = ()) -> dict[str, Pipeline]:

@@ -24,7 +24,16 @@ from weighbridge.rules.headers import fold, listed, match, synonyms
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
-from weighbridge.rules.typed import ACCEPTED, BLANK, DUPLICATE, NOT_DAILY, REJECTED, TOTALS, typed
+from weighbridge.rules.typed import (
+    ACCEPTED,
+    BLANK,
+    DUPLICATE,
+    NOT_DAILY,
+    REJECTED,
+    TOTALS,
+    settle_leading,
+    typed,
+)
 
 # So large a share of rejected records puts the decimal mark and the order of dates in question.
 DOUBTFUL = 0.1
@@ -68,7 +77,8 @@ class _Check:
         locale = self.type_records()
         self.source.combos(self.db)
         self.make_rows(locale, scope)
-        repeated = repeats.mark(self.db, facts.keys(self.plan), facts.values(self.plan))
+        keys, values = facts.keys(self.plan), facts.values(self.plan)
+        repeated = repeats.mark(self.db, keys, values, self.plan.pipeline.grain.upsert.repeats)
         if repeated:
             self.refuse_breakdowns()
             self.make_rows(locale, scope)
@@ -110,6 +120,8 @@ class _Check:
     def make_typed(self, locale: Locale) -> None:
         sql = typed(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
+        if self.plan.pipeline.leading_totals:
+            settle_leading(self.db)
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

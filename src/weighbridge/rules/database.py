@@ -7,8 +7,11 @@ import os
 import tempfile
 import threading
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow.compute as pc
+from duckdb.func import PythonUDFType
 
 _ALWAYS = {
     "arrow_lossless_conversion": "true",  # UUIDs leave as UUIDs
@@ -40,7 +43,15 @@ def _open(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConn
         "memory_limit": memory_limit,
         "temp_directory": str(scratch),
     }
-    return duckdb.connect(config=limits | _ALWAYS)
+    connection = duckdb.connect(config=limits | _ALWAYS)
+    # Of the whole database: every connection to it has the function.
+    connection.create_function("nfkc_normalize", _nfkc, ["VARCHAR"], "VARCHAR", type=PythonUDFType.ARROW)
+    return connection
+
+
+def _nfkc(texts: Any) -> Any:
+    """DuckDB has NFC only. ASCII is what it is in any form."""
+    return texts if pc.all(pc.string_is_ascii(texts)).as_py() else pc.utf8_normalize(texts, form="NFKC")
 
 
 def _set_up(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:

@@ -86,7 +86,10 @@ def shared_faults(plan: Plan) -> list[Fault]:
 
 
 def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
-    for i, copy in enumerate(column.cells[1:]):
+    first = next(
+        each for each in plan.columns if each.cells == column.cells
+    )  # of the fields with the same header
+    for i, copy in enumerate(column.cells[1:] if column is first else ()):
         yield Fault(
             column,
             quoted(f"{column.name}!{i}"),

@@ -46,6 +46,14 @@ def wanted(pipeline: Pipeline, profile: Profile | None) -> Callable[[Sequence[st
     return lambda cells: len({name for cell in cells for name in named_by(cell)})
 
 
+def list_header(pipeline: Pipeline, profile: Profile | None) -> str:
+    """What the column of a list without a header is called; empty where no file of the pipeline is one."""
+    if not pipeline.headerless:
+        return ""
+    name = f"{pipeline.grain.name}.{pipeline.headerless}"
+    return synonyms(name, pipeline.fields[name], pipeline, profile)[0]
+
+
 def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
     """Find each field's column, or refuse the file.
 
@@ -178,7 +186,7 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
             names = (*names[:1], *synonyms(last, pipeline.fields[last], pipeline, profile)[:1])
         guess = next((g for g in (did_you_mean(n, header) for n in names) if g), "")
         expected = " or ".join(repr(n) for n in names[:3])
-        sentences.append(f"{name}: expected a column {expected}{guess or '.'}")
+        sentences.append(f"{declared.label or name}: expected a column {expected}{guess or '.'}")
     seen = listed(header) or "hardly a column that is known; its first line should be the header"
     raise FileRefused("missing_column", f"{' '.join(sentences)} The file has {seen}.")
 

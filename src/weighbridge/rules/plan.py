@@ -175,7 +175,7 @@ class Plan:
         return sorted({p for path in paths for name in path for p in self.layout.columns.get(name, ())})
 
     def _label(self, name: str) -> str:
-        return name.removeprefix(f"{self.pipeline.grain.name}.")
+        return self.pipeline.fields[name].label or name.removeprefix(f"{self.pipeline.grain.name}.")
 
 
 def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> str:

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weighbridge.rules.faults import own_faults
 from weighbridge.rules.plan import LAST_DAY, SPACE, Locale, Plan, literal, quoted, stages
 
-ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE = range(6)
+ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING = range(7)
 
 
 def typed(plan: Plan, locale: Locale, source: str) -> str:
@@ -20,6 +22,7 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
         SELECT row_index, line, CAST(CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) THEN CASE
                 WHEN {_blank(plan)} THEN {BLANK}
                 WHEN {_totals(plan)} THEN {TOTALS}
+                WHEN {_leading(plan)} THEN {LEADING}
                 WHEN misfit THEN {REJECTED}
                 WHEN longer THEN {NOT_DAILY}
                 WHEN bad THEN {REJECTED}
@@ -27,6 +30,14 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
             ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join(columns)}
         FROM (SELECT *, {misfit(plan)} AS misfit, {_several_days(plan)} AS longer, {bad} AS bad
         FROM {stages(plan.own_columns, plan, locale, source)})"""
+
+
+def settle_leading(db: Any) -> None:
+    """Where all records before it are such too, it is an aggregate; else a record that lacks its key."""
+    others = f"SELECT min(row_index) FROM typed WHERE kind NOT IN ({LEADING}, {BLANK})"
+    db.execute(f"""UPDATE typed SET kind = CASE WHEN row_index < coalesce(({others}), row_index + 1)
+            THEN {TOTALS} ELSE {REJECTED} END
+        WHERE kind = {LEADING}""")
 
 
 def misfit(plan: Plan) -> str:
@@ -52,7 +63,7 @@ def _totals(plan: Plan) -> str:
     profile = plan.profile
     if profile is None:
         return "false"
-    required = [column.text for column in plan.own_columns if column.name in plan.pipeline.required]
+    required = _required(plan)
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     conditions = ["false"]
     if profile.totals:
@@ -67,11 +78,25 @@ def _totals(plan: Plan) -> str:
         nameless = " AND ".join(
             f"coalesce(trim(c{p}, {literal(SPACE)}), '') IN ({nulls})" for p in plan.shared_positions
         )
-        figures = " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
+        figures = _any_figure(plan)
         # Of all days when it stands first; of several, or of none, when it was moved.
         when = " OR ".join(["row_index = 0", *no_day])
         conditions.append(f"{nameless} AND ({figures}) AND ({when})")
     return " OR ".join(f"({condition})" for condition in conditions)
+
+
+def _leading(plan: Plan) -> str:
+    """An aggregate at the beginning of the file: figures of no key."""
+    keyless = " AND ".join(f"{text} IS NULL" for text in _required(plan)) or "false"
+    return f"row_index < {plan.pipeline.leading_totals} AND {keyless} AND ({_any_figure(plan)})"
+
+
+def _required(plan: Plan) -> list[str]:
+    return [column.text for column in plan.own_columns if column.name in plan.pipeline.required]
+
+
+def _any_figure(plan: Plan) -> str:
+    return " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
 
 
 def _several_days(plan: Plan) -> str:

@@ -23,7 +23,7 @@ from weighbridge.observe import journal
 from weighbridge.rules.check import check
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.groups import digest, groups, without
-from weighbridge.rules.headers import Unknown, no_column_known, wanted
+from weighbridge.rules.headers import Unknown, list_header, no_column_known, wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
 
@@ -101,7 +101,13 @@ def _sha256(path: Path) -> bytes:
 def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
     profile = pipeline.profile(upload.platform or "")
     try:
-        return open_sheet(path, upload.file_kind, wanted=wanted(pipeline, profile), scratch=scratch)
+        return open_sheet(
+            path,
+            upload.file_kind,
+            wanted=wanted(pipeline, profile),
+            scratch=scratch,
+            headerless=list_header(pipeline, profile),
+        )
     except UnknownHeader as unknown:
         found = Unknown(unknown.columns, unknown.line, unknown.below)
         raise no_column_known(found, pipeline, profile) from None

@@ -33,6 +33,7 @@ from weighbridge.steps.context import Context
 
 SOURCES = ("manual", "api", "webhook")
 LONGEST_BATCH = 200
+HIGHEST_PROJECT = 2**53 - 1  # what a JSON number can hold
 _BUFFER = 1 << 20  # hashed and written at once, in a thread
 _HEAD = 1 << 16  # enough to tell what a file is
 
@@ -46,6 +47,7 @@ class Request:
     source: str = "manual"
     pipeline: str = "ads"
     client_id: str | UUID | None = None
+    project_id: str | int | None = None
     filename: str | None = None
     created_by: str | UUID | None = None
     force_partial: bool = False  # promote the valid rows even of a poor file
@@ -60,6 +62,7 @@ class Checked:
     workspace_id: UUID
     client_id: UUID | None
     platform: str | None
+    project_id: int | None
     source: str
     pipeline: Pipeline
     created_by: UUID | None
@@ -116,6 +119,7 @@ def check(ctx: Context, request: Request) -> Checked:
         workspace_id=workspace_id,
         client_id=uuid_of(request.client_id, "client", "client_id") if request.client_id else None,
         platform=_platform(pipeline, request.platform or None),
+        project_id=_project(pipeline, request.project_id),
         source=request.source,
         pipeline=pipeline,
         created_by=uuid_of(request.created_by, "creator", "created_by") if request.created_by else None,
@@ -169,6 +173,28 @@ def _platform(pipeline: Pipeline, platform: str | None) -> str | None:
     if platform not in known:
         raise _unprocessable("platform", platform, known)
     return platform
+
+
+def _project(pipeline: Pipeline, value: str | int | None) -> int | None:
+    if "project_id" not in pipeline.scope:
+        if value not in (None, ""):
+            message = f"project_id: the pipeline {pipeline.name} has no projects; leave it out."
+            raise RequestRefused(422, "invalid_project", message)
+        return None
+    if value in (None, ""):
+        message = "project_id: expected the number of the project that the file belongs to, got none."
+        raise RequestRefused(422, "invalid_project", message)
+    return project_number(value)
+
+
+def project_number(value: str | int | None) -> int:
+    """The number of a project; its first file, or weighbridge projects create, makes it one."""
+    text = str(value).strip()
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(HIGHEST_PROJECT)) else 0
+    if not 1 <= number <= HIGHEST_PROJECT:
+        message = f"project_id: expected a whole number from 1 to {HIGHEST_PROJECT}, got {said_back(text)}."
+        raise RequestRefused(422, "invalid_project", message)
+    return number
 
 
 async def spool(
@@ -299,6 +325,7 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
         pipeline=checked.pipeline.name,
         client_id=checked.client_id,
         platform=checked.platform,
+        project_id=checked.project_id,
         content_sha256=spooled.sha256,
         source_batch_id=checked.source_batch_id,
         forced=checked.force,
@@ -306,12 +333,13 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
         today, known = await intake.known_upload(tx, content)
     if known is not None:
-        return await _again(ctx, checked, known)
+        return await _again(ctx, checked, known, spooled.filename)
     key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
     new = NewUpload(
         workspace_id=checked.workspace_id,
         client_id=checked.client_id,
         platform=checked.platform,
+        project_id=checked.project_id,
         source=checked.source,
         pipeline=checked.pipeline.name,
         filename=spooled.filename,
@@ -328,11 +356,13 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
         received = await uploads.receive(tx, new)
     if isinstance(received, Known):
-        return await _again(ctx, checked, received)  # another sender of the same was quicker
+        return await _again(
+            ctx, checked, received, spooled.filename
+        )  # another sender of the same was quicker
     return Received(received, Status.PENDING, duplicate=False)
 
 
-async def _again(ctx: Context, checked: Checked, known: Known) -> Received:
+async def _again(ctx: Context, checked: Checked, known: Known, filename: str | None) -> Received:
     """A file that is here already: its upload, or RequestRefused(409) where its batch is in the way (S3 §1.3)."""
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
         first = await uploads.get(tx, known.upload_id)
@@ -350,6 +380,8 @@ async def _again(ctx: Context, checked: Checked, known: Known) -> Received:
                 "Give these rows a batch of their own."
             )
             raise RequestRefused(409, known.reason, message)
+    async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+        await intake.note_duplicate(tx, first.id, filename)
     journal.duplicate_skipped(first.batch, known.reason)
     return Received(first.id, first.status, duplicate=True, reason=known.reason)
 

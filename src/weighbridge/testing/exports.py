@@ -4,6 +4,8 @@
 
     written = write_judgments(path, rows=1000, family="court")
 
+    written = write_keywords(path, rows=1000, layout="semrush")
+
 The same spec gives the same bytes. `Written` says what the file holds, so that a test need not count.
 """
 
@@ -23,6 +25,7 @@ import pyarrow.compute as pc
 from . import _text as text
 from ._facts import Facts, make_facts
 from ._judgments import Family, WrittenJudgments, write_judgments
+from ._keywords import KeywordLayout, WrittenKeywords, write_keywords
 from ._layouts import Column, Role, layout
 from ._spec import Defect, Encoding, ExportSpec, Level, Platform
 
@@ -31,14 +34,17 @@ __all__ = [
     "Encoding",
     "ExportSpec",
     "Family",
+    "KeywordLayout",
     "Level",
     "Platform",
     "Written",
     "WrittenJudgments",
+    "WrittenKeywords",
     "bench_meta_export",
     "write_demo_exports",
     "write_export",
     "write_judgments",
+    "write_keywords",
 ]
 
 _ROWS_AT_ONCE = 100_000

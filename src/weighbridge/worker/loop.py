@@ -1,4 +1,4 @@
-"""The worker: claim while there is room, work, recover, announce, clean; stop when asked."""
+"""The worker: claim while there is room, work, run projects, recover, announce, clean; stop when asked."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import structlog
-from structlog.contextvars import bind_contextvars
+from structlog.contextvars import bound_contextvars
 
-from weighbridge.db import alerts, uploads
+from weighbridge.db import alerts, projects, uploads
 from weighbridge.db.events import Delivery
 from weighbridge.db.heartbeat import Heartbeat
 from weighbridge.db.listen import notifications
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater
+from weighbridge.model.project import Project
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
@@ -28,6 +30,7 @@ from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.clean import clean, sweep
 from weighbridge.steps.context import Context
 from weighbridge.worker.attempt import work
+from weighbridge.worker.runner import Runner
 
 log = structlog.get_logger()
 
@@ -54,6 +57,7 @@ class WorkerOptions:
     clean_every: timedelta = timedelta(hours=24)
     alert_dead_letters: int = 5
     alert_backlog: int = 100
+    only_project: UUID | None = None  # the key of a project: its files, and nothing else
 
     @property
     def sources(self) -> tuple[Status, ...]:
@@ -70,7 +74,9 @@ class Worker:
         self.options = options
         self.ended = asyncio.Event()  # set whenever an attempt ends, for whoever waits for uploads
         self._news = {name: asyncio.Event() for name in ctx.consumers}  # the same, for the announcers
-        self._running: dict[UUID, tuple[Attempt, asyncio.Task[None]]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._held: dict[UUID, Attempt | Runner] = {}  # by the token of its lease
+        self._projects_first = False
         self._wake = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeat = Heartbeat(ctx.db.url, options.lease, options.ceiling, self._lost)
@@ -100,6 +106,18 @@ class Worker:
             await asyncio.gather(*announcing)  # never cancelled: a delivery that was claimed is also settled
             self._heartbeat.stop()
 
+    async def run_once(self) -> bool:
+        """Take on one thing, see it through, and end. False: there was none to take on."""
+        self._heartbeat.start()
+        try:
+            if not await self._claim():
+                return False
+            await asyncio.gather(*self._running)
+            return True
+        finally:
+            await self._hand_back()
+            self._heartbeat.stop()
+
     async def _claim_until(self, stop: asyncio.Event) -> None:
         stopping = asyncio.create_task(stop.wait())
         while not stop.is_set():
@@ -114,9 +132,43 @@ class Worker:
         stopping.cancel()
 
     async def _claim(self) -> bool:
-        """Start on the next upload, if there is one."""
+        """Start on the next upload, or on the next project; neither always first."""
+        claims = [self._claim_upload, self._claim_project]
+        if self._projects_first:
+            claims.reverse()
+        self._projects_first = not self._projects_first
+        try:
+            return await claims[0]() or await claims[1]()
+        except RetryLater as trouble:
+            log.warning("worker.database_away", reason=trouble.message)
+            return False
+
+    async def _claim_upload(self) -> bool:
+        if self.options.only_project is not None:
+            return False
+        async with self.ctx.db.tx() as tx:
+            claimed = await uploads.claim(tx, self._wish)
+        self._say_abandoned(claimed.abandoned)
+        if claimed.lease is None or claimed.upload is None:
+            return False
+        self._start(self._work(Attempt(claimed.lease, claimed.upload)))
+        return True
+
+    async def _claim_project(self) -> bool:
+        if not (self.options.parses and self.options.promotes):  # a run takes its files all the way
+            return False
+        async with self.ctx.db.tx() as tx:
+            claimed = await projects.claim(tx, self._wish, self.options.only_project)
+        self._say_abandoned(claimed.abandoned)
+        if claimed.lease is None or claimed.project is None:
+            return False
+        self._start(self._run(Runner(self.ctx, claimed.lease, claimed.project, self._wish, self._work)))
+        return True
+
+    @property
+    def _wish(self) -> uploads.Claim:
         options = self.options
-        wish = uploads.Claim(
+        return uploads.Claim(
             worker=options.name,
             sources=options.sources,
             pipelines=tuple(self.ctx.pipelines),
@@ -124,47 +176,55 @@ class Worker:
             per_workspace=options.per_workspace,
             max_crashes=options.max_crashes,
         )
-        try:
-            async with self.ctx.db.tx() as tx:
-                claimed = await uploads.claim(tx, wish)
-        except RetryLater as trouble:
-            log.warning("worker.database_away", reason=trouble.message)
-            return False
-        self._say_abandoned(claimed.abandoned)
-        if claimed.lease is None or claimed.upload is None:
-            return False
-        attempt = Attempt(claimed.lease, claimed.upload)
-        self._heartbeat.hold(attempt.lease.token)
-        self._running[attempt.lease.token] = (attempt, asyncio.create_task(self._work(attempt)))
-        return True
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self.ended.set()
+        self._wake.set()
 
     async def _work(self, attempt: Attempt) -> None:
-        token = attempt.lease.token
         upload = attempt.upload
-        bind_contextvars(upload_id=str(upload.id), worker_id=self.options.name)
+        with (
+            bound_contextvars(upload_id=str(upload.id), worker_id=self.options.name),
+            self._holding(attempt),
+            traces.span("upload", upload.traceparent, upload_id=str(upload.id), pipeline=upload.pipeline),
+        ):
+            journal.job_started(upload, self.options.name)
+            await work(attempt, self.ctx, promotes=self.options.promotes)
+        self.ended.set()
+        self._tell_announcers()
+
+    async def _run(self, runner: Runner) -> None:
+        with bound_contextvars(worker_id=self.options.name), self._holding(runner):
+            await runner.run()
+
+    @contextmanager
+    def _holding(self, work: Attempt | Runner) -> Iterator[None]:
+        """Keep its lease alive, and let it be told to end."""
+        token = work.lease.token
+        self._held[token] = work
+        self._heartbeat.hold(token)
         try:
-            with traces.span(
-                "upload", upload.traceparent, upload_id=str(upload.id), pipeline=upload.pipeline
-            ):
-                journal.job_started(upload, self.options.name)
-                await work(attempt, self.ctx, promotes=self.options.promotes)
+            yield
         finally:
             self._heartbeat.drop(token)
-            del self._running[token]
-            self.ended.set()
-            self._tell_announcers()
-            self._wake.set()
+            del self._held[token]
 
     def _lost(self, token: UUID) -> None:
         """From the heartbeat's thread: another attempt owns this work now."""
-        found = self._running.get(token)
+        found = self._held.get(token)
         if found:
-            found[0].interrupt(LeaseLost("the lease ran out"))
+            found.interrupt(LeaseLost("the lease ran out"))
 
     async def _hand_back(self) -> None:
-        for attempt, _ in self._running.values():
-            attempt.interrupt(HandBack("the worker is stopping"))
-        await asyncio.gather(*(task for _, task in self._running.values()), return_exceptions=True)
+        for held in list(self._held.values()):
+            held.interrupt(HandBack("the worker is stopping"))
+        await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _listen(self) -> None:
         async for _ in notifications(self.ctx.db.url, "weighbridge_work"):
@@ -179,6 +239,9 @@ class Worker:
 
     def _say_abandoned(self, abandoned: Sequence[uploads.Recovered]) -> None:
         for each in abandoned:
+            if each.queue == "projects":
+                journal.lease_taken_back(each.subject, each.worker)
+                continue
             if each.batch is None:
                 log.warning("Delivery taken back", subject=str(each.subject), worker_id=each.worker)
                 continue
@@ -245,6 +308,22 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def kick(ctx: Context, options: WorkerOptions, project: Project) -> bool:
+    """Run a project in this process until it has nothing left to do (S2 §4.1). Any number may call it at once.
+
+    False: another has its lease, or there is nothing to do.
+    """
+    ran = await Worker(ctx, replace(options, only_project=project.key)).run_once()
+    if not ran:
+        async with ctx.db.tx() as tx:
+            holder = await projects.holder(tx, project)
+        if holder is not None:
+            journal.lease_refused(project, holder.worker)
+    while await announce(ctx, options.name, options.lease):
+        pass
+    return ran
+
+
 async def run_until(
     ctx: Context,
     options: WorkerOptions,
@@ -274,7 +353,7 @@ async def run_until(
                 on_progress(upload)
                 if upload.status in TERMINAL:
                     ended[upload.id] = upload
-            if len(ended) == len(set(upload_ids)):
+            if len(ended) == len(set(upload_ids)) and await _grouped(ctx, list(ended)):
                 break
             news = asyncio.create_task(worker.ended.wait())
             done, _ = await asyncio.wait({news, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
@@ -287,3 +366,9 @@ async def run_until(
     while await announce(ctx, options.name, options.lease):
         pass
     return [ended[each] for each in upload_ids]
+
+
+async def _grouped(ctx: Context, upload_ids: list[UUID]) -> bool:
+    """Have the projects of these uploads been grouped since they ended?"""
+    async with ctx.db.tx() as tx:
+        return len(await projects.grouped_since(tx, upload_ids)) == len(upload_ids)

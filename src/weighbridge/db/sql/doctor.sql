@@ -34,16 +34,20 @@ ORDER BY r.rolname
 -- What our roles may do beyond S1 §2.2. Production are the pipelines' tables; the others are ours by their schema.
 WITH tables AS (
     SELECT c.oid, format('%%I.%%I', n.nspname, c.relname) AS name,
-           CASE WHEN n.nspname = 'public' AND c.relname = ANY (%(production)s) THEN 'production'
+           CASE WHEN n.nspname = 'public' AND c.relname = 'keywords' THEN 'keywords' -- grouping reads them too
+                WHEN n.nspname = 'public' AND c.relname = ANY (%(production)s) THEN 'production'
                 WHEN n.nspname = 'staging' OR c.relname IN ('staging_id_resolution', 'staging_groups') THEN 'staging'
                 WHEN n.nspname = 'intake' OR c.relname = 'staging_rows' THEN 'staged' -- views of it
                 WHEN c.relname IN ('upload_rejections', 'upload_warnings') THEN 'records'
+                WHEN c.relname IN ('keyword_groups', 'group_keywords', 'token_merges') THEN 'groups'
                 ELSE c.relname END AS kind
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'v', 'm')
       AND (n.nspname IN ('weighbridge', 'staging', 'ingest', 'intake')
            OR n.nspname = 'public' AND c.relname = ANY (%(production)s || ARRAY[
-               'data_uploads', 'upload_rejections', 'upload_warnings', 'staging_id_resolution', 'staging_rows']))
+               'data_uploads', 'upload_rejections', 'upload_warnings', 'staging_id_resolution', 'staging_rows',
+               'projects', 'keyword_groups', 'group_keywords', 'token_merges', 'csv_processing_jobs',
+               'project_processing_leases', 'upload_duplicates']))
 ), allowed (role, kind, rights) AS (VALUES
     ('weighbridge_intake', 'data_uploads', 'IU'),
     ('weighbridge_parse', 'data_uploads', 'S'), ('weighbridge_parse', 'staging', 'SI'),
@@ -53,8 +57,13 @@ WITH tables AS (
     ('weighbridge_promote', 'records', 'SIU'), ('weighbridge_promote', 'receipts', 'SIUD'),
     ('weighbridge_clean', 'staging', 'SD'), ('weighbridge_clean', 'staged', 'S'),
     ('weighbridge_announce', 'audit_log', 'SI'),
+    ('weighbridge_group', 'projects', 'S'), ('weighbridge_group', 'keywords', 'S'), ('weighbridge_group', 'groups', 'SIUD'),
+    ('weighbridge_group', 'keyword_signatures', 'S'),
     ('weighbridge_tenant', 'production', 'S'), ('weighbridge_tenant', 'data_uploads', 'S'),
     ('weighbridge_tenant', 'records', 'S'), ('weighbridge_tenant', 'import_runs', 'S'),
+    ('weighbridge_promote', 'keywords', 'SIU'), ('weighbridge_tenant', 'keywords', 'S'),
+    ('weighbridge_tenant', 'projects', 'S'), ('weighbridge_tenant', 'groups', 'S'),
+    ('weighbridge_tenant', 'csv_processing_jobs', 'S'), ('weighbridge_tenant', 'upload_duplicates', 'S'),
     ('everyone', 'clock', 'S'), ('everyone', 'moves', 'S')
 ), rights (letter, name, by_column) AS (VALUES
     ('S', 'SELECT', true), ('I', 'INSERT', true), ('U', 'UPDATE', true), ('D', 'DELETE', false), ('T', 'TRUNCATE', false)

@@ -6,23 +6,33 @@ FROM weighbridge.workspace_figures()
 -- All workspaces together, as they are at one moment. Only the states need every upload, and read an index for them;
 -- everything else reads partial indexes, which hold what is not finished.
 WITH clock AS MATERIALIZED (SELECT weighbridge.now() AS time),
-states AS MATERIALIZED ( -- in three, as there are partial indexes: of what has ended, waits, and is under way
+states AS MATERIALIZED ( -- in four, as there are partial indexes: of what has ended, waits (for any, for its runner), and is under way
     SELECT d.status, count(*) AS uploads,
            count(*) FILTER (WHERE d.finished_at > (SELECT time FROM clock) - INTERVAL '24h') AS of_24h
     FROM public.data_uploads d WHERE d.status IN ('completed', 'partial', 'failed') GROUP BY d.status
     UNION ALL
     SELECT d.status, count(*), 0 FROM public.data_uploads d
-    WHERE d.status IN ('pending', 'staging_complete') GROUP BY d.status
+    WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL GROUP BY d.status
+    UNION ALL
+    SELECT d.status, count(*), 0 FROM public.data_uploads d
+    WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NOT NULL GROUP BY d.status
     UNION ALL
     SELECT d.status, count(*), 0 FROM public.data_uploads d
     WHERE d.status IN ('processing', 'promoting') GROUP BY d.status
+),
+jobs AS MATERIALIZED (
+    SELECT j.status, count(*) AS jobs, avg(EXTRACT(EPOCH FROM j.finished_at - j.started_at)) AS seconds
+    FROM (SELECT weighbridge.job_status(d.status) AS status, d.started_at, d.finished_at
+          FROM public.data_uploads d WHERE d.project_id IS NOT NULL) j
+    GROUP BY j.status
 ),
 outbox AS MATERIALIZED (
     SELECT count(*) AS waiting, EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(e.created_at)) AS age
     FROM weighbridge.event_deliveries v JOIN weighbridge.events e ON e.id = v.event_id
     WHERE v.delivered_at IS NULL AND v.gave_up_at IS NULL
 )
-SELECT (SELECT jsonb_object_agg(s.status, s.uploads) FROM states s) AS uploads,
+SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
+        FROM (SELECT status, sum(uploads) AS uploads FROM states GROUP BY status) s) AS uploads,
        coalesce((SELECT s.of_24h FROM states s WHERE s.status = 'failed'), 0) AS failed_24h,
        (SELECT count(*) FROM public.data_uploads d
         WHERE d.status = 'failed' AND (d.dismissed_at IS NULL OR d.dismissed_at < d.finished_at)) AS dead_letters,
@@ -30,13 +40,18 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads) FROM states s) AS uploads,
        -- Since it came, was parsed, or may be tried again: nobody could have taken it up before. Below zero where all
        -- that wait are put off.
        (SELECT EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(greatest(d.created_at, d.staged_at, d.run_after)))
-        FROM public.data_uploads d
-        WHERE d.status IN ('pending', 'staging_complete')
-          AND NOT EXISTS (SELECT FROM weighbridge.attempts a
+        FROM (SELECT * FROM public.data_uploads
+              WHERE status IN ('pending', 'staging_complete') AND project_id IS NULL
+              UNION ALL
+              SELECT * FROM public.data_uploads
+              WHERE status IN ('pending', 'staging_complete') AND project_id IS NOT NULL) d
+        WHERE NOT EXISTS (SELECT FROM weighbridge.attempts a
                           WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)) AS backlog_age,
        (SELECT jsonb_object_agg(a.condition, a.open) FROM (
             SELECT condition, count(*) AS open FROM weighbridge.alerts WHERE closed_at IS NULL GROUP BY condition) a
        ) AS alerts_open,
+       (SELECT jsonb_object_agg(j.status, j.jobs) FROM jobs j) AS project_jobs,
+       (SELECT j.seconds FROM jobs j WHERE j.status = 'succeeded') AS project_job_seconds,
        o.waiting AS outbox_waiting,
        o.age AS outbox_age,
        (SELECT jsonb_object_agg(a.queue, a.live) FROM (

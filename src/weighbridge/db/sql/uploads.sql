@@ -1,7 +1,7 @@
 -- name: receive_upload
 SELECT r.upload_id, r.duplicate, r.reason
 FROM weighbridge.receive_upload(
-    %(workspace_id)s, %(client_id)s, %(platform)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
+    %(workspace_id)s, %(client_id)s, %(platform)s, %(project_id)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
     %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s, %(source_batch_id)s,
     %(traceparent)s) AS r
 
@@ -14,7 +14,7 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
-       affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at
+       affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts
 FROM public.data_uploads
 WHERE id = ANY (%s)
 ORDER BY created_at DESC, id

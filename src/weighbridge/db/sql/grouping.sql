@@ -1,0 +1,205 @@
+-- Grouping, in four statements of one transaction: each ungrouped keyword gets the group of its signature.
+
+-- name: make_groups
+-- A group for every signature that has none; its parent by volume, then length, then alphabet.
+INSERT INTO public.keyword_groups (workspace_id, project_id, signature, parent)
+SELECT %(workspace)s, %(project)s, s.signature, (array_agg(
+           s.keyword_normalized ORDER BY coalesce(s.volume, 0) DESC, length(s.keyword_normalized), s.keyword_normalized))[1]
+FROM weighbridge.keyword_signatures s
+WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s
+  AND NOT EXISTS (SELECT FROM public.group_keywords m
+                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
+                    AND m.keyword_normalized = s.keyword_normalized)
+GROUP BY s.signature
+ORDER BY s.signature
+ON CONFLICT (workspace_id, project_id, signature) WHERE NOT confirmed DO UPDATE SET stale = true
+
+-- name: join_groups
+INSERT INTO public.group_keywords (workspace_id, project_id, keyword_normalized, group_id)
+SELECT %(workspace)s, %(project)s, s.keyword_normalized, g.id
+FROM weighbridge.keyword_signatures s
+JOIN public.keyword_groups g ON g.workspace_id = %(workspace)s AND g.project_id = %(project)s
+ AND g.signature = s.signature AND NOT g.confirmed
+WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s
+  AND NOT EXISTS (SELECT FROM public.group_keywords m
+                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
+                    AND m.keyword_normalized = s.keyword_normalized)
+ORDER BY s.keyword_normalized
+
+-- name: drop_empty_groups
+DELETE FROM public.keyword_groups g
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.stale
+  AND NOT EXISTS (SELECT FROM public.group_keywords m
+                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = g.id)
+
+-- name: find_parents
+-- Of the groups whose keywords changed.
+UPDATE public.keyword_groups g SET parent = head.keyword_normalized, stale = false
+FROM (
+    SELECT m.group_id, (array_agg(
+               k.keyword_normalized ORDER BY coalesce(k.volume, 0) DESC, length(k.keyword_normalized), k.keyword_normalized))[1]
+               AS keyword_normalized
+    FROM public.keyword_groups s
+    JOIN public.group_keywords m ON m.workspace_id = s.workspace_id AND m.project_id = s.project_id AND m.group_id = s.id
+    JOIN public.keywords k ON k.workspace_id = m.workspace_id AND k.project_id = m.project_id
+     AND k.keyword_normalized = m.keyword_normalized
+    WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s AND s.stale
+    GROUP BY m.group_id
+) head
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = head.group_id
+
+-- Edits: what leaves a group marks it stale; the four statements above do the rest.
+
+-- name: ungroup
+-- Everything that nobody confirmed or, unless asked for, moved by hand.
+WITH gone AS (
+    DELETE FROM public.group_keywords m USING public.keyword_groups g
+    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
+      AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
+      AND NOT g.confirmed AND (NOT m.by_hand OR %(by_hand)s)
+    RETURNING m.group_id
+)
+UPDATE public.keyword_groups g SET stale = true
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
+
+-- name: ungroup_tokens
+-- The same for keywords that have one of these tokens.
+WITH gone AS (
+    DELETE FROM public.group_keywords m USING public.keyword_groups g, public.keywords k
+    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
+      AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
+      AND k.workspace_id = %(workspace)s AND k.project_id = %(project)s AND k.keyword_normalized = m.keyword_normalized
+      AND string_to_array(k.tokens, ' ') && %(tokens)s::text[]
+      AND NOT g.confirmed AND NOT m.by_hand
+    RETURNING m.group_id
+)
+UPDATE public.keyword_groups g SET stale = true
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
+
+-- name: merged_into
+-- What a token counts as; itself, if it is not merged.
+SELECT coalesce((SELECT into_token FROM public.token_merges
+                 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND token = %(token)s), %(token)s)
+
+-- name: merge_tokens
+-- Tokens that were merged into one of these follow it. Gives all that now count as another than before.
+WITH redirected AS (
+    UPDATE public.token_merges SET into_token = %(into)s
+    WHERE workspace_id = %(workspace)s AND project_id = %(project)s
+      AND into_token = ANY (%(tokens)s::text[]) AND token <> ALL (%(tokens)s::text[])
+    RETURNING token
+), merged AS (
+    INSERT INTO public.token_merges AS t (workspace_id, project_id, token, into_token)
+    SELECT %(workspace)s, %(project)s, one.token, %(into)s FROM unnest(%(tokens)s::text[]) AS one (token)
+    ON CONFLICT (workspace_id, project_id, token) DO UPDATE SET into_token = excluded.into_token
+    WHERE t.into_token <> excluded.into_token
+    RETURNING t.token
+)
+SELECT token FROM redirected UNION SELECT token FROM merged
+
+-- name: unmerge_tokens
+DELETE FROM public.token_merges
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND token = ANY (%(tokens)s::text[])
+RETURNING token
+
+-- name: rename_group
+UPDATE public.keyword_groups SET name = %(name)s
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
+
+-- name: confirm_group
+UPDATE public.keyword_groups SET confirmed = true
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
+
+-- name: absorb_twin
+-- The group of the same signature that came up beside a confirmed one gives its keywords to it: stale, and empty.
+WITH twin AS (
+    UPDATE public.keyword_groups t SET stale = true, signature = NULL
+    FROM public.keyword_groups g
+    WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = %(group)s AND g.confirmed
+      AND t.workspace_id = %(workspace)s AND t.project_id = %(project)s AND t.signature = g.signature
+      AND NOT t.confirmed AND t.id <> g.id
+    RETURNING t.id
+)
+UPDATE public.group_keywords m SET group_id = %(group)s
+WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id IN (SELECT id FROM twin)
+
+-- name: unconfirm_group
+UPDATE public.keyword_groups SET confirmed = false, stale = true
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
+
+-- name: make_group
+INSERT INTO public.keyword_groups (workspace_id, project_id, name, stale)
+VALUES (%(workspace)s, %(project)s, %(name)s, true)
+RETURNING id
+
+-- name: unknown_keywords
+SELECT w.keyword FROM unnest(%(keywords)s::text[]) WITH ORDINALITY AS w (keyword, place)
+WHERE NOT EXISTS (SELECT FROM public.keywords k
+                  WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s AND k.keyword_normalized = w.keyword)
+ORDER BY w.place
+
+-- name: leave_groups
+WITH gone AS (
+    DELETE FROM public.group_keywords m
+    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.keyword_normalized = ANY (%(keywords)s::text[])
+    RETURNING m.group_id
+)
+UPDATE public.keyword_groups g SET stale = true
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
+
+-- name: enter_group
+WITH joined AS (
+    INSERT INTO public.group_keywords (workspace_id, project_id, keyword_normalized, group_id, by_hand)
+    SELECT DISTINCT %(workspace)s::uuid, %(project)s::bigint, one.keyword, %(group)s::uuid, true
+    FROM unnest(%(keywords)s::text[]) AS one (keyword)
+)
+UPDATE public.keyword_groups SET stale = true
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
+
+-- Reading. Groups stand in the order of their parents, keywords in that of the alphabet; both bytewise.
+
+-- name: groups
+SELECT g.id, coalesce(g.name, head.keyword, g.parent, '') AS name, g.name IS NOT NULL AS renamed, g.parent,
+       g.signature AS tokens, g.confirmed, g.created_at, sums.keywords, sums.volume
+FROM (
+    SELECT * FROM public.keyword_groups
+    WHERE workspace_id = %(workspace)s AND project_id = %(project)s
+      AND (%(group)s::uuid IS NULL OR id = %(group)s)
+      AND (%(parent)s::text IS NULL OR (parent, id) > (%(parent)s, %(id)s::uuid))
+    ORDER BY parent, id LIMIT %(limit)s
+) g
+LEFT JOIN public.keywords head ON head.workspace_id = g.workspace_id AND head.project_id = g.project_id
+ AND head.keyword_normalized = g.parent
+CROSS JOIN LATERAL (
+    SELECT count(*) AS keywords, coalesce(sum(k.volume), 0)::bigint AS volume
+    FROM public.group_keywords m
+    JOIN public.keywords k ON k.workspace_id = m.workspace_id AND k.project_id = m.project_id
+     AND k.keyword_normalized = m.keyword_normalized
+    WHERE m.workspace_id = g.workspace_id AND m.project_id = g.project_id AND m.group_id = g.id
+) sums
+ORDER BY g.parent, g.id
+
+-- name: members
+-- The keywords of some groups.
+SELECT m.group_id, coalesce(k.keyword, k.keyword_normalized)
+FROM public.group_keywords m
+JOIN public.keywords k ON k.workspace_id = m.workspace_id AND k.project_id = m.project_id
+ AND k.keyword_normalized = m.keyword_normalized
+WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = ANY (%(groups)s::uuid[])
+ORDER BY m.group_id, k.keyword_normalized
+
+-- name: keywords
+SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
+       k.clicks, k.impressions, m.group_id, coalesce(m.by_hand, false) AS by_hand, k.upload_id, k.line
+FROM public.keywords k
+LEFT JOIN public.group_keywords m ON m.workspace_id = k.workspace_id AND m.project_id = k.project_id
+ AND m.keyword_normalized = k.keyword_normalized
+WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
+  AND (%(group)s::uuid IS NULL OR m.group_id = %(group)s)
+  AND k.keyword_normalized > %(after)s
+ORDER BY k.keyword_normalized LIMIT %(limit)s
+
+-- name: merges
+SELECT token, into_token FROM public.token_merges
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s
+ORDER BY into_token, token

@@ -1,0 +1,101 @@
+"""Beside the CSV reader: a list of one value a line, with no header over it → batches of one text column.
+
+A keyword may well have commas, semicolons and quotes in it. So the lines decide whether the file is a list: by having
+no header that the pipeline knows, and no delimiter that most of them have. Then a line is a record, whatever is in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from weighbridge.formats import batch
+from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, Dialect, Wanted, split
+from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.scan import Block, blocks
+
+_NO_QUOTE = "\0"  # encoding.py refuses it, so no record goes on over a line's end
+_QUOTED = r'^\s*"(.*)"\s*$'
+
+
+def open_list(text: Utf8File, wanted: Wanted, header: str) -> ListSheet | None:
+    """The file as a list of values for the column `header`, or None for one that looks like a table."""
+    with text.path.open("rb") as file:
+        file.seek(text.start)
+        lines = _first_lines(file.read(HEAD))
+    if not lines or (len(lines) == 1 and NO_DATA.fullmatch(lines[0])):
+        return None
+    return None if _is_table(lines, wanted, header) else ListSheet(text, (header,))
+
+
+@dataclass
+class ListSheet:
+    """A list. Quotes around a line are not part of its value."""
+
+    text: Utf8File
+    header: tuple[str, ...]
+    kind: str = "csv"
+    delimiter: None = None
+    header_line: int = 0
+    preamble: tuple[str, ...] = ()
+    records: int = field(default=0, init=False)
+
+    @property
+    def encoding(self) -> str:
+        return self.text.encoding
+
+    def batches(self) -> Iterator[Any]:
+        """Lines in the order of the file."""
+        self.records = 0
+        with self.text.path.open("rb") as file:
+            file.seek(self.text.start)
+            for block in blocks(file, _NO_QUOTE, _NO_QUOTE, line=1):
+                first, count = self.records, len(block.lines)
+                self.records += count
+                yield batch.build(np.arange(first, first + count), block.lines, 1, [_values(block)], None)
+
+
+def _first_lines(head: bytes) -> list[str]:
+    """Those that have anything on them; not the last of the head, which may be cut."""
+    lines = [line for line in re.split(r"\r\n|\r|\n", head.decode(errors="ignore"))[:SAMPLE] if line.strip()]
+    return lines if len(head) < HEAD or len(lines) > 1 else []
+
+
+def _is_table(lines: Sequence[str], wanted: Wanted, header: str) -> bool:
+    """A header over the whole file, or over most lines from there on; or, with no header, cells in most lines."""
+
+    def names_it(cells: Sequence[str]) -> bool:
+        return wanted((*cells, header)) == wanted(cells)  # naming the column once more tells nothing new
+
+    if names_it([re.sub(_QUOTED, r"\1", lines[0])]):
+        return True
+    for delimiter in DELIMITERS:
+        rows = [split(line, Dialect(delimiter)) for line in lines]
+        if _mostly_cut(rows):
+            return True
+        headers = [number for number, row in enumerate(rows) if len(row) > 1 and names_it(row)]
+        if any(number == 0 or _mostly_cut(rows[number:]) for number in headers):
+            return True
+    return False
+
+
+def _mostly_cut(rows: Sequence[Sequence[str]]) -> bool:
+    return sum(len(row) > 1 for row in rows) * 2 > len(rows)
+
+
+def _values(block: Block) -> Any:
+    """The lines of a block without their ends, and without quotes around them."""
+    offsets = np.append(block.starts, len(block.text)).astype(np.int32)
+    text = pa.py_buffer(block.text)
+    lines = pa.StringArray.from_buffers(len(block.starts), pa.py_buffer(offsets), text)
+    lines = pc.utf8_rtrim(lines, "\r\n")
+    if b'"' not in block.text:
+        return lines
+    bare = pc.replace_substring(pc.replace_substring_regex(lines, _QUOTED, r"\1"), '""', '"')
+    return pc.if_else(pc.match_substring_regex(lines, _QUOTED), bare, lines)

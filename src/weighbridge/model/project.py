@@ -1,0 +1,141 @@
+"""A project as the rest of the system sees it: its files as jobs, and what is said of their progress (S2 §7)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True)
+class Project:
+    """One row of `projects`. Its number is its own only within its workspace; the key is nobody else's."""
+
+    workspace_id: UUID
+    id: int
+    key: UUID
+    name: str
+    created_at: datetime
+    grouped_at: datetime | None
+    groupings: int
+    failures: int  # groupings in a row that went wrong
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a project, as its job stands."""
+
+    job_id: UUID
+    filename: str | None
+    status: str  # queued, running, succeeded, failed
+    attempts: int
+    rows_total: int
+    rows_processed: int
+    inserted: int
+    duplicate: int  # told twice in the file, or known from another one
+    invalid: int
+    error: str | None
+    message: str | None
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A file that was here already: shown, never counted."""
+
+    filename: str | None
+    duplicate_of: UUID
+    times: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Everything that is said of a project's files, all of it from its job rows and its lease, at one moment."""
+
+    project_id: int
+    name: str
+    leased: bool
+    ungrouped: bool  # a job began after the last grouping
+    grouped_at: datetime | None
+    groupings: int
+    files: tuple[File, ...]  # in order of arrival
+    duplicates: tuple[Duplicate, ...]
+
+    @property
+    def locked(self) -> bool:
+        """May the groups not be edited now?"""
+        return self.leased or self.count("queued") + self.count("running") > 0
+
+    @property
+    def status(self) -> str:
+        """idle: no file yet; queued: nobody works on it; then processing, grouping, complete."""
+        if self.count("running") or (self.leased and self.count("queued")):
+            return "processing"
+        if self.count("queued"):
+            return "queued"
+        if self.leased or self.ungrouped:
+            return "grouping"
+        return "complete" if self.files else "idle"
+
+    def count(self, status: str) -> int:
+        return sum(file.status == status for file in self.files)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields of S2 §7.4 and the names of §7.5 and §11.0.1, in one object."""
+        queued, running, succeeded, failed = map(self.count, ("queued", "running", "succeeded", "failed"))
+        current = next((file.filename for file in self.files if file.status == "running"), None)
+        processed = [file.filename for file in self.files if file.status in ("succeeded", "failed")]
+        return {
+            "project_id": self.project_id,
+            "locked": self.locked,
+            "status": self.status,
+            "current_file": current,
+            "queued_jobs": queued,
+            "running_jobs": running,
+            "succeeded_jobs": succeeded,
+            "failed_jobs": failed,
+            "progress": {
+                "rows_total": sum(file.rows_total for file in self.files),
+                "rows_processed": sum(file.rows_processed for file in self.files),
+            },
+            "uploadedFiles": [file.filename for file in self.files],
+            "uploadedFileCount": len(self.files),
+            "processedFiles": processed,
+            "processedFileCount": len(processed),
+            "currentFileName": current,
+            "queuedFiles": [file.filename for file in self.files if file.status == "queued"],
+            "fileErrors": [
+                {"filename": f.filename, "job_id": f.job_id, "error": f.error, "message": f.message}
+                for f in self.files
+                if f.status == "failed"
+            ],
+            "duplicateFiles": [asdict(duplicate) for duplicate in self.duplicates],
+            "queuedJobs": queued,
+            "runningJobs": running,
+            "files": [asdict(file) for file in self.files],
+            "grouped_at": self.grouped_at,
+            "groupings": self.groupings,
+        }
+
+
+@dataclass(frozen=True)
+class Job:
+    """A row of `csv_processing_jobs` (S2 §3.1), for an administrator."""
+
+    id: UUID
+    project_id: int
+    csv_upload_id: UUID
+    status: str
+    source_filename: str | None
+    idempotency_key: str
+    attempts: int
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    upload_status: str
+    error_code: str | None
+    rows: int
+    inserted: int
+    duplicate: int
+    invalid: int

@@ -1,0 +1,90 @@
+"""Beside the flow: people make projects, and open all failed files of one again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.db import projects, uploads
+from weighbridge.db.errors import RowFault
+from weighbridge.db.pool import Database
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.project import Job, Project
+from weighbridge.observe.redact import said_back
+from weighbridge.steps.groups import LONGEST_NAME
+from weighbridge.steps.receive import HIGHEST_PROJECT
+from weighbridge.steps.reopen import reopen
+
+_PAGE = 500  # jobs read at once
+
+
+async def make(db: Database, workspace_id: UUID, number: int | None, name: str) -> tuple[Project, bool]:
+    """Make a project, or give the one of that number another name; True where it is new."""
+    name = _tidy(name)
+    known = number is not None and await find(db, workspace_id, number) is not None
+    try:
+        async with db.tx("weighbridge_intake", workspace_id) as tx:
+            number = await projects.make(tx, number, name)
+    except RowFault as fault:
+        message = f"project_id: the highest number, {HIGHEST_PROJECT}, is taken; say which one it is to be."
+        raise RequestRefused(409, "no_number_left", message) from fault
+    project = await find(db, workspace_id, number)
+    assert project is not None
+    return project, not known
+
+
+async def find(db: Database, workspace_id: UUID, number: int) -> Project | None:
+    async with db.tx("weighbridge_tenant", workspace_id) as tx:
+        return await projects.find(tx, workspace_id, number)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A failed job that was not opened again, and why."""
+
+    job_id: UUID
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Retried:
+    retried: tuple[UUID, ...]
+    skipped: tuple[Skipped, ...]
+
+
+async def retry_failed(db: Database, project: Project, *, force_partial: bool, actor: str) -> Retried:
+    """Open every failed job of a project again, audited, in order of arrival. Again, it finds none."""
+    retried: list[UUID] = []
+    skipped: list[Skipped] = []
+    async for job in _failed(db, project):
+        async with db.tx() as tx:
+            upload = await uploads.get(tx, job.csv_upload_id)
+        assert upload is not None
+        try:
+            await reopen(db, upload, force_partial=force_partial, actor=actor)
+            retried.append(job.id)
+        except RequestRefused as refusal:
+            skipped.append(Skipped(job.id, refusal.code, refusal.message))
+    return Retried(tuple(retried), tuple(skipped))
+
+
+async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:
+    after: projects.JobPlace | None = None
+    while True:
+        async with db.tx("weighbridge_tenant", project.workspace_id) as tx:
+            page = await projects.jobs(tx, project, status="failed", after=after, limit=_PAGE)
+        for job in page:
+            yield job
+        if len(page) < _PAGE:
+            return
+        after = projects.JobPlace(page[-1].created_at, page[-1].id)
+
+
+def _tidy(name: str) -> str:
+    tidy = " ".join(name.split())
+    if not tidy or len(tidy) > LONGEST_NAME or not tidy.isprintable():
+        message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {said_back(name)}."
+        raise RequestRefused(422, "invalid_name", message)
+    return tidy

@@ -1,0 +1,118 @@
+"""One run over a project: its jobs in order of arrival until none is queued, then the grouping, once (S2 §4).
+
+lease → [job → job → …] → group → release
+          ↑                          │ a file came meanwhile
+          └──────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+
+from weighbridge.db import projects, uploads
+from weighbridge.db.pool import Lease
+from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
+from weighbridge.model.project import Project
+from weighbridge.observe import journal
+from weighbridge.steps.attempt import Attempt
+from weighbridge.steps.context import Context
+from weighbridge.steps.finish import finish
+
+log = structlog.get_logger()
+
+LONGEST_PAUSE = timedelta(minutes=5)  # between two tries of a grouping that goes wrong
+
+
+@dataclass
+class Runner:
+    """Holds a project's lease from claim to release."""
+
+    ctx: Context
+    lease: Lease
+    project: Project
+    wish: uploads.Claim
+    attend: Callable[[Attempt], Awaitable[None]]  # works on one job to its verdict; never raises
+    _job: Attempt | None = None
+    _interrupt: WeighbridgeError | None = field(default=None, repr=False)
+
+    def interrupt(self, reason: WeighbridgeError) -> None:
+        """Ask the run to end at the next safe point, from any thread. The job in hand goes back to its queue."""
+        if self._interrupt is None:
+            self._interrupt = reason
+        if self._job is not None:
+            self._job.interrupt(HandBack("its run is ending"))
+
+    async def run(self) -> None:
+        """Never raises: what goes wrong is logged, and the project can be leased again."""
+        journal.lease_acquired(self.project, self.wish.worker)
+        try:
+            await self._run()
+        except LeaseLost:
+            journal.lease_lost_of(self.project)
+        except HandBack:
+            await self._let_go()
+        except RetryLater as trouble:
+            log.warning("worker.database_away", reason=trouble.message)
+            await self._fail(trouble.kind)
+        except Exception as error:
+            log.exception("Bug", project_id=self.project.id)
+            await self._fail(type(error).__name__)
+
+    async def _run(self) -> None:
+        while True:
+            while await self._next_job():
+                pass
+            await self._group()
+            if await self._release(anyway=False):
+                return
+            await asyncio.sleep(0.05)  # a file came, or somebody's transaction has the next one for a moment
+
+    async def _next_job(self) -> bool:
+        self._check()
+        async with self.ctx.db.tx() as tx:
+            claimed = await projects.claim_job(tx, self.lease, self.wish)
+        if claimed.lease is None or claimed.upload is None:
+            return False
+        self._job = Attempt(claimed.lease, claimed.upload)
+        if self._interrupt is not None:  # it came between the check and the claim
+            self._job.interrupt(HandBack("its run is ending"))
+        try:
+            await self.attend(self._job)
+        finally:
+            self._job = None
+        return True
+
+    async def _group(self) -> None:
+        self._check()
+        with journal.timed_grouping(self.project) as told:
+            grouped = await finish(self.ctx, self.lease, self.project)
+            if grouped is not None:
+                told(grouped.keywords, grouped.groups)
+
+    async def _release(self, *, anyway: bool) -> bool:
+        async with self.ctx.db.tx() as tx:
+            released = await projects.release(tx, self.lease, self.wish, anyway=anyway)
+        if released:
+            journal.lease_released(self.project, self.wish.worker)
+        return released
+
+    async def _let_go(self) -> None:
+        with suppress(RetryLater, LeaseLost):  # if it cannot be said, the lease runs out
+            await self._release(anyway=True)
+
+    async def _fail(self, error: str) -> None:
+        pause = min(timedelta(seconds=2 ** min(self.project.failures, 20)), LONGEST_PAUSE)
+        with suppress(RetryLater, LeaseLost):
+            async with self.ctx.db.tx() as tx:
+                await projects.fail(tx, self.lease, pause, error)
+            journal.run_failed(self.project, error, pause)
+
+    def _check(self) -> None:
+        if self._interrupt is not None:
+            raise self._interrupt
