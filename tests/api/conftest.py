@@ -19,8 +19,9 @@ import pytest
 
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.db import keys
+from weighbridge.db import keys, projects
 from weighbridge.db.pool import Database
+from weighbridge.worker.loop import WorkerOptions, kick
 
 CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"
 MakeKey = Callable[..., Awaitable[dict[str, str]]]
@@ -92,6 +93,67 @@ def make_upload(query: Query, workspace: UUID) -> Callable[..., UUID]:
         return UUID(str(id_))
 
     return make_upload
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """A project whose files come through the API and are worked on by a real worker."""
+
+    app: App
+    client: httpx.AsyncClient
+    key: dict[str, str]
+    project: int = 7
+
+    @property
+    def url(self) -> str:
+        return f"/api/projects/{self.project}"
+
+    async def send(self, *lines: str, name: str = "a.csv", **fields: Any) -> UUID:
+        """A file of `keyword,volume` lines, as a job that nobody works on: the project is locked."""
+        data = {"pipeline": "keywords", "project_id": str(self.project), **fields}
+        content = "\n".join(["Keyword,Volume", *lines]).encode()
+        answer = await self.client.post(
+            "/api/uploads", headers=self.key, data=data, files={"file": (name, content)}
+        )
+        assert answer.status_code in (200, 201), answer.text
+        return UUID(answer.json()["upload_id"])
+
+    async def work(self) -> None:
+        """Run the project until nothing is left to do."""
+        workspace = await self._workspace()
+        async with self.app.db.tx() as tx:
+            project = await projects.find(tx, workspace, self.project)
+        assert project is not None
+        assert await kick(self.app.ctx, WorkerOptions(), project)
+
+    async def load(self, *lines: str, **fields: Any) -> UUID:
+        """A file, all the way."""
+        sent = await self.send(*lines, **fields)
+        await self.work()
+        return sent
+
+    async def ask(self, path: str = "", **params: Any) -> Any:
+        answer = await self.client.get(f"{self.url}{path}", headers=self.key, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def post(self, path: str, body: Any = None) -> httpx.Response:
+        return await self.client.post(f"{self.url}{path}", headers=self.key, json=body)
+
+    async def status(self) -> Any:
+        path = f"/projects/{self.project}/processing/status"
+        return (await self.client.get(path, headers=self.key)).json()
+
+    async def _workspace(self) -> UUID:
+        async with self.app.db.tx() as tx:
+            key = await keys.find(tx, self.key["Authorization"].removeprefix("Bearer "))
+        assert key is not None
+        return key.workspace_id
+
+
+@pytest.fixture
+def keywords(app: App, client: httpx.AsyncClient, key: dict[str, str]) -> Keywords:
+    return Keywords(app, client, key)
 
 
 @dataclass

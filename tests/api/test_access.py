@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -26,6 +27,25 @@ CALLS = [  # method, path, the scope that opens it
     ("GET", "/api/uploads/{id}/warnings", "read"),
     ("POST", "/api/uploads/{id}/retry", "operate"),
     ("POST", "/api/uploads/{id}/dismiss", "operate"),
+    ("GET", "/projects/{id}/processing/status", "read"),
+    ("GET", "/projects/{id}/processing-status", "read"),
+    ("GET", "/api/projects", "read"),
+    ("POST", "/api/projects", "operate"),
+    ("GET", "/api/projects/{id}", "read"),
+    ("GET", "/api/projects/{id}/jobs", "operate"),
+    ("POST", "/api/projects/{id}/jobs/retry-failed", "operate"),
+    ("POST", "/api/projects/{id}/kick", "upload"),
+    ("GET", "/api/projects/{id}/groups", "read"),
+    ("GET", "/api/projects/{id}/groups/{id}", "read"),
+    ("PATCH", "/api/projects/{id}/groups/{id}", "operate"),
+    ("POST", "/api/projects/{id}/groups/{id}/confirm", "operate"),
+    ("POST", "/api/projects/{id}/groups/{id}/unconfirm", "operate"),
+    ("GET", "/api/projects/{id}/keywords", "read"),
+    ("POST", "/api/projects/{id}/keywords/move", "operate"),
+    ("GET", "/api/projects/{id}/tokens/merges", "read"),
+    ("POST", "/api/projects/{id}/tokens/merge", "operate"),
+    ("POST", "/api/projects/{id}/tokens/unmerge", "operate"),
+    ("POST", "/api/projects/{id}/regroup", "operate"),
     ("GET", "/api/live", "read"),
     ("GET", "/api/metrics", "read"),
 ]
@@ -46,7 +66,7 @@ def api_routes(api: FastAPI) -> list[APIRoute]:
 
 async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
     routes = {
-        (method, route.path.replace("upload_id", "id"), scope_of(route.endpoint))
+        (method, re.sub(r"{\w+_id}", "{id}", route.path), scope_of(route.endpoint))
         for route in api_routes(create(app))
         for method in route.methods
     }

@@ -18,7 +18,7 @@ from .checking import check, rows
 ASSIGNED = [c for c in map(chr, range(1, sys.maxunicode + 1)) if unicodedata.category(c) not in ("Cn", "Cs")]
 texts = st.lists(
     st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cn"]), max_size=20)
-    | st.text(st.sampled_from("aAÅå\u030aΣσςİiıﬁＡ½ \t\u00a0\u3000\u2028\x1f\x85¨"), max_size=12),
+    | st.text(st.sampled_from("aAÅå\u030aΣσςİiıﬁＡ½Hh\u0331 \t\u00a0\u3000\u2028\x1f\x85¨"), max_size=12),
     min_size=1,
     max_size=40,
 )
@@ -41,6 +41,10 @@ def test_spellings_of_one_keyword_are_one_row(spelling: str) -> None:
 @pytest.mark.parametrize("other", ["blue shoe", "blueshoes", "blue-shoes", "blue shoes!", "bluè shoes"])
 def test_other_words_and_other_signs_are_other_keywords(other: str) -> None:
     assert check(f"Keyword\nblue shoes\n{other}\n").bins.accepted == 2
+
+
+def test_letters_that_are_one_character_only_in_lower_case_are_one() -> None:
+    assert identities(["H\u0331", "h\u0331", "\u1e96"]) == ["\u1e96"] * 3
 
 
 def test_the_keyword_itself_keeps_its_case_and_signs() -> None:

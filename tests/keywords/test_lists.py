@@ -63,11 +63,12 @@ def test_a_list_may_begin_with_anything(first: str) -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_any_encoding_and_line_end_will_do(tmp_path: Path, encoding: str, end: str) -> None:
-    data = end.join(["café crème", "", "Müller, Söhne", "plain"]).encode(encoding)
+    data = end.join(["café crème", "", "Müller, Söhne", "-", "plain"]).encode(encoding)
     assert sniff(data, "list.txt") == "csv"
     outcome = check_bytes(tmp_path, data)
-    assert outcome.bins == Bins(blank=1, accepted=3)
-    assert rows(outcome, "line", "keyword") == [(1, "café crème"), (3, "Müller, Söhne"), (4, "plain")]
+    assert outcome.bins == Bins(blank=1, accepted=3, rejected=1)
+    assert rows(outcome, "line", "keyword") == [(1, "café crème"), (3, "Müller, Söhne"), (5, "plain")]
+    assert outcome.rejections[0]["raw"] == ["-"]
 
 
 def test_blank_lines_are_blank_and_repeats_are_duplicates() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +92,14 @@ def test_the_tokens_of_tokens_are_the_same_and_never_nothing(texts: list[str]) -
     once = tokens_of(texts)
     assert tokens_of(once) == once
     assert all(bool(made) == bool(checking.identity(text)) for text, made in zip(texts, once, strict=True))
+
+
+def test_every_short_word_is_folded_for_good() -> None:
+    """Of the letters that the rules ask for; where one rule leads to another, it shows here."""
+    words = ["".join(letters) for size in range(1, 6) for letters in product("aehiosuxz", repeat=size)]
+    once = tokens_of(words)
+    assert once == [checking.tokens(word) for word in words]
+    assert tokens_of(once) == once
 
 
 def test_of_no_texts_there_are_no_tokens() -> None:

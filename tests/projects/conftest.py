@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
+import psycopg
 import pytest
 
-from weighbridge.db import grouping, projects
+from tests.api.conftest import new_key
+from weighbridge.api import create
+from weighbridge.app import App
+from weighbridge.db import grouping, projects, uploads
 from weighbridge.db.grouping import Place
 from weighbridge.model.project import Standing
 from weighbridge.steps.context import Context
+from weighbridge.steps.groups import Editor
 from weighbridge.steps.receive import Received, Request, receive
 from weighbridge.worker.loop import WorkerOptions, run_until
 
@@ -79,3 +86,69 @@ def groups(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[Groups]]:
         return {group.parent or "": tuple(members[group.id]) for group in found}
 
     return groups
+
+
+@pytest.fixture
+def editor(ctx: Context, workspace: UUID) -> Editor:
+    """Somebody's hands on the groups of project 1."""
+    return Editor(ctx.db, Place(workspace, 1), "test")
+
+
+Transaction = Callable[..., Any]  # opens a psycopg.Connection in the middle of a transaction
+
+
+@pytest.fixture
+def transaction(database_url: str, workspace: UUID) -> Transaction:
+    """`with transaction("weighbridge_group", "SELECT …", params) as tx:` of the workspace; undone unless committed."""
+
+    @contextmanager
+    def transaction(role: str, statement: str, params: Any = None) -> Iterator[psycopg.Connection]:
+        with psycopg.connect(database_url, application_name="test") as connection:
+            connection.execute(
+                "SELECT set_config('role', %s, true), set_config('weighbridge.workspace_id', %s, true)",
+                (role, str(workspace)),
+            )
+            connection.execute(statement, params)  # type: ignore[call-overload]
+            try:
+                yield connection
+            finally:
+                connection.rollback()
+
+    return transaction
+
+
+@pytest.fixture
+def waited_for(query: Callable[..., Any]) -> Callable[[psycopg.Connection], bool]:
+    """`waited_for(tx)`: somebody waits for this transaction."""
+
+    def waited_for(connection: psycopg.Connection) -> bool:
+        blocked = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+        return bool(query(blocked, (connection.info.backend_pid,)))
+
+    return waited_for
+
+
+@pytest.fixture
+def take_up(ctx: Context) -> Callable[..., Awaitable[projects.Run]]:
+    """`await take_up()`: lease a project as a worker does who then falls silent."""
+
+    async def take_up(**wishes: Any) -> projects.Run:
+        async with ctx.db.tx() as tx:
+            return await projects.claim(tx, wish(ctx, **wishes))
+
+    return take_up
+
+
+def wish(ctx: Context, **wishes: Any) -> uploads.Claim:
+    """What a worker is ready to take on."""
+    usual = {"worker": "silent", "lease": timedelta(seconds=60), "per_workspace": 3}
+    return uploads.Claim(sources=QUICK.sources, pipelines=tuple(ctx.pipelines), **{**usual, **wishes})
+
+
+@pytest.fixture
+async def http(app: App, workspace: UUID) -> AsyncIterator[httpx.AsyncClient]:
+    """The API without a socket, for somebody who may do everything."""
+    key = await new_key(app.db, workspace, ("upload", "read", "operate"))
+    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge", headers=key) as client:
+        yield client

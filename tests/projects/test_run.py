@@ -7,7 +7,9 @@ from typing import Any
 from tests.projects.conftest import keyword_file
 
 
-async def test_files_of_a_project_are_imported_and_grouped(send: Any, work: Any, standing: Any, groups: Any) -> None:
+async def test_files_of_a_project_are_imported_and_grouped(
+    send: Any, work: Any, standing: Any, groups: Any
+) -> None:
     first = await send(keyword_file([("blue shoes", 10), ("Shoes Blue", 90), ("red hat", 5)]), "a.csv")
     second = await send(keyword_file([("the blue shoe", 20), ("RED  HATS", 50)]), "b.csv")
     await work(first, second)

@@ -201,7 +201,7 @@ async def move_keywords(project_id: ProjectId, wish: MoveIn, key: Key, app: TheA
 async def regroup(
     project_id: ProjectId, key: Key, app: TheApp, wish: RegroupIn | None = None
 ) -> RegroupedOut:
-    """Make all groups anew that nobody confirmed. It is audited."""
+    """Put every keyword where grouping puts it now, but for what was confirmed or moved by hand. It is audited."""
     by_hand = wish is not None and wish.by_hand
     return RegroupedOut(**asdict(await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)))
 

@@ -301,5 +301,5 @@ class RegroupIn(BaseModel):
 
 
 class RegroupedOut(BaseModel):
-    keywords: int = Field(description="Keywords that were given a group.")
-    groups: int = Field(description="The groups that they are in.")
+    keywords: int = Field(description="Keywords that were put elsewhere.")
+    groups: int = Field(description="The groups that they are in now.")

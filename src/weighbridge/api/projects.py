@@ -48,6 +48,7 @@ NOT_A_NUMBER = "Not the number of a project."
 )
 @router.get(
     "/projects/{project_id}/processing-status",
+    operation_id="get_processing_status_by_its_other_name",
     responses=documented(_404=NOT_THERE, _422=NOT_A_NUMBER),
     openapi_extra={"security": SECURITY},
 )

@@ -149,3 +149,15 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
                 out().print(f"Rejected rows of {name}: weighbridge uploads rejects {upload.id}", markup=False)
             if upload.warnings:
                 out().print(f"Warnings about {name}: weighbridge uploads warnings {upload.id}", markup=False)
+        for place in dict.fromkeys(_project_of(each) for each in outcomes if each.upload is not None):
+            if place:
+                out().print(f"Its groups: weighbridge projects show {place}", markup=False)
+
+
+def _project_of(outcome: Outcome) -> str:
+    """The project of a file, as an argument of `weighbridge projects`."""
+    assert outcome.upload is not None
+    project, workspace = outcome.upload.project_id, str(outcome.upload.workspace_id)
+    if project is None:
+        return ""
+    return f"{project}" if workspace == DEFAULT_WORKSPACE else f"{project} --workspace {workspace}"

@@ -72,25 +72,41 @@ def outcome_table(outcomes: list[Outcome], pipeline: Pipeline) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
+    figures = _figures_in_project if "project_id" in pipeline.scope else _figures
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file", overflow="fold")
     table.add_column("status")
-    for name in ("rows", "inserted", "updated", "unchanged", "duplicate", "rejected"):
+    told = [figures(each.upload, pipeline) if each.upload else {} for each in outcomes]
+    for name in max(told, key=len):
         table.add_column(name, justify="right")
-    for each in outcomes:
-        name = escape(each.file.name)
-        if each.upload is None:
-            table.add_row(name, "[red]refused[/]")
-            continue
-        upload = each.upload
-        grain = changes(upload, pipeline.grain.name)
-        status = status_text(upload.status) + (" (already here)" if each.duplicate else "")
-        numbers = (
-            upload.total_rows, grain.inserted, grain.updated, grain.unchanged, upload.bins.duplicate,
-            upload.failed_rows,
-        )  # fmt: skip
-        table.add_row(name, status, *(f"{number:,}" for number in numbers))
+    for each, numbers in zip(outcomes, told, strict=True):
+        again = " (already here)" if each.duplicate else ""
+        status = status_text(each.upload.status) + again if each.upload else "[red]refused[/]"
+        table.add_row(escape(each.file.name), status, *(f"{number:,}" for number in numbers.values()))
     return table
+
+
+def _figures(upload: Upload, pipeline: Pipeline) -> dict[str, int]:
+    grain = changes(upload, pipeline.grain.name)
+    return {
+        "rows": upload.total_rows,
+        "inserted": grain.inserted,
+        "updated": grain.updated,
+        "unchanged": grain.unchanged,
+        "duplicate": upload.bins.duplicate,
+        "rejected": upload.failed_rows,
+    }
+
+
+def _figures_in_project(upload: Upload, pipeline: Pipeline) -> dict[str, int]:
+    """As its job counts them (S2 §5.1): what the project knows already is a duplicate, wherever it was told first."""
+    grain = changes(upload, pipeline.grain.name)
+    return {
+        "rows": upload.total_rows,
+        "inserted": grain.inserted,
+        "duplicate": upload.bins.duplicate + grain.updated + grain.unchanged,
+        "invalid": upload.failed_rows,
+    }
 
 
 def entity_table(uploads: list[Upload], pipeline: Pipeline) -> Table:

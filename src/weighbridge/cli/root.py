@@ -8,9 +8,11 @@ from weighbridge.cli import (
     database,
     demo,
     doctor,
+    groups,
     keys,
     load,
     pipelines,
+    projects,
     serve,
     upkeep,
     uploads,
@@ -34,6 +36,8 @@ app.command("up")(serve.up)
 app.command("api")(serve.api)
 app.command("worker")(serve.worker)
 app.add_typer(uploads.app, name="uploads")
+projects.app.add_typer(groups.app)
+app.add_typer(projects.app, name="projects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(database.app, name="db")

@@ -13,9 +13,8 @@ from weighbridge.db.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
 
 _SQL = load("grouping")
-WORK_MEMORY = (
-    "64MB"  # for sorts and hashes of grouping, whatever the size of the project; the rest goes to disk
-)
+WORK_MEMORY = "64MB"  # for sorts and hashes, whatever the size of the project; the rest goes to disk
+PATIENCE = "1h"  # for one statement over all keywords of a project
 
 
 @dataclass(frozen=True)
@@ -66,27 +65,40 @@ class Keyword:
     line: int
 
 
-async def group(tx: Tx, place: Place, patience: int) -> Grouped:
-    """Give every ungrouped keyword its group, and every changed group its parent. `patience`: seconds a statement."""
+async def group(tx: Tx, place: Place) -> Grouped:
+    """Give every ungrouped keyword its group, and every changed group its parent."""
     await tx.execute(
         "SELECT set_config('work_mem', %s, true), set_config('statement_timeout', %s, true)",
-        (WORK_MEMORY, f"{patience}s"),
+        (WORK_MEMORY, PATIENCE),
     )
+    await tx.execute(_SQL["make_ungrouped"])
+    keywords = (await tx.execute(_SQL["collect_ungrouped"], place.params())).rowcount
+    await tx.execute(_SQL["analyze_ungrouped"])
     groups = (await tx.execute(_SQL["make_groups"], place.params())).rowcount
-    keywords = (await tx.execute(_SQL["join_groups"], place.params())).rowcount
-    await tx.execute(_SQL["drop_empty_groups"], place.params())
-    await tx.execute(_SQL["find_parents"], place.params())
+    await tx.execute(_SQL["join_groups"], place.params())
+    await settle(tx, place)
     return Grouped(keywords, groups)
 
 
-async def ungroup(tx: Tx, place: Place, *, by_hand: bool) -> None:
-    """Everything that nobody confirmed or, unless `by_hand`, moved."""
-    await tx.execute(_SQL["ungroup"], place.params(by_hand=by_hand))
+async def settle(tx: Tx, place: Place) -> None:
+    """Of the groups whose keywords changed: remove what is empty, and find the parents of the others."""
+    await tx.execute(_SQL["drop_empty_groups"], place.params())
+    await tx.execute(_SQL["find_parents"], place.params())
 
 
-async def ungroup_tokens(tx: Tx, place: Place, tokens: Sequence[str]) -> None:
-    """The same for keywords that have one of these tokens."""
-    await tx.execute(_SQL["ungroup_tokens"], place.params(tokens=list(tokens)))
+async def ungroup_changed(tx: Tx, place: Place, tokens: Sequence[str] | None = None) -> None:
+    """Take out keywords that grouping would put elsewhere now; with tokens, only those that have one of them.
+
+    Confirmed groups and keywords that were moved by hand are left alone.
+    """
+    await tx.execute(
+        _SQL["ungroup_changed"], place.params(tokens=list(tokens) if tokens is not None else None)
+    )
+
+
+async def forget_hands(tx: Tx, place: Place) -> None:
+    """What was moved by hand is as if it were not, but for confirmed groups."""
+    await tx.execute(_SQL["forget_hands"], place.params())
 
 
 async def merged_into(tx: Tx, place: Place, token: str) -> str:

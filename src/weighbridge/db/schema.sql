@@ -1567,7 +1567,8 @@ CREATE TABLE public.keyword_groups (
     stale boolean DEFAULT false NOT NULL,
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
     CONSTRAINT keyword_groups_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
-);
+)
+WITH (fillfactor='80');
 
 CREATE TABLE public.keywords (
     workspace_id uuid NOT NULL,
@@ -1944,8 +1945,6 @@ CREATE INDEX judgments_plaintiff ON public.judgments USING btree (workspace_id, 
 CREATE INDEX keyword_groups_parent ON public.keyword_groups USING btree (workspace_id, project_id, parent, id);
 
 CREATE UNIQUE INDEX keyword_groups_signature ON public.keyword_groups USING btree (workspace_id, project_id, signature) WHERE (NOT confirmed);
-
-CREATE INDEX keyword_groups_stale ON public.keyword_groups USING btree (workspace_id, project_id) WHERE stale;
 
 CREATE INDEX projects_ungrouped ON public.projects USING btree (workspace_id, id) WHERE ungrouped;
 

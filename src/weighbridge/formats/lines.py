@@ -62,7 +62,7 @@ class ListSheet:
 
 
 def _first_lines(head: bytes) -> list[str]:
-    """Those that have anything on them; not the last of the head, which may be cut."""
+    """Those that have anything on them; none where the head ends within the first line."""
     lines = [line for line in re.split(r"\r\n|\r|\n", head.decode(errors="ignore"))[:SAMPLE] if line.strip()]
     return lines if len(head) < HEAD or len(lines) > 1 else []
 

@@ -9,7 +9,6 @@ from weighbridge.model.project import Project
 from weighbridge.steps.context import Context
 
 ROLE = "weighbridge_group"
-PATIENCE = 3600  # seconds for one statement over all keywords of a project
 
 
 async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None:
@@ -17,6 +16,6 @@ async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None
     async with ctx.db.fenced(lease, ROLE) as tx:
         if not await projects.may_group(tx, lease):
             return None
-        grouped = await grouping.group(tx, Place(project.workspace_id, project.id), PATIENCE)
+        grouped = await grouping.group(tx, Place(project.workspace_id, project.id))
         await projects.note_grouped(tx, lease)
     return grouped

@@ -18,7 +18,7 @@ from weighbridge.db.pool import Database, Tx
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import said_back
 from weighbridge.pipelines.keywords.tokens import normalised, tokens_of
-from weighbridge.steps.finish import PATIENCE, ROLE
+from weighbridge.steps.finish import ROLE
 
 LONGEST_NAME = 200
 MOST_AT_ONCE = 1000  # tokens or keywords of one edit
@@ -75,7 +75,7 @@ async def unconfirm_group(editor: Editor, group: UUID) -> None:
     """Give a group back to grouping."""
     async with _edit(editor, "group.unconfirm") as tx:
         _there(await grouping.unconfirm(tx, editor.place, group), group)
-        await grouping.group(tx, editor.place, PATIENCE)
+        await grouping.group(tx, editor.place)
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,19 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
         await grouping.leave(tx, editor.place, wanted)
         if group is not None:
             await grouping.enter(tx, editor.place, wanted, group)
-        await grouping.group(tx, editor.place, PATIENCE)
+        else:
+            await grouping.group(tx, editor.place)
+        await grouping.settle(tx, editor.place)
     return group
 
 
 async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
     """Make all groups anew that nobody confirmed. What was moved by hand stays, unless `by_hand` says otherwise."""
     async with _edit(editor, "project.regroup") as tx:
-        await grouping.ungroup(tx, editor.place, by_hand=by_hand)
-        return await grouping.group(tx, editor.place, PATIENCE)
+        if by_hand:
+            await grouping.forget_hands(tx, editor.place)
+        await grouping.ungroup_changed(tx, editor.place)
+        return await grouping.group(tx, editor.place)
 
 
 @asynccontextmanager
@@ -123,8 +127,8 @@ async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
 
 
 async def _regroup_tokens(tx: Tx, place: Place, tokens: Sequence[str]) -> None:
-    await grouping.ungroup_tokens(tx, place, tokens)
-    await grouping.group(tx, place, PATIENCE)
+    await grouping.ungroup_changed(tx, place, tokens)
+    await grouping.group(tx, place)
 
 
 async def _tokens(words: Sequence[str], field: str) -> list[str]:

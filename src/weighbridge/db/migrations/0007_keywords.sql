@@ -38,11 +38,10 @@ CREATE TABLE public.keyword_groups (
     stale boolean NOT NULL DEFAULT false, -- its keywords changed: the parent is to be found again
     created_at timestamptz NOT NULL DEFAULT weighbridge.now(),
     PRIMARY KEY (workspace_id, project_id, id)
-);
+) WITH (fillfactor = 80); -- stale comes and goes without touching an index
 CREATE UNIQUE INDEX keyword_groups_signature ON public.keyword_groups (workspace_id, project_id, signature)
     WHERE NOT confirmed;
 CREATE INDEX keyword_groups_parent ON public.keyword_groups (workspace_id, project_id, parent, id);
-CREATE INDEX keyword_groups_stale ON public.keyword_groups (workspace_id, project_id) WHERE stale;
 
 -- No foreign keys: checking them doubles the time that grouping a million keywords takes. Rows come and go only with
 -- what they name (db/sql/grouping.sql); a test compares both sides after every kind of edit.
@@ -130,6 +129,8 @@ GRANT SELECT ON public.keywords, weighbridge.keyword_signatures TO weighbridge_g
 GRANT SELECT, INSERT, UPDATE, DELETE ON public.keyword_groups, public.group_keywords, public.token_merges TO weighbridge_group;
 CREATE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.keywords
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+-- Grouping collects what it is about to group in a temporary table.
+DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO weighbridge_group', current_database()); END $$;
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA weighbridge FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.now(), weighbridge.workspace(), weighbridge.natural_key_hash(text[]),
     weighbridge.entity_id(text[]), weighbridge.job_status(text) TO PUBLIC;

@@ -1,30 +1,38 @@
--- Grouping, in four statements of one transaction: each ungrouped keyword gets the group of its signature.
+-- Grouping, in one transaction: each ungrouped keyword gets the group of its signature.
+
+-- name: make_ungrouped
+-- Collected once, so that the planner knows how many there are: three in a million, or all of them.
+CREATE TEMP TABLE ungrouped (keyword_normalized text COLLATE "C", signature text COLLATE "C", volume bigint) ON COMMIT DROP
+
+-- name: collect_ungrouped
+INSERT INTO pg_temp.ungrouped (keyword_normalized, signature, volume)
+SELECT s.keyword_normalized, s.signature, s.volume
+FROM weighbridge.keyword_signatures s
+WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s
+  AND NOT EXISTS (SELECT FROM public.group_keywords m
+                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
+                    AND m.keyword_normalized = s.keyword_normalized)
+
+-- name: analyze_ungrouped
+ANALYZE pg_temp.ungrouped
 
 -- name: make_groups
 -- A group for every signature that has none; its parent by volume, then length, then alphabet.
 INSERT INTO public.keyword_groups (workspace_id, project_id, signature, parent)
-SELECT %(workspace)s, %(project)s, s.signature, (array_agg(
-           s.keyword_normalized ORDER BY coalesce(s.volume, 0) DESC, length(s.keyword_normalized), s.keyword_normalized))[1]
-FROM weighbridge.keyword_signatures s
-WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s
-  AND NOT EXISTS (SELECT FROM public.group_keywords m
-                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
-                    AND m.keyword_normalized = s.keyword_normalized)
-GROUP BY s.signature
-ORDER BY s.signature
+SELECT %(workspace)s, %(project)s, u.signature, (array_agg(
+           u.keyword_normalized ORDER BY coalesce(u.volume, 0) DESC, length(u.keyword_normalized), u.keyword_normalized))[1]
+FROM pg_temp.ungrouped u
+GROUP BY u.signature
+ORDER BY u.signature
 ON CONFLICT (workspace_id, project_id, signature) WHERE NOT confirmed DO UPDATE SET stale = true
 
 -- name: join_groups
 INSERT INTO public.group_keywords (workspace_id, project_id, keyword_normalized, group_id)
-SELECT %(workspace)s, %(project)s, s.keyword_normalized, g.id
-FROM weighbridge.keyword_signatures s
+SELECT %(workspace)s, %(project)s, u.keyword_normalized, g.id
+FROM pg_temp.ungrouped u
 JOIN public.keyword_groups g ON g.workspace_id = %(workspace)s AND g.project_id = %(project)s
- AND g.signature = s.signature AND NOT g.confirmed
-WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s
-  AND NOT EXISTS (SELECT FROM public.group_keywords m
-                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
-                    AND m.keyword_normalized = s.keyword_normalized)
-ORDER BY s.keyword_normalized
+ AND g.signature = u.signature AND NOT g.confirmed
+ORDER BY u.keyword_normalized
 
 -- name: drop_empty_groups
 DELETE FROM public.keyword_groups g
@@ -48,33 +56,29 @@ FROM (
 ) head
 WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = head.group_id
 
--- Edits: what leaves a group marks it stale; the four statements above do the rest.
+-- Edits: what leaves a group marks it stale; the statements above do the rest.
 
--- name: ungroup
--- Everything that nobody confirmed or, unless asked for, moved by hand.
+-- name: ungroup_changed
+-- Keywords that grouping would put elsewhere now, but for what somebody confirmed or moved by hand. With tokens: only
+-- those that have one of them.
 WITH gone AS (
-    DELETE FROM public.group_keywords m USING public.keyword_groups g
+    DELETE FROM public.group_keywords m USING public.keyword_groups g, weighbridge.keyword_signatures s
     WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
       AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
-      AND NOT g.confirmed AND (NOT m.by_hand OR %(by_hand)s)
+      AND s.workspace_id = %(workspace)s AND s.project_id = %(project)s AND s.keyword_normalized = m.keyword_normalized
+      AND (%(tokens)s::text[] IS NULL OR string_to_array(s.tokens, ' ') && %(tokens)s::text[])
+      AND NOT g.confirmed AND NOT m.by_hand AND g.signature IS DISTINCT FROM s.signature
     RETURNING m.group_id
 )
 UPDATE public.keyword_groups g SET stale = true
 WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
 
--- name: ungroup_tokens
--- The same for keywords that have one of these tokens.
-WITH gone AS (
-    DELETE FROM public.group_keywords m USING public.keyword_groups g, public.keywords k
-    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
-      AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
-      AND k.workspace_id = %(workspace)s AND k.project_id = %(project)s AND k.keyword_normalized = m.keyword_normalized
-      AND string_to_array(k.tokens, ' ') && %(tokens)s::text[]
-      AND NOT g.confirmed AND NOT m.by_hand
-    RETURNING m.group_id
-)
-UPDATE public.keyword_groups g SET stale = true
-WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
+-- name: forget_hands
+-- What was moved by hand is as if it were not, but for confirmed groups.
+UPDATE public.group_keywords m SET by_hand = false
+FROM public.keyword_groups g
+WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.by_hand
+  AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id AND NOT g.confirmed
 
 -- name: merged_into
 -- What a token counts as; itself, if it is not merged.

@@ -1,0 +1,396 @@
+"""S2 §7.1: the groups of a project are locked while its files are under way; neither can slip past the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from signal import SIGSTOP
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from tests.conftest import Clock
+from tests.projects.conftest import Send, Transaction, keyword_file, numbered, wish
+from tests.proof.scene import Stage, copied
+from tests.proof.workers import PATIENT, Fleet, Moment, points, until
+from weighbridge.app import open_app
+from weighbridge.db import projects
+from weighbridge.db.pool import Database
+from weighbridge.model.errors import LeaseLost, ProcessingLocked
+from weighbridge.settings import read
+from weighbridge.steps.context import Context
+from weighbridge.steps.finish import ROLE, finish
+from weighbridge.steps.groups import Editor, Place, merge_tokens, regroup
+from weighbridge.steps.receive import Request, receive
+
+Query = Callable[..., list[tuple[Any, ...]]]
+Eventually = Callable[..., Awaitable[Any]]
+WaitedFor = Callable[..., bool]
+
+SHOES = keyword_file([("red shoe", 10), ("shoes red", 4), ("red sneaker", 5)])
+AUDITED = "SELECT action FROM weighbridge.audit_log WHERE action ~ '^(project|group)[.]' ORDER BY at"
+
+BEGIN_EDIT = "SELECT weighbridge.lock_project(1, 'test', 'project.regroup')"
+# As intake does; its file need not be there where nobody works on it.
+HAND_OVER = """
+SELECT weighbridge.receive_upload(weighbridge.workspace(), NULL, NULL, 1, 'manual', 'keywords', 'b.csv', 'file:///b',
+                                  'csv', sha256('b'), 1, NULL, false, false, NULL, NULL)
+"""
+# The group of a signature, as if another had just made it and not yet committed: grouping waits for it.
+SAME_GROUP = (
+    "INSERT INTO keyword_groups (workspace_id, project_id, signature) VALUES (weighbridge.workspace(), 1, %s)"
+)
+
+
+# The race, step by step -------------------------------------------------------------------------------------
+
+
+async def test_a_file_that_comes_during_an_edit_waits_for_it_and_lands_after_it(
+    send: Send, work: Any, standing: Any, query: Query,
+    transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
+) -> None:  # fmt: skip
+    await work(await send(SHOES))
+    with transaction("weighbridge_group", BEGIN_EDIT) as edit:
+        sending = asyncio.create_task(send(numbered(0, 3), "b.csv"))
+        await eventually(lambda: waited_for(edit))
+        assert not sending.done()
+        assert len((await standing()).files) == 1
+        [(before_commit,)] = query("SELECT weighbridge.now()")
+        edit.commit()
+        received = await sending
+    [(came,)] = query("SELECT created_at FROM data_uploads WHERE id = %s", (received.upload_id,))
+    assert came > before_commit
+
+
+@pytest.mark.parametrize(
+    "edit", [regroup, lambda editor: merge_tokens(editor, ["sneaker"], "shoe")], ids=["regroup", "merge"]
+)
+@pytest.mark.parametrize("lands", [True, False])
+async def test_an_edit_that_comes_while_a_file_is_handed_over_waits_and_is_refused_if_the_file_lands(
+    send: Send, work: Any, groups: Any, query: Query, editor: Editor,
+    transaction: Transaction, waited_for: WaitedFor, eventually: Eventually, edit: Any, lands: bool,
+) -> None:  # fmt: skip
+    await work(await send(SHOES))
+    before = await groups()
+    with transaction("weighbridge_intake", HAND_OVER) as intake:
+        editing = asyncio.create_task(edit(editor))
+        await eventually(lambda: waited_for(intake))
+        assert not editing.done()
+        intake.commit() if lands else intake.rollback()
+        if not lands:
+            await editing
+            assert len(query(AUDITED)) == 1
+            return
+        with pytest.raises(ProcessingLocked):
+            await editing
+    assert await groups() == before
+    assert query(AUDITED) == []
+
+
+async def test_a_failed_file_that_is_opened_again_waits_for_an_edit_and_the_edit_for_it(
+    send: Send, work: Any, query: Query, editor: Editor, workspace: UUID,
+    transaction: Transaction, waited_for: WaitedFor, eventually: Eventually, ctx: Context,
+) -> None:  # fmt: skip
+    await work(await send(SHOES), failed := await send(b"Keyword,Volume\n,1\n", "b.csv"))
+    again = ("SELECT weighbridge.retry_upload(%s, false, 'test')", (failed.upload_id,))
+    with transaction("weighbridge_group", BEGIN_EDIT) as edit:
+        retrying = asyncio.create_task(_execute(ctx, *again))
+        await eventually(lambda: waited_for(edit))
+        assert query("SELECT status FROM data_uploads WHERE id = %s", (failed.upload_id,)) == [("failed",)]
+        edit.commit()
+        await retrying
+    with pytest.raises(ProcessingLocked):
+        await regroup(editor)
+
+
+async def _execute(ctx: Context, statement: Any, params: Any) -> None:
+    async with ctx.db.tx() as tx:
+        await tx.execute(statement, params)
+
+
+async def test_no_run_begins_during_an_edit(
+    send: Send, work: Any, query: Query, take_up: Any, transaction: Transaction
+) -> None:
+    await work(await send(SHOES))
+    query(UNGROUPED)
+    with transaction("weighbridge_group", BEGIN_EDIT) as edit:
+        assert (await take_up()).lease is None
+        edit.commit()
+        assert (await take_up()).lease is not None
+
+
+# The race, all at once --------------------------------------------------------------------------------------
+
+# When a run really begins and an edit really ends: the rows say when somebody set out to do so.
+MOMENTS = """
+CREATE TABLE public.moments (what text, id text, at timestamptz DEFAULT weighbridge.now());
+CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+    INSERT INTO public.moments (what, id) VALUES (TG_ARGV[0], to_jsonb(NEW) ->> TG_ARGV[1]);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT ON weighbridge.attempts FOR EACH ROW WHEN (NEW.queue = 'projects')
+    EXECUTE FUNCTION public.note('run', 'lease_token');
+CREATE CONSTRAINT TRIGGER note AFTER INSERT ON weighbridge.audit_log DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.action ~ '^(project|group)[.]') EXECUTE FUNCTION public.note('edit', 'id');
+"""
+EDITS = "SELECT l.id, l.at AS since, m.at AS until FROM weighbridge.audit_log l JOIN moments m ON m.id = l.id::text"
+SLIPPED_PAST = f"""
+WITH edits AS ({EDITS} WHERE m.what = 'edit'), busy AS (
+    SELECT 'job' AS what, created_at AS since, finished_at AS until FROM data_uploads
+    UNION ALL
+    SELECT 'run', m.at, a.closed_at FROM weighbridge.attempts a JOIN moments m ON m.id = a.lease_token::text
+)
+SELECT e.id, b.what FROM edits e JOIN busy b ON b.since < e.until AND coalesce(b.until, 'infinity') > e.since
+"""
+
+
+async def test_edits_and_files_that_come_at_once_never_meet(
+    send: Send, standing: Any, editor: Editor, query: Query, database_url: str,
+    home: Path, tmp_path: Path, eventually: Eventually,
+) -> None:  # fmt: skip
+    """Three senders, two editors, two workers."""
+    query(MOMENTS)
+    await send(SHOES)
+    sent = asyncio.Event()
+    fleet = Fleet(home, tmp_path)
+
+    async def free() -> bool:
+        return not (await standing()).locked
+
+    async def send_some(sender: int) -> None:
+        for number in range(2):
+            await eventually(free)
+            await send(numbered(1000 * sender + 10 * number, 10), f"{sender}-{number}.csv")
+
+    async def edit_all_the_time(edit: Callable[[], Awaitable[Any]]) -> list[bool]:
+        went_through = []
+        while not (sent.is_set() and any(went_through)):
+            try:
+                await edit()
+                went_through.append(True)
+            except ProcessingLocked:
+                went_through.append(False)
+        return went_through
+
+    try:
+        for _ in range(2):
+            fleet.start(database_url, **PATIENT)
+        editors = [
+            asyncio.create_task(edit_all_the_time(edit))
+            for edit in (
+                lambda: regroup(editor),
+                lambda: merge_tokens(editor, ["sneaker"], "shoe"),
+            )
+        ]
+        await asyncio.gather(*map(send_some, range(3)))
+        sent.set()
+        went_through = [each for tried in await asyncio.gather(*editors) for each in tried]
+        await eventually(free)
+    finally:
+        fleet.kill()
+    assert query(SLIPPED_PAST) == []
+    assert set(went_through) == {True, False}
+    assert query(f"SELECT count(*) FROM ({EDITS}) edits") == [(sum(went_through),)]
+    assert query("SELECT status, count(*) FROM data_uploads GROUP BY 1") == [("completed", 7)]
+    assert query("SELECT count(*) FROM keywords LEFT JOIN group_keywords m USING (workspace_id, project_id,"
+                 " keyword_normalized) WHERE m.group_id IS NULL") == [(0,)]  # fmt: skip
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
+
+async def test_groups_and_status_are_read_while_an_edit_is_under_way(
+    send: Send, work: Any, groups: Any, standing: Any, transaction: Transaction
+) -> None:
+    await work(await send(SHOES))
+    before = await groups()
+    with transaction("weighbridge_group", BEGIN_EDIT) as edit:
+        edit.execute("DELETE FROM group_keywords")
+        async with asyncio.timeout(5):
+            assert await groups() == before
+            assert not (await standing()).locked
+
+
+async def test_groups_and_status_are_read_while_a_run_groups_and_edits_are_refused_at_once(
+    send: Send, work: Any, groups: Any, standing: Any, editor: Editor, eventually: Eventually,
+    transaction: Transaction, waited_for: WaitedFor,
+) -> None:  # fmt: skip
+    await work(await send(SHOES))
+    before = await groups()
+    with transaction("weighbridge_group", SAME_GROUP, ("hat red",)) as other:
+        working = asyncio.create_task(work(await send(keyword_file([("red hat", 1)]), "b.csv")))
+        await eventually(lambda: waited_for(other))
+        async with asyncio.timeout(5):
+            now = await standing()
+            assert (now.locked, now.status, now.count("succeeded")) == (True, "grouping", 2)
+            assert await groups() == before
+            with pytest.raises(ProcessingLocked):
+                await regroup(editor)
+        other.rollback()
+        await working
+    assert (await groups())["red hat"] == ("red hat",)
+
+
+# A lease that ran out ---------------------------------------------------------------------------------------
+
+UNGROUPED = "UPDATE projects SET ungrouped = true"  # as after a job
+
+
+async def test_a_live_lease_locks_and_one_that_ran_out_does_not(
+    send: Send, work: Any, query: Query, take_up: Any, editor: Editor, clock: Clock, groups: Any, ctx: Context
+) -> None:
+    await work(await send(SHOES))
+    query(UNGROUPED)
+    run = await take_up()
+    with pytest.raises(ProcessingLocked):
+        await regroup(editor)
+    clock.forward(seconds=61)
+    await merge_tokens(editor, ["sneaker"], "shoe")
+    edited = await groups()
+    assert edited == {"red shoe": ("red shoe", "red sneaker", "shoes red")}
+    # The runner was only slow: it changes nothing any more.
+    for late in (finish(ctx, run.lease, run.project), _release(ctx, run)):
+        with pytest.raises(LeaseLost):
+            await late
+    assert await groups() == edited
+    assert query("SELECT groupings FROM projects") == [(1,)]
+    assert query(LAST_RUN) == [("expired",)]
+
+
+LAST_RUN = "SELECT outcome FROM weighbridge.attempts WHERE queue = 'projects' ORDER BY opened_at DESC LIMIT 1"
+
+
+async def _release(ctx: Context, run: projects.Run) -> None:
+    assert run.lease is not None
+    async with ctx.db.tx() as tx:
+        await projects.release(tx, run.lease, wish(ctx), anyway=False)
+
+
+async def test_a_runner_whose_lease_ran_out_does_not_begin_to_group(
+    send: Send, work: Any, query: Query, take_up: Any, clock: Clock, ctx: Context
+) -> None:
+    """Nobody took its lease yet, but an edit may at any moment."""
+    await work(await send(SHOES))
+    query(UNGROUPED)
+    run = await take_up()
+    clock.forward(seconds=61)
+    with pytest.raises(LeaseLost):
+        await finish(ctx, run.lease, run.project)
+    assert query("SELECT groupings FROM projects") == [(1,)]
+
+
+async def test_a_lease_that_ran_out_inside_a_transaction_still_locks(
+    send: Send, work: Any, query: Query, take_up: Any, editor: Editor, clock: Clock, ctx: Context
+) -> None:
+    await work(await send(SHOES))
+    query(UNGROUPED)
+    run = await take_up()
+    async with ctx.db.fenced(run.lease, ROLE):
+        clock.forward(seconds=61)
+        async with asyncio.timeout(5):
+            with pytest.raises(ProcessingLocked):
+                await regroup(editor)
+    await regroup(editor)
+
+
+@pytest.fixture
+def waiting(database_url: str, home: Path) -> str:
+    """The name of a database with a file that nobody has worked on yet."""
+
+    async def fill() -> None:
+        async with open_app(read(home=home, DATABASE_URL=database_url)) as app:
+            file = home / "a.csv"
+            file.write_bytes(SHOES)
+            await receive(app.ctx, Request(WORKSPACE, pipeline="keywords", project_id=1), file)
+
+    asyncio.run(fill())
+    return psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+
+
+WORKSPACE = UUID(int=1)
+OPEN_RUN = "EXISTS (SELECT FROM weighbridge.attempts WHERE queue = 'projects' AND closed_at IS NULL)"
+OPEN_JOB = "EXISTS (SELECT FROM data_uploads WHERE finished_at IS NULL)"
+OPEN_TRANSACTION = (
+    "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+    " AND state = 'idle in transaction')"
+)
+
+
+def test_a_runner_that_froze_past_its_lease_changes_nothing_when_it_wakes_after_an_edit(
+    waiting: str, postgres: str, home: Path, tmp_path: Path
+) -> None:
+    """After each of its commits: where the file has ended the edit goes through, elsewhere it does not."""
+    fleet = Fleet(home, tmp_path)
+    woken = set()
+    for commit in points(0, 1, first=11):  # about when the file has ended
+        with copied(postgres, waiting) as stage:
+            worker = fleet.start(stage.url, Moment("after", commit, SIGSTOP))
+            until(lambda: worker.frozen or (stage.ended and not stage.holds(OPEN_RUN)))  # noqa: B023
+            if not worker.frozen:
+                break
+            under_way, leased = stage.holds(OPEN_JOB), stage.holds(OPEN_RUN)
+            [(groupings,)] = stage.query("SELECT groupings FROM projects")
+            stage.forward(seconds=7)
+            if stage.holds(OPEN_TRANSACTION):  # it announces side by side, and froze after a commit of that
+                pass
+            elif under_way:
+                with pytest.raises(ProcessingLocked):
+                    asyncio.run(_merge(stage.url))
+            else:
+                asyncio.run(_merge(stage.url))
+                before = _groups(stage)
+                worker.resume()
+                if leased:
+                    until(lambda: "Project lease lost" in worker.said)  # noqa: B023
+                    before_that = worker.said[: worker.said.index("Project lease lost")]
+                    assert before_that.count("Project grouped") == groupings
+                assert worker.stop() == 0
+                assert _groups(stage) == before
+                woken |= {groupings} if leased else set()
+            fleet.kill()
+    assert woken == {0, 1}, "it did not freeze both before it grouped and after"
+
+
+async def _merge(url: str) -> None:
+    db = Database(url, size=1)
+    await db.open()
+    try:
+        await merge_tokens(Editor(db, Place(WORKSPACE, 1), "test"), ["sneaker"], "shoe")
+    finally:
+        await db.close()
+
+
+def _groups(stage: Stage) -> list[Any]:
+    """What the edit made, and which transaction wrote each row."""
+    tables = ("keyword_groups", "group_keywords", "token_merges")
+    return [
+        stage.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1") for table in tables
+    ]
+
+
+def test_a_runner_that_froze_while_it_groups_locks_until_it_is_ended(
+    waiting: str, postgres: str, home: Path, tmp_path: Path
+) -> None:
+    fleet = Fleet(home, tmp_path)
+    with copied(postgres, waiting) as stage:
+        with psycopg.connect(stage.url, application_name="test") as other:
+            same_group = "INSERT INTO keyword_groups (workspace_id, project_id, signature) VALUES (%s, 1, %s)"
+            other.execute(same_group, (WORKSPACE, "red shoe"))
+            worker = fleet.start(stage.url)
+            until(lambda: stage.holds("EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
+            worker.freeze()
+            other.rollback()
+        stage.forward(seconds=7)
+        with pytest.raises(ProcessingLocked):
+            asyncio.run(_merge(stage.url))
+        stage.query("SELECT * FROM weighbridge.recover(5)")  # ends its session
+        until(lambda: not stage.fenced)
+        asyncio.run(_merge(stage.url))
+        before = _groups(stage)
+        worker.resume()
+        until(lambda: stage.holds("SELECT groupings = 1 AND NOT ungrouped FROM projects"))
+        assert worker.stop() == 0
+        assert _groups(stage) == before
