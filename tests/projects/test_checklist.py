@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -15,7 +16,7 @@ import pytest
 
 from tests.conftest import Clock
 from tests.projects.conftest import Send, Transaction, keyword_file, numbered, wish
-from weighbridge.db import projects
+from weighbridge.db import projects, uploads
 from weighbridge.steps.context import Context
 
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -276,6 +277,23 @@ async def test_recovery_sweep_requeues_stale_running_jobs(
     clock.forward(seconds=61)
     await work(other)
     assert ((now := await standing()).status, now.count("failed"), now.groupings) == ("complete", 1, 1)
+
+
+async def test_a_job_that_is_put_off_in_the_middle_is_queued_while_the_next_one_runs(
+    send: Send, standing: Any, query: Query, ctx: Context, take_up: Any
+) -> None:
+    first = await send(numbered(0, 5), "a.csv")
+    await send(numbered(5, 5), "b.csv")
+    run = await take_up()
+    async with ctx.db.tx() as tx:
+        claimed = await projects.claim_job(tx, run.lease, wish(ctx))
+    for status in ("staging_complete", "promoting"):
+        query("UPDATE data_uploads SET status = %s WHERE id = %s", (status, first.upload_id))
+    async with ctx.db.tx() as tx:
+        await uploads.release(tx, claimed.lease, uploads.Release(timedelta(minutes=1), failed=True))
+        await projects.claim_job(tx, run.lease, wish(ctx))
+    now = (await standing()).as_dict()
+    assert (now["running_jobs"], now["queuedFiles"], now["current_file"]) == (1, ["a.csv"], "b.csv")
 
 
 async def test_deterministic_ordering_of_job_processing(

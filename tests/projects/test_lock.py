@@ -122,6 +122,32 @@ async def test_no_run_begins_during_an_edit(
         assert (await take_up()).lease is not None
 
 
+async def test_the_same_file_again_does_not_stand_in_the_way_of_the_run_that_claims_it(
+    send: Send, query: Query, ctx: Context, take_up: Any,
+    transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
+) -> None:  # fmt: skip
+    """Its sender holds the project and looks at the upload, the run holds the upload and marks the project."""
+    await send(SHOES)
+    run = await take_up()
+    with transaction("weighbridge_intake", "SELECT weighbridge.make_project(1, NULL)") as intake:
+        claiming = asyncio.create_task(_claim_job(ctx, run))
+        await eventually(lambda: waited_for(intake))
+        [(sha256,)] = query("SELECT content_sha256 FROM data_uploads")
+        known = await asyncio.to_thread(intake.execute, HAND_OVER_AGAIN, (sha256,))
+        assert known.fetchall() == [("duplicate_content",)]
+        intake.commit()
+        assert (await claiming).lease is not None
+
+
+HAND_OVER_AGAIN = HAND_OVER.replace("SELECT", "SELECT reason FROM").replace("sha256('b')", "%s")
+
+
+async def _claim_job(ctx: Context, run: projects.Run) -> Any:
+    assert run.lease is not None
+    async with ctx.db.tx() as tx:
+        return await projects.claim_job(tx, run.lease, wish(ctx))
+
+
 # The race, all at once --------------------------------------------------------------------------------------
 
 # When a run really begins and an edit really ends: the rows say when somebody set out to do so.

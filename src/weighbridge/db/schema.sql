@@ -852,9 +852,12 @@ BEGIN
         PERFORM pg_advisory_xact_lock(hashtextextended(weighbridge.workspace()::text, 3));
         SELECT coalesce(max(p.id), 0) + 1 INTO v_id FROM projects p WHERE p.workspace_id = weighbridge.workspace();
     END IF;
-    INSERT INTO projects AS p (workspace_id, id, name)
+    INSERT INTO projects (workspace_id, id, name)
     VALUES (weighbridge.workspace(), v_id, coalesce(p_name, format('Project %s', v_id)))
-    ON CONFLICT (workspace_id, id) DO UPDATE SET name = excluded.name WHERE p_name IS NOT NULL;
+    ON CONFLICT (workspace_id, id) DO NOTHING; -- DO UPDATE would lock it: senders must not wait for each other
+    IF NOT FOUND AND p_name IS NOT NULL THEN
+        UPDATE projects p SET name = p_name WHERE p.workspace_id = weighbridge.workspace() AND p.id = v_id;
+    END IF;
     RETURN v_id;
 END $$;
 
