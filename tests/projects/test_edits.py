@@ -177,12 +177,12 @@ async def test_keywords_can_be_put_into_a_group_of_ones_own(
     assert (made.id, made.name, made.tokens, made.keywords, made.volume) == (group, "Gifts", None, 2, 15)
     assert (await groups())["red hats"] == ("red hats",)
     await edits.move_keywords(editor, ["red hat", "blue shoes"], Target())  # nothing is left of it
-    assert {len(keywords) for keywords in (await groups()).values()} == {2, 2, 1}
+    assert {len(keywords) for keywords in (await groups()).values()} == {2, 1}
 
 
 @pytest.mark.usefixtures("loaded")
 async def test_regrouping_changes_nothing_that_is_right(editor: Editor, query: Any) -> None:
-    rows = "SELECT xmin, g FROM keyword_groups g UNION ALL SELECT xmin, m FROM group_keywords m"
+    rows = "SELECT xmin, g::text FROM keyword_groups g UNION ALL SELECT xmin, m::text FROM group_keywords m"
     before = sorted(map(str, query(rows)))
     assert (await edits.regroup(editor)).keywords == 0
     assert sorted(map(str, query(rows))) == before
