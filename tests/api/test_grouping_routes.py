@@ -206,8 +206,19 @@ async def test_a_confirmed_group_stays_as_it_is(keywords: Keywords) -> None:
     assert await members(keywords, red) == ["Red Shoes", "shoe red", "the red shoe"]
     assert await members(keywords, await named(keywords, "red shoe")) == ["red shoe"]
     given_back = await keywords.post(f"/groups/{red}/unconfirm")
-    assert (given_back.status_code, given_back.json()["confirmed"]) == (200, False)
-    assert (given_back.json()["name"], given_back.json()["keywords"]) == ("red shoe", 4)
+    group = given_back.json()["group"]
+    assert (given_back.status_code, group["confirmed"]) == (200, False)
+    assert (group["name"], group["keywords"]) == ("red shoe", 4)
+
+
+async def test_a_group_given_back_after_a_merge_may_be_gone(keywords: Keywords) -> None:
+    await keywords.load(*SHOES)
+    red = await named(keywords, "Red Shoes")
+    await keywords.post(f"/groups/{red}/confirm")
+    await keywords.post("/tokens/merge", {"tokens": ["red"], "into": "crimson"})
+    given_back = await keywords.post(f"/groups/{red}/unconfirm")
+    assert (given_back.status_code, given_back.json()) == (200, {"group": None})
+    assert (await keywords.post(f"/groups/{red}/unconfirm")).status_code == 404
 
 
 async def test_keywords_are_moved_and_come_back(keywords: Keywords) -> None:

@@ -197,8 +197,8 @@ def test_intake_cannot_hand_over_for_another_workspace(database_url: str, worksp
         )
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="another workspace"):
             connection.execute(
-                "SELECT weighbridge.receive_upload(%s, NULL, 'meta', NULL, 'manual', 'ads', 'x', 'x', 'csv', sha256('x'),"
-                " 1, NULL, false, false, NULL, NULL)",
+                "SELECT weighbridge.receive_upload(%s, NULL, 'meta', NULL, 'manual', 'ads', 'x', 'x', 'csv',"
+                " sha256('x'), 1, NULL, false, false, NULL, NULL)",
                 (uuid4(),),
             )
 

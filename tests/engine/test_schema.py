@@ -18,7 +18,9 @@ SCHEMA = Path(__file__).parents[2] / "src" / "weighbridge" / "db" / "schema.sql"
 
 def test_the_migrations_equal_schema_sql(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
-        connection.execute("DROP VIEW staging_rows")  # declared, not migrated; what it reads would be dumped first
+        connection.execute(
+            "DROP VIEW staging_rows"
+        )  # declared, not migrated; what it reads would be dumped first
     assert schema.dump(database_url) == SCHEMA.read_text(), "run: make schema"
 
 

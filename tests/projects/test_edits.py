@@ -47,25 +47,18 @@ def group_of(ctx: Context, workspace: UUID) -> Callable[[str], Awaitable[Group]]
 def nothing_dangles(query: Any) -> Any:
     """After every test: each keyword is in one group, each group has keywords and its parent among them."""
     yield
-    assert (
-        query(
-            "SELECT k.keyword_normalized FROM keywords k FULL JOIN group_keywords m"
-            " USING (workspace_id, project_id, keyword_normalized)"
-            " WHERE k.keyword_normalized IS NULL OR m.group_id IS NULL"
-        )
-        == []
+    alone = query(
+        "SELECT keyword_normalized FROM keywords k FULL JOIN group_keywords m"
+        " USING (workspace_id, project_id, keyword_normalized)"
+        " WHERE k.workspace_id IS NULL OR m.group_id IS NULL"
     )
-    assert query(
+    headless = query(
         "SELECT g.id FROM keyword_groups g LEFT JOIN group_keywords m ON m.group_id = g.id"
         " AND m.workspace_id = g.workspace_id AND m.project_id = g.project_id AND m.keyword_normalized = g.parent"
         " WHERE m.group_id IS NULL OR g.stale"
-    ) == []  # fmt: skip
-    assert (
-        query(
-            "SELECT m FROM group_keywords m LEFT JOIN keyword_groups g ON g.id = m.group_id WHERE g.id IS NULL"
-        )
-        == []
     )
+    astray = query("SELECT m FROM group_keywords m WHERE group_id NOT IN (SELECT id FROM keyword_groups)")
+    assert (alone, headless, astray) == ([], [], [])
 
 
 @pytest.mark.usefixtures("loaded")

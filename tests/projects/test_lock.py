@@ -49,7 +49,7 @@ SAME_GROUP = (
 
 
 async def test_a_file_that_comes_during_an_edit_waits_for_it_and_lands_after_it(
-    send: Send, work: Any, standing: Any, query: Query,
+    send: Send, work: Any, standing: Any, editor: Editor,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip
     await work(await send(SHOES))
@@ -58,11 +58,11 @@ async def test_a_file_that_comes_during_an_edit_waits_for_it_and_lands_after_it(
         await eventually(lambda: waited_for(edit))
         assert not sending.done()
         assert len((await standing()).files) == 1
-        [(before_commit,)] = query("SELECT weighbridge.now()")
         edit.commit()
-        received = await sending
-    [(came,)] = query("SELECT created_at FROM data_uploads WHERE id = %s", (received.upload_id,))
-    assert came > before_commit
+        await sending
+    assert len((await standing()).files) == 2
+    with pytest.raises(ProcessingLocked):
+        await regroup(editor)
 
 
 @pytest.mark.parametrize(
@@ -122,21 +122,17 @@ async def test_no_run_begins_during_an_edit(
         assert (await take_up()).lease is not None
 
 
-async def test_the_same_file_again_does_not_stand_in_the_way_of_the_run_that_claims_it(
-    send: Send, query: Query, ctx: Context, take_up: Any,
-    transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
-) -> None:  # fmt: skip
-    """Its sender holds the project and looks at the upload, the run holds the upload and marks the project."""
+async def test_senders_and_the_run_do_not_wait_for_each_other(
+    send: Send, query: Query, ctx: Context, take_up: Any, transaction: Transaction
+) -> None:
+    """Not even where the one sends again what the other is about to claim: each could wait for the other."""
     await send(SHOES)
+    [(sha256,)] = query("SELECT content_sha256 FROM data_uploads")
     run = await take_up()
-    with transaction("weighbridge_intake", "SELECT weighbridge.make_project(1, NULL)") as intake:
-        claiming = asyncio.create_task(_claim_job(ctx, run))
-        await eventually(lambda: waited_for(intake))
-        [(sha256,)] = query("SELECT content_sha256 FROM data_uploads")
-        known = await asyncio.to_thread(intake.execute, HAND_OVER_AGAIN, (sha256,))
-        assert known.fetchall() == [("duplicate_content",)]
-        intake.commit()
-        assert (await claiming).lease is not None
+    with transaction("weighbridge_intake", HAND_OVER) as intake:
+        async with asyncio.timeout(5):
+            assert (await _claim_job(ctx, run)).lease is not None
+        assert intake.execute(HAND_OVER_AGAIN, (sha256,)).fetchall() == [("duplicate_content",)]
 
 
 HAND_OVER_AGAIN = HAND_OVER.replace("SELECT", "SELECT reason FROM").replace("sha256('b')", "%s")
@@ -150,7 +146,7 @@ async def _claim_job(ctx: Context, run: projects.Run) -> Any:
 
 # The race, all at once --------------------------------------------------------------------------------------
 
-# When a run really begins and an edit really ends: the rows say when somebody set out to do so.
+# When a run really begins, and when an edit and a job are really there: the rows say when somebody set out to do so.
 MOMENTS = """
 CREATE TABLE public.moments (what text, id text, at timestamptz DEFAULT weighbridge.now());
 CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
@@ -159,15 +155,17 @@ CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER 
 END $$;
 CREATE TRIGGER note AFTER INSERT ON weighbridge.attempts FOR EACH ROW WHEN (NEW.queue = 'projects')
     EXECUTE FUNCTION public.note('run', 'lease_token');
+CREATE CONSTRAINT TRIGGER note AFTER INSERT ON data_uploads DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION public.note('job', 'id');
 CREATE CONSTRAINT TRIGGER note AFTER INSERT ON weighbridge.audit_log DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.action ~ '^(project|group)[.]') EXECUTE FUNCTION public.note('edit', 'id');
 """
 EDITS = "SELECT l.id, l.at AS since, m.at AS until FROM weighbridge.audit_log l JOIN moments m ON m.id = l.id::text"
 SLIPPED_PAST = f"""
 WITH edits AS ({EDITS} WHERE m.what = 'edit'), busy AS (
-    SELECT 'job' AS what, created_at AS since, finished_at AS until FROM data_uploads
+    SELECT m.what, m.at AS since, d.finished_at AS until FROM data_uploads d JOIN moments m ON m.id = d.id::text
     UNION ALL
-    SELECT 'run', m.at, a.closed_at FROM weighbridge.attempts a JOIN moments m ON m.id = a.lease_token::text
+    SELECT m.what, m.at, a.closed_at FROM weighbridge.attempts a JOIN moments m ON m.id = a.lease_token::text
 )
 SELECT e.id, b.what FROM edits e JOIN busy b ON b.since < e.until AND coalesce(b.until, 'infinity') > e.since
 """

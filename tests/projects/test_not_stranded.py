@@ -103,7 +103,7 @@ async def test_a_file_that_comes_between_the_last_look_and_the_release(
     assert query(RUNS) == [("done",)]
 
 
-async def test_a_file_that_is_handed_over_while_the_run_notes_its_grouping(
+async def test_a_file_that_is_handed_over_from_the_grouping_to_the_release(
     send: Send, start: Any, landed: Any, query: Query,
     transaction: Transaction, waited_for: WaitedFor, eventually: Eventually,
 ) -> None:  # fmt: skip

@@ -100,15 +100,14 @@ def _runs(service: Service, client: Client) -> list[str | None]:
 
 
 def _jobs(service: Service, client: Client) -> list[tuple[Any, ...]]:
-    """The jobs as they were begun: name, attempts. No two overlap, and each waited for all that came before it."""
+    """The jobs as they were begun: name, attempts. No two overlap."""
     rows = service.stage.query(
-        "SELECT d.filename, d.attempts, d.created_at, a.opened_at >= lag(a.closed_at) OVER (ORDER BY a.opened_at)"
+        "SELECT d.filename, d.attempts, a.opened_at >= lag(a.closed_at) OVER (ORDER BY a.opened_at)"
         " FROM weighbridge.attempts a JOIN data_uploads d ON d.id = a.subject"
         " WHERE a.queue = 'uploads' AND a.workspace_id = %s ORDER BY a.opened_at",
         (client.workspace,),
     )
     assert all(apart for *_, apart in rows[1:])
-    assert [row[2] for row in rows] == sorted(row[2] for row in rows)
     return [row[:2] for row in rows]
 
 
@@ -197,7 +196,7 @@ def test_s5_crash_during_processing(service: Service, client: Client) -> None:
     assert {f["job_id"] for f in end["files"] if f["attempts"] > 1} == {killed["job_id"]}
     *before, lost, taken_up = _runs(service, client)
     assert (set(before) | {taken_up}, lost) == ({"done"}, "expired")
-    _jobs(service, client)
+    assert len(_jobs(service, client)) == FILES + 1
 
 
 def _stuck(status: Status) -> bool:

@@ -170,10 +170,12 @@ async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: Th
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
-    """Give a group back to grouping. It is audited."""
+async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> MovedOut:
+    """Give a group back to grouping; null where that puts all its keywords elsewhere by now. It is audited."""
     await steps.unconfirm_group(_editor(app, key, project_id), group_id)
-    return await _group(app, key, project_id, group_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        left = await grouping.find(tx, Place(key.workspace_id, project_id), group_id)
+    return MovedOut(group=GroupOut(**vars(left)) if left else None)
 
 
 @router.post(

@@ -125,13 +125,13 @@ def unconfirm(
 ) -> None:
     """Give a group back to grouping."""
 
-    async def work(editor: Editor) -> Group:
+    async def work(editor: Editor) -> Group | None:
         from weighbridge.steps.groups import unconfirm_group
 
         await unconfirm_group(editor, _group_id(group))
-        return await _group(editor, _group_id(group))
+        return await _left(editor, _group_id(group))
 
-    _print_group(_edited(workspace, number, work), as_json=as_json)
+    _print_left(_edited(workspace, number, work), as_json=as_json)
 
 
 @app.command()
@@ -159,13 +159,7 @@ def move(
         moved = await move_keywords(editor, keywords, target)
         return await _group(editor, moved) if moved else None
 
-    moved = _edited(workspace, number, work)
-    if moved is not None:
-        _print_group(moved, as_json=as_json)
-    elif as_json:
-        print_json(None)
-    else:
-        out().print("Back where grouping puts them.")
+    _print_left(_edited(workspace, number, work), as_json=as_json)
 
 
 @app.command()
@@ -205,14 +199,19 @@ def _edited(workspace: str, number: str, work: Callable[[Editor], Awaitable[T]])
 
 
 async def _group(editor: Editor, group_id: UUID) -> Group:
-    from weighbridge.db import grouping
     from weighbridge.model.errors import RequestRefused
 
-    async with editor.db.tx("weighbridge_tenant", editor.place.workspace_id) as tx:
-        group = await grouping.find(tx, editor.place, group_id)
+    group = await _left(editor, group_id)
     if group is None:
         raise RequestRefused(404, "unknown_group", f"The project has no group {group_id}.")
     return group
+
+
+async def _left(editor: Editor, group_id: UUID) -> Group | None:
+    from weighbridge.db import grouping
+
+    async with editor.db.tx("weighbridge_tenant", editor.place.workspace_id) as tx:
+        return await grouping.find(tx, editor.place, group_id)
 
 
 def _group_id(text: str) -> UUID:
@@ -228,6 +227,16 @@ def _print_group(group: Group, *, as_json: bool) -> None:
     from weighbridge.cli.standing import groups_table
 
     out().print(groups_table([group]))
+
+
+def _print_left(group: Group | None, *, as_json: bool) -> None:
+    """A group, or that there is none any more: its keywords are where grouping puts them."""
+    if group is not None:
+        _print_group(group, as_json=as_json)
+    elif as_json:
+        print_json(None)
+    else:
+        out().print("Back where grouping puts them.")
 
 
 def _print_merges(merges: list[tuple[str, str]], *, as_json: bool) -> None:

@@ -86,14 +86,15 @@ async def settle(tx: Tx, place: Place) -> None:
     await tx.execute(_SQL["find_parents"], place.params())
 
 
-async def ungroup_changed(tx: Tx, place: Place, tokens: Sequence[str] | None = None) -> None:
-    """Take out keywords that grouping would put elsewhere now; with tokens, only those that have one of them.
+async def ungroup_changed(
+    tx: Tx, place: Place, *, tokens: Sequence[str] | None = None, group: UUID | None = None
+) -> None:
+    """Take out keywords that grouping would put elsewhere now: all, those with one of the tokens, those of one group.
 
     Confirmed groups and keywords that were moved by hand are left alone.
     """
-    await tx.execute(
-        _SQL["ungroup_changed"], place.params(tokens=list(tokens) if tokens is not None else None)
-    )
+    having = list(tokens) if tokens is not None else None
+    await tx.execute(_SQL["ungroup_changed"], place.params(tokens=having, group=group))
 
 
 async def forget_hands(tx: Tx, place: Place) -> None:
@@ -167,15 +168,17 @@ class GroupPlace:
     id: UUID
 
 
+_FIRST = GroupPlace("", UUID(int=0))
+
+
 async def groups(tx: Tx, place: Place, after: GroupPlace | None, limit: int) -> list[Group]:
     """The groups of a project in the order of their parents, a page at a time."""
-    params = place.params(group=None, parent=after and after.parent, id=after and after.id, limit=limit)
+    params = place.params(**vars(after or _FIRST), limit=limit)
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
 
 
 async def find(tx: Tx, place: Place, group: UUID) -> Group | None:
-    params = place.params(group=group, parent=None, id=None, limit=1)
-    found = await fetch_named(tx, _SQL["groups"], params)
+    found = await fetch_named(tx, _SQL["group"], place.params(group=group))
     return Group(**found[0]) if found else None
 
 
@@ -189,8 +192,9 @@ async def members(tx: Tx, place: Place, groups: Sequence[UUID]) -> dict[UUID, li
 
 async def keywords(tx: Tx, place: Place, group: UUID | None, after: str, limit: int) -> list[Keyword]:
     """Keywords of a project, or of one group of it, a page at a time."""
+    query = _SQL["keywords"] if group is None else _SQL["keywords_of_group"]
     params = place.params(group=group, after=after, limit=limit)
-    return [Keyword(**row) for row in await fetch_named(tx, _SQL["keywords"], params)]
+    return [Keyword(**row) for row in await fetch_named(tx, query, params)]
 
 
 async def merges(tx: Tx, place: Place) -> list[tuple[str, str]]:

@@ -848,13 +848,15 @@ CREATE FUNCTION weighbridge.make_project(p_id bigint, p_name text) RETURNS bigin
 DECLARE
     v_id bigint := p_id;
 BEGIN
-    IF v_id IS NULL THEN
-        PERFORM pg_advisory_xact_lock(hashtextextended(weighbridge.workspace()::text, 3));
-        SELECT coalesce(max(p.id), 0) + 1 INTO v_id FROM projects p WHERE p.workspace_id = weighbridge.workspace();
-    END IF;
-    INSERT INTO projects (workspace_id, id, name)
-    VALUES (weighbridge.workspace(), v_id, coalesce(p_name, format('Project %s', v_id)))
-    ON CONFLICT (workspace_id, id) DO NOTHING; -- DO UPDATE would lock it: senders must not wait for each other
+    LOOP
+        IF p_id IS NULL THEN
+            SELECT coalesce(max(p.id), 0) + 1 INTO v_id FROM projects p WHERE p.workspace_id = weighbridge.workspace();
+        END IF;
+        INSERT INTO projects (workspace_id, id, name)
+        VALUES (weighbridge.workspace(), v_id, coalesce(p_name, format('Project %s', v_id)))
+        ON CONFLICT (workspace_id, id) DO NOTHING; -- DO UPDATE would lock it: senders must not wait for each other
+        EXIT WHEN FOUND OR p_id IS NOT NULL; -- else another has taken the number meanwhile
+    END LOOP;
     IF NOT FOUND AND p_name IS NOT NULL THEN
         UPDATE projects p SET name = p_name WHERE p.workspace_id = weighbridge.workspace() AND p.id = v_id;
     END IF;

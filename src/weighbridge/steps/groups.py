@@ -61,8 +61,9 @@ async def unmerge_tokens(editor: Editor, words: Sequence[str]) -> list[tuple[str
 
 async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
     """Give a group a name; without one it goes by its parent again."""
+    tidy = None if name is None else name_of(name)
     async with _edit(editor, "group.rename") as tx:
-        _there(await grouping.rename(tx, editor.place, group, _name(name)), group)
+        _there(await grouping.rename(tx, editor.place, group, tidy), group)
 
 
 async def confirm_group(editor: Editor, group: UUID) -> None:
@@ -72,9 +73,10 @@ async def confirm_group(editor: Editor, group: UUID) -> None:
 
 
 async def unconfirm_group(editor: Editor, group: UUID) -> None:
-    """Give a group back to grouping."""
+    """Give a group back to grouping, which may put its keywords elsewhere by now."""
     async with _edit(editor, "group.unconfirm") as tx:
         _there(await grouping.unconfirm(tx, editor.place, group), group)
+        await grouping.ungroup_changed(tx, editor.place, group=group)
         await grouping.group(tx, editor.place)
 
 
@@ -89,7 +91,7 @@ class Target:
 async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target) -> UUID | None:
     """Put keywords into another group, where grouping leaves them; the group they are in now."""
     wanted = list(dict.fromkeys(await asyncio.to_thread(normalised, _several(keywords, "keywords"))))
-    new_name = _name(target.new_name)
+    new_name = None if target.new_name is None else name_of(target.new_name)
     async with _edit(editor, "group.move_keywords") as tx:
         missing = await grouping.unknown(tx, editor.place, wanted)
         if missing:
@@ -127,7 +129,7 @@ async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
 
 
 async def _regroup_tokens(tx: Tx, place: Place, tokens: Sequence[str]) -> None:
-    await grouping.ungroup_changed(tx, place, tokens)
+    await grouping.ungroup_changed(tx, place, tokens=tokens)
     await grouping.group(tx, place)
 
 
@@ -150,9 +152,8 @@ def _several(texts: Sequence[str], field: str) -> Sequence[str]:
     return texts
 
 
-def _name(name: str | None) -> str | None:
-    if name is None:
-        return None
+def name_of(name: str) -> str:
+    """What a group or a project is called, without surplus space; RequestRefused(422) for what is no name."""
     tidy = " ".join(name.split())
     if not tidy or len(tidy) > LONGEST_NAME or not tidy.isprintable():
         message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {said_back(name)}."

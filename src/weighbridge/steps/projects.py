@@ -11,8 +11,7 @@ from weighbridge.db.errors import RowFault
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.project import Job, Project
-from weighbridge.observe.redact import said_back
-from weighbridge.steps.groups import LONGEST_NAME
+from weighbridge.steps.groups import name_of
 from weighbridge.steps.receive import HIGHEST_PROJECT
 from weighbridge.steps.reopen import reopen
 
@@ -21,7 +20,7 @@ _PAGE = 500  # jobs read at once
 
 async def make(db: Database, workspace_id: UUID, number: int | None, name: str) -> tuple[Project, bool]:
     """Make a project, or give the one of that number another name; True where it is new."""
-    name = _tidy(name)
+    name = name_of(name)
     known = number is not None and await find(db, workspace_id, number) is not None
     try:
         async with db.tx("weighbridge_intake", workspace_id) as tx:
@@ -80,11 +79,3 @@ async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:
         if len(page) < _PAGE:
             return
         after = projects.JobPlace(page[-1].created_at, page[-1].id)
-
-
-def _tidy(name: str) -> str:
-    tidy = " ".join(name.split())
-    if not tidy or len(tidy) > LONGEST_NAME or not tidy.isprintable():
-        message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {said_back(name)}."
-        raise RequestRefused(422, "invalid_name", message)
-    return tidy

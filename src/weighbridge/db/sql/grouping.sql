@@ -60,13 +60,14 @@ WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = h
 
 -- name: ungroup_changed
 -- Keywords that grouping would put elsewhere now, but for what somebody confirmed or moved by hand. With tokens: only
--- those that have one of them.
+-- those that have one of them; with a group: only its own.
 WITH gone AS (
     DELETE FROM public.group_keywords m USING public.keyword_groups g, weighbridge.keyword_signatures s
     WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
       AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
       AND s.workspace_id = %(workspace)s AND s.project_id = %(project)s AND s.keyword_normalized = m.keyword_normalized
       AND (%(tokens)s::text[] IS NULL OR string_to_array(s.tokens, ' ') && %(tokens)s::text[])
+      AND (%(group)s::uuid IS NULL OR g.id = %(group)s)
       AND NOT g.confirmed AND NOT m.by_hand AND g.signature IS DISTINCT FROM s.signature
     RETURNING m.group_id
 )
@@ -160,48 +161,98 @@ WITH joined AS (
 UPDATE public.keyword_groups SET stale = true
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 
--- Reading. Groups stand in the order of their parents, keywords in that of the alphabet; both bytewise.
+-- Reading. Groups stand in the order of their parents, keywords in that of the alphabet; both bytewise. OFFSET 0 holds the
+-- planner to the order of the joins: right after a load it knows no better.
 
 -- name: groups
 SELECT g.id, coalesce(g.name, head.keyword, g.parent, '') AS name, g.name IS NOT NULL AS renamed, g.parent,
        g.signature AS tokens, g.confirmed, g.created_at, sums.keywords, sums.volume
 FROM (
     SELECT * FROM public.keyword_groups
-    WHERE workspace_id = %(workspace)s AND project_id = %(project)s
-      AND (%(group)s::uuid IS NULL OR id = %(group)s)
-      AND (%(parent)s::text IS NULL OR (parent, id) > (%(parent)s, %(id)s::uuid))
+    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent, id) > (%(parent)s, %(id)s)
     ORDER BY parent, id LIMIT %(limit)s
 ) g
-LEFT JOIN public.keywords head ON head.workspace_id = g.workspace_id AND head.project_id = g.project_id
- AND head.keyword_normalized = g.parent
+LEFT JOIN LATERAL (
+    SELECT k.keyword FROM public.keywords k
+    WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id AND k.keyword_normalized = g.parent OFFSET 0
+) head ON true
 CROSS JOIN LATERAL (
     SELECT count(*) AS keywords, coalesce(sum(k.volume), 0)::bigint AS volume
-    FROM public.group_keywords m
-    JOIN public.keywords k ON k.workspace_id = m.workspace_id AND k.project_id = m.project_id
-     AND k.keyword_normalized = m.keyword_normalized
-    WHERE m.workspace_id = g.workspace_id AND m.project_id = g.project_id AND m.group_id = g.id
+    FROM (SELECT m.keyword_normalized FROM public.group_keywords m
+          WHERE m.workspace_id = g.workspace_id AND m.project_id = g.project_id AND m.group_id = g.id OFFSET 0) m
+    CROSS JOIN LATERAL (
+        SELECT k.volume FROM public.keywords k
+        WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id
+          AND k.keyword_normalized = m.keyword_normalized OFFSET 0) k
 ) sums
 ORDER BY g.parent, g.id
 
+-- name: group
+SELECT g.id, coalesce(g.name, head.keyword, g.parent, '') AS name, g.name IS NOT NULL AS renamed, g.parent,
+       g.signature AS tokens, g.confirmed, g.created_at, sums.keywords, sums.volume
+FROM (
+    SELECT * FROM public.keyword_groups
+    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
+) g
+LEFT JOIN LATERAL (
+    SELECT k.keyword FROM public.keywords k
+    WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id AND k.keyword_normalized = g.parent OFFSET 0
+) head ON true
+CROSS JOIN LATERAL (
+    SELECT count(*) AS keywords, coalesce(sum(k.volume), 0)::bigint AS volume
+    FROM (SELECT m.keyword_normalized FROM public.group_keywords m
+          WHERE m.workspace_id = g.workspace_id AND m.project_id = g.project_id AND m.group_id = g.id OFFSET 0) m
+    CROSS JOIN LATERAL (
+        SELECT k.volume FROM public.keywords k
+        WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id
+          AND k.keyword_normalized = m.keyword_normalized OFFSET 0) k
+) sums
+
 -- name: members
 -- The keywords of some groups.
-SELECT m.group_id, coalesce(k.keyword, k.keyword_normalized)
-FROM public.group_keywords m
-JOIN public.keywords k ON k.workspace_id = m.workspace_id AND k.project_id = m.project_id
- AND k.keyword_normalized = m.keyword_normalized
-WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = ANY (%(groups)s::uuid[])
-ORDER BY m.group_id, k.keyword_normalized
+SELECT one.id, k.keyword
+FROM unnest(%(groups)s::uuid[]) AS one (id)
+CROSS JOIN LATERAL (
+    SELECT m.keyword_normalized FROM public.group_keywords m
+    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = one.id OFFSET 0
+) m
+CROSS JOIN LATERAL (
+    SELECT coalesce(k.keyword, k.keyword_normalized) AS keyword FROM public.keywords k
+    WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
+      AND k.keyword_normalized = m.keyword_normalized OFFSET 0
+) k
+ORDER BY one.id, m.keyword_normalized
 
 -- name: keywords
 SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
        k.clicks, k.impressions, m.group_id, coalesce(m.by_hand, false) AS by_hand, k.upload_id, k.line
-FROM public.keywords k
-LEFT JOIN public.group_keywords m ON m.workspace_id = k.workspace_id AND m.project_id = k.project_id
- AND m.keyword_normalized = k.keyword_normalized
-WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
-  AND (%(group)s::uuid IS NULL OR m.group_id = %(group)s)
-  AND k.keyword_normalized > %(after)s
-ORDER BY k.keyword_normalized LIMIT %(limit)s
+FROM (
+    SELECT * FROM public.keywords
+    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND keyword_normalized > %(after)s
+    ORDER BY keyword_normalized LIMIT %(limit)s
+) k
+LEFT JOIN LATERAL (
+    SELECT m.group_id, m.by_hand FROM public.group_keywords m
+    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
+      AND m.keyword_normalized = k.keyword_normalized OFFSET 0
+) m ON true
+ORDER BY k.keyword_normalized
+
+-- name: keywords_of_group
+SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
+       k.clicks, k.impressions, m.group_id, m.by_hand, k.upload_id, k.line
+FROM (
+    SELECT keyword_normalized, group_id, by_hand FROM public.group_keywords
+    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND group_id = %(group)s
+      AND keyword_normalized > %(after)s
+    ORDER BY keyword_normalized LIMIT %(limit)s
+) m
+CROSS JOIN LATERAL (
+    SELECT * FROM public.keywords k
+    WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
+      AND k.keyword_normalized = m.keyword_normalized OFFSET 0
+) k
+ORDER BY k.keyword_normalized
 
 -- name: merges
 SELECT token, into_token FROM public.token_merges
