@@ -13,12 +13,12 @@ from pathlib import Path
 
 from weighbridge.testing.exports import bench_meta_export
 
-from . import dlt_arrow, ours, psql_script
+from . import dlt_arrow, keywords, ours, psql_script
 from .measure import Failed
 from .report import print_goals, print_table
 from .setting import Result, Setting, medians
 
-CONTENDERS = ("psql", "dlt", "ours", "large", "small")
+CONTENDERS = ("psql", "dlt", "ours", "large", "small", "keywords")
 _RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -26,7 +26,9 @@ def main() -> None:
     args = _arguments()
     chosen = args.only.split(",")
     with tempfile.TemporaryDirectory(prefix="wb-bench-", ignore_cleanup_errors=True) as folder:
-        setting = Setting(Path(folder) / "home", Path(folder), args.rows, args.scale, args.small)
+        setting = Setting(
+            Path(folder) / "home", Path(folder), args.rows, args.scale, args.small, args.keywords
+        )
         export = Path(folder) / "meta.csv"
         bench_meta_export(export, args.rows)
         size = export.stat().st_size / 1e6
@@ -62,6 +64,7 @@ def _run(chosen: Iterable[str], setting: Setting, export: Path) -> list[Result]:
         "ours": lambda: ours.run(setting, export),
         "large": lambda: ours.run_large(setting),
         "small": lambda: ours.run_small(setting),
+        "keywords": lambda: keywords.run(setting),
     }
     results: list[Result] = []
     for name in chosen:
@@ -78,6 +81,7 @@ def _arguments() -> argparse.Namespace:
         "rows": (380_000, "rows of the file"),
         "scale": (10, "how many times larger the large file is"),
         "small": (200, "how many small files"),
+        "keywords": (1_000_000, "keywords of a project"),
         "repeat": (3, "how many rounds; the median counts"),
     }
     for name, (otherwise, what) in sizes.items():

@@ -20,10 +20,10 @@ _COMMAND = Path(sys.executable).parent / "weighbridge"
 
 def run(setting: Setting, export: Path) -> Iterator[Result]:
     """The import, then the same import again."""
-    with _database(setting) as environment:
+    with database(setting) as environment:
         workspace = str(uuid4())
         for what, options in ((FIRST, []), (AGAIN, ["--force"])):
-            timed = _load(setting, environment, [export], "--workspace", workspace, *options)
+            timed = load(setting, environment, [export], "--workspace", workspace, *options)
             yield Result("ours", what, setting.rows, timed.seconds, timed.peak_mb)
 
 
@@ -32,8 +32,8 @@ def run_large(setting: Setting) -> Iterator[Result]:
     export, rows = setting.folder / "large.csv", setting.rows * setting.scale
     if not export.exists():
         bench_meta_export(export, rows)
-    with _database(setting) as environment:
-        timed = _load(setting, environment, [export])
+    with database(setting) as environment:
+        timed = load(setting, environment, [export])
         yield Result("ours", LARGE, rows, timed.seconds, timed.peak_mb)
 
 
@@ -44,14 +44,14 @@ def run_small(setting: Setting) -> Iterator[Result]:
     files = [folder / f"{number}.csv" for number in range(count)]
     for number, file in enumerate(files):
         write_export(file, ExportSpec("meta", campaigns=1, ad_sets=1, ads=1, days=10, seed=number))
-    with _database(setting) as environment:
-        timed = _load(setting, environment, files)
+    with database(setting) as environment:
+        timed = load(setting, environment, files)
         note = f"{count / timed.seconds:.1f} files/s"
         yield Result("ours", SMALL, 10 * count, timed.seconds, timed.peak_mb, note)
 
 
 @contextmanager
-def _database(setting: Setting) -> Iterator[dict[str, str]]:
+def database(setting: Setting) -> Iterator[dict[str, str]]:
     """The environment of a new database of ours. Before the clock starts: the schema, and one small load, after
     which Python has compiled its modules."""
     with setting.database("bench_ours") as uri:
@@ -64,16 +64,14 @@ def _database(setting: Setting) -> Iterator[dict[str, str]]:
         measure([_COMMAND, "db", "migrate"], env=environment)
         warm = setting.folder / "warm.csv"
         write_export(warm, ExportSpec("meta", days=1))
-        _load(setting, environment, [warm])
+        load(setting, environment, [warm])
         yield environment
 
 
-def _load(setting: Setting, environment: dict[str, str], files: Sequence[Path], *options: str) -> Run:
+def load(setting: Setting, environment: dict[str, str], files: Sequence[Path], *options: str) -> Run:
     setting.quiet()
-    timed = measure(
-        [_COMMAND, "load", *files, "--pipeline", "ads", "--platform", "meta", "--json", *options],
-        env=environment,
-    )
+    kind = () if "--pipeline" in options else ("--pipeline", "ads", "--platform", "meta")
+    timed = measure([_COMMAND, "load", *files, "--json", *kind, *options], env=environment)
     for upload in _uploads(timed.output):
         if upload["status"] != "completed":
             raise Failed(f"expected a completed upload, got {upload['status']}: {upload.get('error_text')}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from .setting import AGAIN, FIRST, LARGE, Result
+from .setting import AGAIN, FIRST, GROUPED, LARGE, Result
 
 
 def print_table(results: Sequence[Result]) -> None:
@@ -44,6 +44,9 @@ def print_goals(results: Sequence[Result]) -> None:
 
 def _goals(results: Sequence[Result]) -> Iterator[tuple[str, float, float]]:
     """Every goal whose figures are there: what it is about, what came out, what it may be at most."""
+    grouped = _find(results, "ours", GROUPED)
+    if grouped and grouped.seconds:
+        yield f"seconds to group {grouped.rows:,} keywords", grouped.seconds, 60
     first, again, large = (_find(results, "ours", what) for what in (FIRST, AGAIN, LARGE))
     if not first or not first.seconds:
         return

@@ -15,6 +15,7 @@ from psycopg import sql
 from weighbridge.db import embedded
 
 FIRST, AGAIN, LARGE, SMALL = "first import", "same rows again", "larger file", "files of ten rows"
+KEYWORDS, GROUPED = "keywords imported", "keywords grouped"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Setting:
     rows: int
     scale: int  # how many times larger the large file is
     small_files: int
+    keywords: int
 
     @property
     def psql(self) -> Path:

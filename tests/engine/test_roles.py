@@ -58,7 +58,7 @@ RIGHTS: dict[str, dict[str, str]] = {
     },
     "weighbridge_announce": {"weighbridge.audit_log": "SI"},
     "weighbridge_group": {
-        **dict.fromkeys(("projects", "keywords", "weighbridge.keyword_signatures"), "S"),
+        **dict.fromkeys(("projects", "keywords"), "S"),
         **dict.fromkeys(GROUPS, "SIUD"),
     },
     "weighbridge_tenant": {
@@ -145,7 +145,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {"expire_staging"},
-        "weighbridge_group": {"lock_project", "may_group", "note_grouped"},
+        "weighbridge_group": {"lock_project", "may_group", "note_grouped", "signature"},
         "weighbridge_tenant": {"known_upload", "workspace_figures", "project_status", "kick_project"},
     }
     for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status", "job_status"}

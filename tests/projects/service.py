@@ -32,11 +32,8 @@ SETTINGS = {
     "WEIGHBRIDGE_POLL_SECONDS": "0.2",
 }
 ENDED = {"succeeded", "failed"}
-MOVES = {
-    ("queued", "running"),
-    ("running", "queued"),
-    *((a, b) for a in ("queued", "running") for b in ENDED),
-}
+MOVES = {("queued", "running"), *((begun, end) for begun in ("queued", "running") for end in ENDED)}
+BACK = ("running", "queued")
 
 Status = dict[str, Any]
 
@@ -149,13 +146,18 @@ class Client:
         """Of either name and either API: both say the same."""
         return dict(self.get(f"/projects/1/processing{next(_SPELLED)}status"))
 
-    def watch(self, files: int, *, within: float = 60) -> list[Status]:
-        """Ask until so many files have ended and the groups are free; every answer on the way must make sense."""
-        seen = self.watch_until(lambda s: not s["locked"] and s["processedFileCount"] >= files, within=within)
+    def watch(self, files: int, *, lost: str | None = None) -> list[Status]:
+        """Ask until so many files have ended and the groups are free; every answer on the way must make sense.
+
+        `lost` names a job that may go back to its queue: its runner was killed.
+        """
+        seen = self.watch_until(lambda s: not s["locked"] and s["processedFileCount"] >= files, lost=lost)
         check_end(seen[-1], files)
         return seen
 
-    def watch_until(self, seen_enough: Callable[[Status], bool], *, within: float = 60) -> list[Status]:
+    def watch_until(
+        self, seen_enough: Callable[[Status], bool], *, lost: str | None = None, within: float = 60
+    ) -> list[Status]:
         give_up = time.monotonic() + within
         seen: list[Status] = []
         while not seen or not seen_enough(seen[-1]):
@@ -163,7 +165,7 @@ class Client:
             seen.append(self.status())
             check(seen[-1])
             if len(seen) > 1:
-                check_pair(seen[-2], seen[-1])
+                check_pair(seen[-2], seen[-1], lost)
             time.sleep(0.01)
         return seen
 
@@ -196,14 +198,15 @@ def check(status: Status) -> None:
 STATES = ("queued", "running", "succeeded", "failed")
 
 
-def check_pair(before: Status, after: Status) -> None:
-    """What holds of two answers, one after the other: nothing goes back but a job whose runner was lost."""
+def check_pair(before: Status, after: Status, lost: str | None) -> None:
+    """What holds of two answers, one after the other: nothing goes back but a job that has lost its runner."""
     for count in ("uploadedFileCount", "processedFileCount", "succeeded_jobs", "failed_jobs", "groupings"):
         assert before[count] <= after[count], count
     now = {file["job_id"]: file for file in after["files"]}
     for old in before["files"]:
         new = now[old["job_id"]]
-        assert old["status"] == new["status"] or (old["status"], new["status"]) in MOVES
+        moved = (old["status"], new["status"])
+        assert old["status"] == new["status"] or moved in MOVES or (old["job_id"] == lost and moved == BACK)
         assert old["attempts"] <= new["attempts"]
         assert old["rows_processed"] <= new["rows_processed"]
         assert old["rows_total"] <= new["rows_total"]

@@ -127,7 +127,8 @@ def test_s2_multiple_csvs_uploaded_in_one_batch(service: Service, client: Client
     with service.blocked(GATE):
         sent = client.send(*NINE)
         assert [file["status"] for file in sent["uploads"]] == ["pending"] * FILES
-        waiting = until(lambda: (s := client.status())["running_jobs"] and s)
+        until(lambda: service.stage.waits_for("keywords"))
+        waiting = client.status()
         assert (waiting["queued_jobs"], waiting["current_file"]) == (8, "0.csv")
     history = client.watch(files=FILES)
     assert all(status["locked"] for status in history[:-1])
@@ -186,12 +187,11 @@ def test_s5_crash_during_processing(service: Service, client: Client) -> None:
         ThreadPoolExecutor(1) as clients,
     ):
         sending = clients.submit(client.send_at_once, NINE)
-        history = client.watch_until(lambda s: s["uploadedFileCount"] == FILES and _stuck(s))
+        [*_, stuck] = client.watch_until(lambda s: s["uploadedFileCount"] == FILES and _stuck(s))
         sending.result()
-        [killed] = _running(history[-1])
+        [killed] = _running(stuck)
         service.kill(_lease_owner(service, client))
-    history += client.watch(files=FILES)
-    end = history[-1]
+    [*_, end] = client.watch(files=FILES, lost=killed["job_id"])
     _check_nine_landed(service, client, end)
     assert {f["job_id"] for f in end["files"] if f["attempts"] > 1} == {killed["job_id"]}
     *before, lost, taken_up = _runs(service, client)

@@ -65,12 +65,13 @@ class Keyword:
     line: int
 
 
+async def prepare(tx: Tx) -> None:
+    """Begin a transaction that groups: statements over all keywords of a project."""
+    await tx.execute(_SQL["prepare"], (WORK_MEMORY, PATIENCE))
+
+
 async def group(tx: Tx, place: Place) -> Grouped:
     """Give every ungrouped keyword its group, and every changed group its parent."""
-    await tx.execute(
-        "SELECT set_config('work_mem', %s, true), set_config('statement_timeout', %s, true)",
-        (WORK_MEMORY, PATIENCE),
-    )
     await tx.execute(_SQL["make_ungrouped"])
     keywords = (await tx.execute(_SQL["collect_ungrouped"], place.params())).rowcount
     await tx.execute(_SQL["analyze_ungrouped"])

@@ -1244,6 +1244,14 @@ BEGIN
     RETURN 'pending';
 END $$;
 
+CREATE FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT string_agg(DISTINCT coalesce(p_merges ->> t.token, t.token) COLLATE "C", ' '
+                          ORDER BY coalesce(p_merges ->> t.token, t.token) COLLATE "C")
+        FROM unnest(string_to_array(p_tokens, ' ')) AS t (token)
+    $$;
+
 CREATE FUNCTION weighbridge.slots_taken(p_workspace uuid) RETURNS bigint
     LANGUAGE sql STABLE
     AS $$
@@ -1734,25 +1742,6 @@ CREATE TABLE weighbridge.events (
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
     alert_id uuid
 );
-
-CREATE VIEW weighbridge.keyword_signatures WITH (security_invoker='true') AS
- SELECT k.workspace_id,
-    k.project_id,
-    k.keyword_normalized,
-    k.tokens,
-    k.volume,
-        CASE
-            WHEN (string_to_array(k.tokens, ' '::text) && m.tokens) THEN ( SELECT string_agg(DISTINCT COALESCE(one.into_token, t.token), ' '::text ORDER BY COALESCE(one.into_token, t.token)) AS string_agg
-               FROM (unnest(string_to_array(k.tokens, ' '::text)) t(token)
-                 LEFT JOIN public.token_merges one ON (((one.workspace_id = k.workspace_id) AND (one.project_id = k.project_id) AND (one.token = t.token)))))
-            ELSE k.tokens
-        END AS signature
-   FROM (public.keywords k
-     LEFT JOIN ( SELECT t.workspace_id,
-            t.project_id,
-            array_agg(t.token) AS tokens
-           FROM public.token_merges t
-          GROUP BY t.workspace_id, t.project_id) m ON (((m.workspace_id = k.workspace_id) AND (m.project_id = k.project_id))));
 
 CREATE TABLE weighbridge.moves (
     verb text NOT NULL,
@@ -2250,6 +2239,9 @@ REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) TO weighbridge_group;
+
 REVOKE ALL ON FUNCTION weighbridge.slots_taken(p_workspace uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) FROM PUBLIC;
@@ -2321,8 +2313,6 @@ GRANT SELECT,INSERT ON TABLE weighbridge.audit_log TO weighbridge_announce;
 GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
 
 GRANT SELECT ON TABLE weighbridge.clock TO PUBLIC;
-
-GRANT SELECT ON TABLE weighbridge.keyword_signatures TO weighbridge_group;
 
 GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
 

@@ -16,6 +16,7 @@ async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None
     async with ctx.db.fenced(lease, ROLE) as tx:
         if not await projects.may_group(tx, lease):
             return None
+        await grouping.prepare(tx)
         grouped = await grouping.group(tx, Place(project.workspace_id, project.id))
         await projects.note_grouped(tx, lease)
     return grouped

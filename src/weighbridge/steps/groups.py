@@ -125,6 +125,7 @@ async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
     """The transaction of one edit: nothing else edits, no file comes, until it commits."""
     async with editor.db.tx(ROLE, editor.place.workspace_id) as tx:
         await projects.lock(tx, editor.place.project_id, editor.actor, action)
+        await grouping.prepare(tx)
         yield tx
 
 

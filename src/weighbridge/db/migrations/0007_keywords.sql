@@ -65,19 +65,14 @@ CREATE TABLE public.token_merges (
     FOREIGN KEY (workspace_id, project_id) REFERENCES public.projects (workspace_id, id)
 );
 
--- The keywords with what decides their group.
-CREATE VIEW weighbridge.keyword_signatures WITH (security_invoker = true) AS
-SELECT k.workspace_id, k.project_id, k.keyword_normalized, k.tokens, k.volume,
-       CASE WHEN string_to_array(k.tokens, ' ') && m.tokens THEN (
-                SELECT string_agg(DISTINCT coalesce(one.into_token, t.token), ' ' ORDER BY coalesce(one.into_token, t.token))
-                FROM unnest(string_to_array(k.tokens, ' ')) AS t (token)
-                LEFT JOIN public.token_merges one
-                  ON one.workspace_id = k.workspace_id AND one.project_id = k.project_id AND one.token = t.token)
-            ELSE k.tokens END AS signature
-FROM public.keywords k
-LEFT JOIN (SELECT t.workspace_id, t.project_id, array_agg(t.token) AS tokens
-           FROM public.token_merges t GROUP BY t.workspace_id, t.project_id) m
-  ON m.workspace_id = k.workspace_id AND m.project_id = k.project_id;
+-- What decides the group of a keyword: its tokens, each as what it counts as. `p_merges` is token → token.
+CREATE FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT string_agg(DISTINCT coalesce(p_merges ->> t.token, t.token) COLLATE "C", ' '
+                          ORDER BY coalesce(p_merges ->> t.token, t.token) COLLATE "C")
+        FROM unnest(string_to_array(p_tokens, ' ')) AS t (token)
+    $$;
 
 -- A volume that changes may make another keyword the head of its group; of a confirmed one it does not.
 CREATE FUNCTION weighbridge.note_volumes() RETURNS trigger
@@ -125,7 +120,7 @@ BEGIN
     END LOOP;
 END $$;
 GRANT SELECT, INSERT, UPDATE ON public.keywords TO weighbridge_promote;
-GRANT SELECT ON public.keywords, weighbridge.keyword_signatures TO weighbridge_group;
+GRANT SELECT ON public.keywords TO weighbridge_group;
 GRANT SELECT, INSERT, UPDATE, DELETE ON public.keyword_groups, public.group_keywords, public.token_merges TO weighbridge_group;
 CREATE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.keywords
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
@@ -134,3 +129,4 @@ DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO weighbridge_group'
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA weighbridge FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.now(), weighbridge.workspace(), weighbridge.natural_key_hash(text[]),
     weighbridge.entity_id(text[]), weighbridge.job_status(text) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.signature(text, jsonb) TO weighbridge_group;

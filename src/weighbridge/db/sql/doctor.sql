@@ -58,7 +58,6 @@ WITH tables AS (
     ('weighbridge_clean', 'staging', 'SD'), ('weighbridge_clean', 'staged', 'S'),
     ('weighbridge_announce', 'audit_log', 'SI'),
     ('weighbridge_group', 'projects', 'S'), ('weighbridge_group', 'keywords', 'S'), ('weighbridge_group', 'groups', 'SIUD'),
-    ('weighbridge_group', 'keyword_signatures', 'S'),
     ('weighbridge_tenant', 'production', 'S'), ('weighbridge_tenant', 'data_uploads', 'S'),
     ('weighbridge_tenant', 'records', 'S'), ('weighbridge_tenant', 'import_runs', 'S'),
     ('weighbridge_promote', 'keywords', 'SIU'), ('weighbridge_tenant', 'keywords', 'S'),

@@ -1,17 +1,29 @@
 -- Grouping, in one transaction: each ungrouped keyword gets the group of its signature.
 
+-- name: prepare
+-- Right after a load the planner knows nothing of these tables. A nested loop over a million rows would never end; hash
+-- joins do, whatever it believes. Where a look-up by key is right, a statement says so by OFFSET 0.
+SELECT set_config('enable_nestloop', 'off', true), set_config('work_mem', %s, true), set_config('statement_timeout', %s, true)
+
 -- name: make_ungrouped
 -- Collected once, so that the planner knows how many there are: three in a million, or all of them.
 CREATE TEMP TABLE ungrouped (keyword_normalized text COLLATE "C", signature text COLLATE "C", volume bigint) ON COMMIT DROP
 
 -- name: collect_ungrouped
+WITH merges AS MATERIALIZED (
+    SELECT array_agg(token) AS tokens, jsonb_object_agg(token, into_token) AS map
+    FROM public.token_merges WHERE workspace_id = %(workspace)s AND project_id = %(project)s
+)
 INSERT INTO pg_temp.ungrouped (keyword_normalized, signature, volume)
-SELECT s.keyword_normalized, s.signature, s.volume
-FROM weighbridge.keyword_signatures s
-WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s
+SELECT k.keyword_normalized,
+       CASE WHEN string_to_array(k.tokens, ' ') && (SELECT tokens FROM merges)
+            THEN weighbridge.signature(k.tokens, (SELECT map FROM merges)) ELSE k.tokens END,
+       k.volume
+FROM public.keywords k
+WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
   AND NOT EXISTS (SELECT FROM public.group_keywords m
                   WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
-                    AND m.keyword_normalized = s.keyword_normalized)
+                    AND m.keyword_normalized = k.keyword_normalized)
 
 -- name: analyze_ungrouped
 ANALYZE pg_temp.ungrouped
@@ -38,37 +50,41 @@ ORDER BY u.keyword_normalized
 DELETE FROM public.keyword_groups g
 WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.stale
   AND NOT EXISTS (SELECT FROM public.group_keywords m
-                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = g.id)
+                  WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = g.id OFFSET 0)
 
 -- name: find_parents
 -- Of the groups whose keywords changed.
-UPDATE public.keyword_groups g SET parent = head.keyword_normalized, stale = false
-FROM (
-    SELECT m.group_id, (array_agg(
-               k.keyword_normalized ORDER BY coalesce(k.volume, 0) DESC, length(k.keyword_normalized), k.keyword_normalized))[1]
-               AS keyword_normalized
-    FROM public.keyword_groups s
-    JOIN public.group_keywords m ON m.workspace_id = s.workspace_id AND m.project_id = s.project_id AND m.group_id = s.id
-    JOIN public.keywords k ON k.workspace_id = m.workspace_id AND k.project_id = m.project_id
-     AND k.keyword_normalized = m.keyword_normalized
-    WHERE s.workspace_id = %(workspace)s AND s.project_id = %(project)s AND s.stale
-    GROUP BY m.group_id
-) head
-WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = head.group_id
+UPDATE public.keyword_groups g
+SET stale = false, parent = (
+    SELECT k.keyword_normalized
+    FROM (SELECT m.keyword_normalized FROM public.group_keywords m
+          WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = g.id OFFSET 0) m
+    CROSS JOIN LATERAL (
+        SELECT k.keyword_normalized, k.volume FROM public.keywords k
+        WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
+          AND k.keyword_normalized = m.keyword_normalized OFFSET 0) k
+    ORDER BY coalesce(k.volume, 0) DESC, length(k.keyword_normalized), k.keyword_normalized LIMIT 1)
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.stale
 
 -- Edits: what leaves a group marks it stale; the statements above do the rest.
 
 -- name: ungroup_changed
 -- Keywords that grouping would put elsewhere now, but for what somebody confirmed or moved by hand. With tokens: only
 -- those that have one of them; with a group: only its own.
-WITH gone AS (
-    DELETE FROM public.group_keywords m USING public.keyword_groups g, weighbridge.keyword_signatures s
+WITH merges AS MATERIALIZED (
+    SELECT array_agg(token) AS tokens, jsonb_object_agg(token, into_token) AS map
+    FROM public.token_merges WHERE workspace_id = %(workspace)s AND project_id = %(project)s
+), gone AS (
+    DELETE FROM public.group_keywords m USING public.keyword_groups g, public.keywords k
     WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
       AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
-      AND s.workspace_id = %(workspace)s AND s.project_id = %(project)s AND s.keyword_normalized = m.keyword_normalized
-      AND (%(tokens)s::text[] IS NULL OR string_to_array(s.tokens, ' ') && %(tokens)s::text[])
+      AND k.workspace_id = %(workspace)s AND k.project_id = %(project)s AND k.keyword_normalized = m.keyword_normalized
+      AND (%(tokens)s::text[] IS NULL OR string_to_array(k.tokens, ' ') && %(tokens)s::text[])
       AND (%(group)s::uuid IS NULL OR g.id = %(group)s)
-      AND NOT g.confirmed AND NOT m.by_hand AND g.signature IS DISTINCT FROM s.signature
+      AND NOT g.confirmed AND NOT m.by_hand
+      AND g.signature IS DISTINCT FROM CASE
+          WHEN string_to_array(k.tokens, ' ') && (SELECT tokens FROM merges)
+          THEN weighbridge.signature(k.tokens, (SELECT map FROM merges)) ELSE k.tokens END
     RETURNING m.group_id
 )
 UPDATE public.keyword_groups g SET stale = true
