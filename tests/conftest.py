@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 _SERVER = pytest.StashKey[Path]()
 TEMPLATE = "weighbridge_template"
-TOGETHER = {"tests/api/test_socket.py"}  # modules whose tests share processes of their own
+# Modules whose tests share processes of their own.
+TOGETHER = {"tests/api/test_socket.py", "tests/projects/test_scenarios.py"}
 
 
 # One server for the run -------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from weighbridge.worker.loop import WorkerOptions, run_until
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))
 
-Send = Callable[..., Awaitable[Received]]
+Send = Callable[..., Coroutine[Any, Any, Received]]
 Groups = dict[str, tuple[str, ...]]  # parent → keywords
 
 
@@ -108,7 +108,7 @@ def transaction(database_url: str, workspace: UUID) -> Transaction:
                 "SELECT set_config('role', %s, true), set_config('weighbridge.workspace_id', %s, true)",
                 (role, str(workspace)),
             )
-            connection.execute(statement, params)  # type: ignore[call-overload]
+            connection.execute(statement, params)
             try:
                 yield connection
             finally:

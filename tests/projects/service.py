@@ -80,7 +80,7 @@ class Service:
     def blocked(self, statement: str, params: Any = None) -> Iterator[None]:
         """A transaction that stands in the way of whoever comes, and is gone in the end."""
         with psycopg.connect(self.stage.url, application_name="test") as connection:
-            connection.execute(statement, params)  # type: ignore[call-overload]
+            connection.execute(statement, params)
             yield
             connection.rollback()
 

@@ -287,6 +287,7 @@ async def test_a_job_that_is_put_off_in_the_middle_is_queued_while_the_next_one_
     run = await take_up()
     async with ctx.db.tx() as tx:
         claimed = await projects.claim_job(tx, run.lease, wish(ctx))
+    assert claimed.lease is not None
     for status in ("staging_complete", "promoting"):
         query("UPDATE data_uploads SET status = %s WHERE id = %s", (status, first.upload_id))
     async with ctx.db.tx() as tx:

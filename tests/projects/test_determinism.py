@@ -25,7 +25,10 @@ from weighbridge.worker.runner import Runner
 
 # Few, so that most rows tell of a keyword that another one has told of, or of one in the same group.
 PHRASES = ("blue shoe", "Blue Shoes", "ｂlue shoes", "the shoe blue", "shoes", "red hat", "hats red", "hat")
-ROWS = st.lists(st.tuples(st.sampled_from(PHRASES), st.integers(0, 9)), min_size=3, max_size=14)
+# A volume below zero makes a row invalid.
+ROWS = st.lists(st.tuples(st.sampled_from(PHRASES), st.integers(-4, 9)), min_size=3, max_size=14).filter(
+    lambda rows: any(volume >= 0 for _, volume in rows)
+)
 WISH = uploads.Claim(
     worker="test",
     sources=(Status.PENDING, Status.STAGING_COMPLETE),

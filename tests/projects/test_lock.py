@@ -18,12 +18,13 @@ from tests.proof.scene import Stage, copied
 from tests.proof.workers import PATIENT, Fleet, Moment, points, until
 from weighbridge.app import open_app
 from weighbridge.db import projects
+from weighbridge.db.grouping import Place
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import LeaseLost, ProcessingLocked
 from weighbridge.settings import read
 from weighbridge.steps.context import Context
 from weighbridge.steps.finish import ROLE, finish
-from weighbridge.steps.groups import Editor, Place, merge_tokens, regroup
+from weighbridge.steps.groups import Editor, merge_tokens, regroup
 from weighbridge.steps.receive import Request, receive
 
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -190,7 +191,7 @@ async def test_edits_and_files_that_come_at_once_never_meet(
             await send(numbered(1000 * sender + 10 * number, 10), f"{sender}-{number}.csv")
 
     async def edit_all_the_time(edit: Callable[[], Awaitable[Any]]) -> list[bool]:
-        went_through = []
+        went_through: list[bool] = []
         while not (sent.is_set() and any(went_through)):
             try:
                 await edit()
@@ -331,7 +332,7 @@ def waiting(database_url: str, home: Path) -> str:
             await receive(app.ctx, Request(WORKSPACE, pipeline="keywords", project_id=1), file)
 
     asyncio.run(fill())
-    return psycopg.conninfo.conninfo_to_dict(database_url)["dbname"]
+    return str(psycopg.conninfo.conninfo_to_dict(database_url)["dbname"])
 
 
 WORKSPACE = UUID(int=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -152,9 +153,10 @@ async def holder(tx: Tx, project: Project) -> Holder | None:
     return Holder(*row) if row else None
 
 
-async def grouped_since(tx: Tx, upload_ids: list[UUID]) -> set[UUID]:
-    """Those of many ended uploads that a grouping has followed, or that need none."""
-    return {row[0] for row in await fetch_all(tx, _SQL["grouped_since"], (upload_ids,))}
+async def grouped_since(tx: Tx, upload_ids: list[UUID], pipelines: Collection[str]) -> set[UUID]:
+    """Those of many ended uploads that a grouping has followed, that need none, or for which none can come soon."""
+    params = {"uploads": upload_ids, "pipelines": list(pipelines)}
+    return {row[0] for row in await fetch_all(tx, _SQL["grouped_since"], params)}
 
 
 def _wish(claim: Claim) -> dict[str, Any]:

@@ -69,6 +69,7 @@ async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
 async def confirm_group(editor: Editor, group: UUID) -> None:
     """Keep a group as it is: grouping does not touch it any more."""
     async with _edit(editor, "group.confirm") as tx:
+        await grouping.settle(tx, editor.place)  # what is confirmed is what is true now
         _there(await grouping.confirm(tx, editor.place, group), group)
 
 

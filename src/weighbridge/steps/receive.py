@@ -117,7 +117,7 @@ def check(ctx: Context, request: Request) -> Checked:
         raise _unprocessable("source", request.source, SOURCES)
     return Checked(
         workspace_id=workspace_id,
-        client_id=uuid_of(request.client_id, "client", "client_id") if request.client_id else None,
+        client_id=_client(pipeline, request.client_id),
         platform=_platform(pipeline, request.platform or None),
         project_id=_project(pipeline, request.project_id),
         source=request.source,
@@ -173,6 +173,16 @@ def _platform(pipeline: Pipeline, platform: str | None) -> str | None:
     if platform not in known:
         raise _unprocessable("platform", platform, known)
     return platform
+
+
+def _client(pipeline: Pipeline, value: str | UUID | None) -> UUID | None:
+    if not value:
+        return None
+    if "project_id" in pipeline.scope and "client_id" not in pipeline.scope:
+        # With it the same content would be another job of the same project.
+        message = f"client_id: files of the pipeline {pipeline.name} belong to a project; leave it out."
+        raise RequestRefused(422, "invalid_client", message)
+    return uuid_of(value, "client", "client_id")
 
 
 def _project(pipeline: Pipeline, value: str | int | None) -> int | None:

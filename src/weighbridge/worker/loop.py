@@ -200,7 +200,10 @@ class Worker:
         self._tell_announcers()
 
     async def _run(self, runner: Runner) -> None:
-        with bound_contextvars(worker_id=self.options.name), self._holding(runner):
+        with (
+            bound_contextvars(worker_id=self.options.name, project_id=runner.project.id),
+            self._holding(runner),
+        ):
             await runner.run()
 
     @contextmanager
@@ -369,6 +372,6 @@ async def run_until(
 
 
 async def _grouped(ctx: Context, upload_ids: list[UUID]) -> bool:
-    """Have the projects of these uploads been grouped since they ended?"""
+    """Have the projects of these uploads been grouped since they ended, or can that not be waited for?"""
     async with ctx.db.tx() as tx:
-        return len(await projects.grouped_since(tx, upload_ids)) == len(upload_ids)
+        return len(await projects.grouped_since(tx, upload_ids, ctx.pipelines)) == len(upload_ids)

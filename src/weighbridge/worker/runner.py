@@ -26,7 +26,7 @@ from weighbridge.steps.finish import finish
 
 log = structlog.get_logger()
 
-LONGEST_PAUSE = timedelta(minutes=5)  # between two tries of a grouping that goes wrong
+LONGEST_PAUSE = timedelta(minutes=1)  # between two tries of a run that goes wrong
 
 
 @dataclass

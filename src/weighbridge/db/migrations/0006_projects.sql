@@ -36,7 +36,7 @@ CREATE TABLE public.projects (
     ungrouped boolean NOT NULL DEFAULT false, -- a job began after the last grouping
     grouped_at timestamptz,
     groupings bigint NOT NULL DEFAULT 0,
-    run_after timestamptz NOT NULL DEFAULT '-infinity', -- a grouping that failed is not tried before
+    run_after timestamptz NOT NULL DEFAULT '-infinity', -- after a run that failed it is not leased before
     failures int NOT NULL DEFAULT 0,
     PRIMARY KEY (workspace_id, id)
 );
@@ -350,10 +350,12 @@ CREATE FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) RETU
     LANGUAGE sql STABLE
     AS $$
         SELECT EXISTS (
-            SELECT FROM public.data_uploads d
-            JOIN weighbridge.attempts a ON a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL
-            WHERE d.workspace_id = p_workspace AND d.project_id = p_project
-              AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting'))
+            SELECT FROM ( -- from the attempts: a workspace has a few, a project may have thousands of jobs
+                SELECT a.subject FROM weighbridge.attempts a
+                WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.closed_at IS NULL AND a.slot IS NOT NULL
+                OFFSET 0) a
+            CROSS JOIN LATERAL (SELECT d.project_id FROM public.data_uploads d WHERE d.id = a.subject OFFSET 0) d
+            WHERE d.project_id = p_project)
     $$;
 
 -- Has the project a job that has not ended?
@@ -391,9 +393,10 @@ DECLARE
     v_now timestamptz := weighbridge.now();
     v_key uuid;
     v_workspace uuid;
+    v_project bigint;
     v_token uuid;
 BEGIN
-    FOR v_key, v_workspace IN
+    FOR v_key, v_workspace, v_project IN
         WITH RECURSIVE waiting (workspace_id, project_id) AS ( -- one probe per project with jobs, as in claim_upload
             (SELECT d.workspace_id, d.project_id FROM data_uploads d
              WHERE d.status IN ('pending', 'processing', 'staging_complete', 'promoting') AND d.project_id IS NOT NULL
@@ -406,20 +409,29 @@ BEGIN
                   AND (d.workspace_id, d.project_id) > (w.workspace_id, w.project_id)
                 ORDER BY d.workspace_id, d.project_id LIMIT 1) n
         )
-        SELECT p.key, p.workspace_id
+        SELECT p.key, p.workspace_id, p.id
         FROM (
-            SELECT w.workspace_id, w.project_id,
-                   claimable_since(w.workspace_id, w.project_id, p_pipelines, p_per_workspace) AS since
+            SELECT w.workspace_id, w.project_id, head.created_at AS since
             FROM waiting w
+            CROSS JOIN LATERAL ( -- as claimable_since, but that a function call for each project takes its time
+                SELECT d.created_at FROM data_uploads d
+                WHERE d.workspace_id = w.workspace_id AND d.project_id = w.project_id
+                  AND d.status IN ('pending', 'staging_complete')
+                  AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+                ORDER BY d.created_at, d.id LIMIT 1
+            ) head
             UNION ALL
             SELECT p.workspace_id, p.id, '-infinity' FROM projects p
-            WHERE p.ungrouped AND p.run_after <= v_now AND NOT has_jobs(p.workspace_id, p.id)
+            WHERE p.ungrouped AND NOT has_jobs(p.workspace_id, p.id)
         ) turn
         JOIN projects p ON p.workspace_id = turn.workspace_id AND p.id = turn.project_id
-        WHERE turn.since IS NOT NULL AND (p_only IS NULL OR p.key = p_only)
+        WHERE p.run_after <= v_now AND (p_only IS NULL OR p.key = p_only)
           AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'projects' AND a.subject = p.key AND a.closed_at IS NULL)
         ORDER BY turn.since, p.key
     LOOP
+        -- The dear questions last, and of few.
+        CONTINUE WHEN claimable_since(v_workspace, v_project, p_pipelines, p_per_workspace) IS NULL
+                  AND has_jobs(v_workspace, v_project);
         -- Not while somebody edits its groups, nor while another claim of it is under way.
         PERFORM FROM projects p WHERE p.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
@@ -480,9 +492,10 @@ DECLARE
     v_project projects := fence_project(p_token);
     v_upload uuid;
 BEGIN
-    IF job_in_hand(v_project.workspace_id, v_project.id) THEN
+    IF claimable_since(v_project.workspace_id, v_project.id, p_pipelines, p_per_workspace) IS NULL THEN
         RETURN;
     END IF;
+    UPDATE projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
     SELECT d.id INTO v_upload FROM data_uploads d
     WHERE d.workspace_id = v_project.workspace_id AND d.project_id = v_project.id
       AND d.status IN ('pending', 'staging_complete') AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
@@ -491,7 +504,6 @@ BEGIN
     IF FOUND THEN
         lease_token := open_attempt(v_upload, v_project.workspace_id, p_worker, p_lease, p_per_workspace, p_token);
         IF lease_token IS NOT NULL THEN
-            UPDATE projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
             UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
             upload_id := v_upload;
             RETURN NEXT;
@@ -545,7 +557,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Ends a run whose grouping failed; it is tried again after the delay.
+-- Ends a run that failed; the project is leased again after the delay.
 CREATE FUNCTION weighbridge.fail_project(p_token uuid, p_delay interval, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -732,6 +744,13 @@ CREATE OR REPLACE FUNCTION weighbridge.workspace_figures() RETURNS TABLE (
                (SELECT f.batch FROM failed f),
                (SELECT f.finished_at FROM failed f)
     $$;
+
+-- An edit may take its time; whoever waits for the row of its project gives up after a while, and may try again.
+ALTER FUNCTION weighbridge.receive_upload(
+    uuid, uuid, text, bigint, text, text, text, text, text, bytea, bigint, uuid, boolean, boolean, text, text)
+    SET lock_timeout = '5s';
+ALTER FUNCTION weighbridge.retry_upload(uuid, boolean, text) SET lock_timeout = '5s';
+ALTER FUNCTION weighbridge.lock_project(bigint, text, text) SET lock_timeout = '5s';
 
 -- Who may do what -------------------------------------------------------------------------------------------
 

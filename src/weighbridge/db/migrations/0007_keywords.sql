@@ -61,8 +61,7 @@ CREATE TABLE public.token_merges (
     token text COLLATE "C" NOT NULL,
     into_token text COLLATE "C" NOT NULL CHECK (into_token <> token), -- never one that is merged itself
     created_at timestamptz NOT NULL DEFAULT weighbridge.now(),
-    PRIMARY KEY (workspace_id, project_id, token),
-    FOREIGN KEY (workspace_id, project_id) REFERENCES public.projects (workspace_id, id)
+    PRIMARY KEY (workspace_id, project_id, token)
 );
 
 -- What decides the group of a keyword: its tokens, each as what it counts as. `p_merges` is token → token.

@@ -31,11 +31,9 @@ ANALYZE pg_temp.ungrouped
 -- name: make_groups
 -- A group for every signature that has none; its parent by volume, then length, then alphabet.
 INSERT INTO public.keyword_groups (workspace_id, project_id, signature, parent)
-SELECT %(workspace)s, %(project)s, u.signature, (array_agg(
-           u.keyword_normalized ORDER BY coalesce(u.volume, 0) DESC, length(u.keyword_normalized), u.keyword_normalized))[1]
+SELECT DISTINCT ON (u.signature) %(workspace)s::uuid, %(project)s::bigint, u.signature, u.keyword_normalized
 FROM pg_temp.ungrouped u
-GROUP BY u.signature
-ORDER BY u.signature
+ORDER BY u.signature, coalesce(u.volume, 0) DESC, length(u.keyword_normalized), u.keyword_normalized
 ON CONFLICT (workspace_id, project_id, signature) WHERE NOT confirmed DO UPDATE SET stale = true
 
 -- name: join_groups

@@ -55,7 +55,14 @@ SELECT l.lease_owner, l.lease_expires_at FROM public.project_processing_leases l
 WHERE l.workspace_id = %s AND l.project_id = %s AND l.lease_expires_at >= weighbridge.now()
 
 -- name: grouped_since
--- Those of many uploads that a grouping has followed, or that need none.
+-- Those of many uploads that a grouping has followed, that need none,
 SELECT d.id FROM public.data_uploads d
 LEFT JOIN public.projects p ON p.workspace_id = d.workspace_id AND p.id = d.project_id
-WHERE d.id = ANY (%s) AND (p.id IS NULL OR NOT p.ungrouped OR p.grouped_at >= d.finished_at)
+WHERE d.id = ANY (%(uploads)s) AND (
+    p.id IS NULL OR NOT p.ungrouped OR p.grouped_at >= d.finished_at
+    -- or that it would not help to wait for: the project, or another file of it, is put off or nobody's here
+    OR p.run_after > weighbridge.now()
+    OR EXISTS (SELECT FROM public.data_uploads o
+               WHERE o.workspace_id = p.workspace_id AND o.project_id = p.id
+                 AND o.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+                 AND (o.run_after > weighbridge.now() OR o.pipeline <> ALL (%(pipelines)s))))
