@@ -27,6 +27,7 @@ from weighbridge.worker.loop import WorkerOptions, run_until
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))
 
 Send = Callable[..., Coroutine[Any, Any, Received]]
+Work = Callable[..., Awaitable[None]]
 Groups = dict[str, tuple[str, ...]]  # parent → keywords
 
 

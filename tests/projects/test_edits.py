@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.projects.conftest import Groups, Send, keyword_file
+from tests.projects.conftest import Groups, Send, Work, keyword_file
 from weighbridge.db import grouping
 from weighbridge.db.grouping import Group, Place
 from weighbridge.model.errors import NoProject, RequestRefused
@@ -17,7 +17,6 @@ from weighbridge.steps.context import Context
 from weighbridge.steps.groups import Editor, Target
 
 SHOES = [("blue shoes", 10), ("shoes blue", 90), ("blue sneaker", 40), ("red hat", 5), ("red hats", 7)]
-Work = Callable[..., Awaitable[None]]
 ReadGroups = Callable[..., Awaitable[Groups]]
 
 
@@ -125,6 +124,19 @@ async def test_a_confirmed_group_is_not_touched_by_files_merges_or_regrouping(
         "blue sneaker": ("blue sneaker",),
         "red hats": ("red hat", "red hats"),
     }
+
+
+@pytest.mark.usefixtures("loaded")
+async def test_what_is_confirmed_is_what_is_true_now(editor: Editor, group_of: Any, query: Any) -> None:
+    group = await group_of("shoes blue")
+    query(
+        "UPDATE keywords SET volume = 1000 WHERE keyword_normalized = 'blue shoes'"
+    )  # and no grouping followed
+    await edits.confirm_group(editor, group.id)
+    assert (await group_of("blue shoes")).id == group.id
+    query("UPDATE keywords SET volume = 2000 WHERE keyword_normalized = 'shoes blue'")
+    await edits.regroup(editor)
+    assert (await group_of("blue shoes")).id == group.id
 
 
 @pytest.mark.usefixtures("loaded")

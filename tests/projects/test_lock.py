@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from signal import SIGSTOP
 from typing import Any
@@ -14,8 +14,8 @@ import pytest
 
 from tests.conftest import Clock
 from tests.projects.conftest import Send, Transaction, keyword_file, numbered, wish
-from tests.proof.scene import Stage, copied
-from tests.proof.workers import PATIENT, Fleet, Moment, points, until
+from tests.proof.scene import Stage
+from tests.proof.workers import PATIENT, Fleet, Moment, until
 from weighbridge.app import open_app
 from weighbridge.db import projects
 from weighbridge.db.grouping import Place
@@ -174,13 +174,12 @@ SELECT e.id, b.what FROM edits e JOIN busy b ON b.since < e.until AND coalesce(b
 
 async def test_edits_and_files_that_come_at_once_never_meet(
     send: Send, standing: Any, editor: Editor, query: Query, database_url: str,
-    home: Path, tmp_path: Path, eventually: Eventually,
+    fleet: Fleet, eventually: Eventually,
 ) -> None:  # fmt: skip
     """Three senders, two editors, two workers."""
     query(MOMENTS)
     await send(SHOES)
     sent = asyncio.Event()
-    fleet = Fleet(home, tmp_path)
 
     async def free() -> bool:
         return not (await standing()).locked
@@ -200,22 +199,14 @@ async def test_edits_and_files_that_come_at_once_never_meet(
                 went_through.append(False)
         return went_through
 
-    try:
-        for _ in range(2):
-            fleet.start(database_url, **PATIENT)
-        editors = [
-            asyncio.create_task(edit_all_the_time(edit))
-            for edit in (
-                lambda: regroup(editor),
-                lambda: merge_tokens(editor, ["sneaker"], "shoe"),
-            )
-        ]
-        await asyncio.gather(*map(send_some, range(3)))
-        sent.set()
-        went_through = [each for tried in await asyncio.gather(*editors) for each in tried]
-        await eventually(free)
-    finally:
-        fleet.kill()
+    for _ in range(2):
+        fleet.start(database_url, **PATIENT)
+    edits = (lambda: regroup(editor), lambda: merge_tokens(editor, ["sneaker"], "shoe"))
+    editors = [asyncio.create_task(edit_all_the_time(edit)) for edit in edits]
+    await asyncio.gather(*map(send_some, range(3)))
+    sent.set()
+    went_through = [each for tried in await asyncio.gather(*editors) for each in tried]
+    await eventually(free)
     assert query(SLIPPED_PAST) == []
     assert set(went_through) == {True, False}
     assert query(f"SELECT count(*) FROM ({EDITS}) edits") == [(sum(went_through),)]
@@ -322,61 +313,54 @@ async def test_a_lease_that_ran_out_inside_a_transaction_still_locks(
 
 
 @pytest.fixture
-def waiting(database_url: str, home: Path) -> str:
-    """The name of a database with a file that nobody has worked on yet."""
+def stage(database_url: str, home: Path) -> Iterator[Stage]:
+    """A database with a file that nobody has worked on yet."""
+    asyncio.run(_fill(database_url, home))
+    stage = Stage(database_url)
+    yield stage
+    stage.close()
 
-    async def fill() -> None:
-        async with open_app(read(home=home, DATABASE_URL=database_url)) as app:
-            file = home / "a.csv"
-            file.write_bytes(SHOES)
-            await receive(app.ctx, Request(WORKSPACE, pipeline="keywords", project_id=1), file)
 
-    asyncio.run(fill())
-    return str(psycopg.conninfo.conninfo_to_dict(database_url)["dbname"])
+async def _fill(url: str, home: Path) -> None:
+    async with open_app(read(home=home, DATABASE_URL=url)) as app:
+        file = home / "a.csv"
+        file.write_bytes(SHOES)
+        await receive(app.ctx, Request(WORKSPACE, pipeline="keywords", project_id=1), file)
+
+
+@pytest.fixture
+def fleet(home: Path, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(home, tmp_path)
+    yield fleet
+    fleet.kill()
 
 
 WORKSPACE = UUID(int=1)
-OPEN_RUN = "EXISTS (SELECT FROM weighbridge.attempts WHERE queue = 'projects' AND closed_at IS NULL)"
-OPEN_JOB = "EXISTS (SELECT FROM data_uploads WHERE finished_at IS NULL)"
-OPEN_TRANSACTION = (
-    "EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
-    " AND state = 'idle in transaction')"
+QUIET = (  # Postgres has done what the worker asked for before it froze
+    "NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()"
+    " AND application_name LIKE 'weighbridge%' AND state = 'active')"
 )
 
 
+@pytest.mark.parametrize(("commit", "grouped"), [(1, 0), (2, 1)], ids=["claim", "grouping"])
 def test_a_runner_that_froze_past_its_lease_changes_nothing_when_it_wakes_after_an_edit(
-    waiting: str, postgres: str, home: Path, tmp_path: Path
+    stage: Stage, fleet: Fleet, commit: int, grouped: int
 ) -> None:
-    """After each of its commits: where the file has ended the edit goes through, elsewhere it does not."""
-    fleet = Fleet(home, tmp_path)
-    woken = set()
-    for commit in points(0, 1, first=11):  # about when the file has ended
-        with copied(postgres, waiting) as stage:
-            worker = fleet.start(stage.url, Moment("after", commit, SIGSTOP))
-            until(lambda: worker.frozen or (stage.ended and not stage.holds(OPEN_RUN)))  # noqa: B023
-            if not worker.frozen:
-                break
-            under_way, leased = stage.holds(OPEN_JOB), stage.holds(OPEN_RUN)
-            [(groupings,)] = stage.query("SELECT groupings FROM projects")
-            stage.forward(seconds=7)
-            if stage.holds(OPEN_TRANSACTION):  # it announces side by side, and froze after a commit of that
-                pass
-            elif under_way:
-                with pytest.raises(ProcessingLocked):
-                    asyncio.run(_merge(stage.url))
-            else:
-                asyncio.run(_merge(stage.url))
-                before = _groups(stage)
-                worker.resume()
-                if leased:
-                    until(lambda: "Project lease lost" in worker.said)  # noqa: B023
-                    before_that = worker.said[: worker.said.index("Project lease lost")]
-                    assert before_that.count("Project grouped") == groupings
-                assert worker.stop() == 0
-                assert _groups(stage) == before
-                woken |= {groupings} if leased else set()
-            fleet.kill()
-    assert woken == {0, 1}, "it did not freeze both before it grouped and after"
+    first = fleet.start(stage.url)
+    until(lambda: stage.ended and stage.holds("SELECT groupings = 1 FROM projects"))
+    assert first.stop() == 0
+    stage.query(UNGROUPED)
+    runner = fleet.start(stage.url, Moment("after", commit, SIGSTOP))
+    until(lambda: runner.frozen and stage.holds(QUIET))
+    stage.forward(seconds=7)
+    asyncio.run(_merge(stage.url))
+    before = _groups(stage)
+    runner.resume()
+    until(lambda: "Project lease lost" in runner.said)
+    before_that = runner.said[: runner.said.index("Project lease lost")]
+    assert before_that.count("Project grouped") == grouped
+    assert runner.stop() == 0
+    assert _groups(stage) == before
 
 
 async def _merge(url: str) -> None:
@@ -396,26 +380,24 @@ def _groups(stage: Stage) -> list[Any]:
     ]
 
 
-def test_a_runner_that_froze_while_it_groups_locks_until_it_is_ended(
-    waiting: str, postgres: str, home: Path, tmp_path: Path
-) -> None:
-    fleet = Fleet(home, tmp_path)
-    with copied(postgres, waiting) as stage:
-        with psycopg.connect(stage.url, application_name="test") as other:
-            same_group = "INSERT INTO keyword_groups (workspace_id, project_id, signature) VALUES (%s, 1, %s)"
-            other.execute(same_group, (WORKSPACE, "red shoe"))
-            worker = fleet.start(stage.url)
-            until(lambda: stage.holds("EXISTS (SELECT FROM pg_locks WHERE NOT granted)"))
-            worker.freeze()
-            other.rollback()
-        stage.forward(seconds=7)
-        with pytest.raises(ProcessingLocked):
-            asyncio.run(_merge(stage.url))
-        stage.query("SELECT * FROM weighbridge.recover(5)")  # ends its session
-        until(lambda: not stage.fenced)
+def test_a_runner_that_froze_while_it_groups_locks_until_it_is_ended(stage: Stage, fleet: Fleet) -> None:
+    with psycopg.connect(stage.url, application_name="test") as other:
+        same_group = "INSERT INTO keyword_groups (workspace_id, project_id, signature) VALUES (%s, 1, %s)"
+        other.execute(same_group, (WORKSPACE, "red shoe"))
+        runner = fleet.start(stage.url)
+        waiting_for = "EXISTS (SELECT FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid)))"
+        until(lambda: stage.holds(waiting_for, (other.info.backend_pid,)))
+        runner.freeze()
+        other.rollback()
+    until(lambda: stage.holds(QUIET))
+    stage.forward(seconds=7)
+    with pytest.raises(ProcessingLocked):
         asyncio.run(_merge(stage.url))
-        before = _groups(stage)
-        worker.resume()
-        until(lambda: stage.holds("SELECT groupings = 1 AND NOT ungrouped FROM projects"))
-        assert worker.stop() == 0
-        assert _groups(stage) == before
+    stage.query("SELECT * FROM weighbridge.recover(5)")  # ends its session
+    until(lambda: not stage.fenced)
+    asyncio.run(_merge(stage.url))
+    before = _groups(stage)
+    runner.resume()
+    until(lambda: stage.holds("SELECT groupings = 1 AND NOT ungrouped FROM projects"))
+    assert runner.stop() == 0
+    assert _groups(stage) == before

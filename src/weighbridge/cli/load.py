@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
 
 import typer
 
-from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, complain, out, print_json, with_app
+from weighbridge.cli.running import (
+    DEFAULT_WORKSPACE,
+    AsJson,
+    Workspace,
+    complain,
+    err,
+    out,
+    print_json,
+    with_app,
+)
 
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.report import Outcome
     from weighbridge.db.uploads import Holder
     from weighbridge.steps.receive import Request
+
+PATIENCE = 5  # seconds that another worker may have a file before it is worth a word
 
 Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
 Pipe = Annotated[str, typer.Option("--pipeline", help="What kind of file it is: weighbridge pipelines list.")]
@@ -103,7 +116,9 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     if waiting:
         with progress(waiting, shown=bar) as on_progress:
             options = worker_options(app.settings)
-            done = await run_until(app.ctx, options, list(waiting), on_progress, _Patience(waiting))
+            done = await run_until(
+                app.ctx, options, list(waiting), on_progress, _Patience(waiting), _Once(bar)
+            )
         ended = {upload.id: upload for upload in done}
     return [
         Outcome(file, refusal=each)
@@ -113,15 +128,29 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     ]
 
 
+class _Once:
+    """Says once, to whoever watches, that the files are in and the groups are being made."""
+
+    def __init__(self, shown: bool) -> None:
+        self._told = not shown or not sys.stderr.isatty()
+
+    def __call__(self) -> None:
+        if not self._told:
+            self._told = True
+            err().print("All files are in; grouping the project's keywords …")
+
+
 class _Patience:
-    """Says once of each file that somebody else has it: the wait may last as long as a lease."""
+    """Says once of each file that somebody else has it, if that lasts: the wait may be as long as a lease."""
 
     def __init__(self, names: dict[UUID, str]) -> None:
         self._names = names
+        self._since: dict[UUID, float] = {}
         self._told: set[UUID] = set()
 
     def __call__(self, holder: Holder) -> None:
-        if holder.upload_id not in self._told:
+        waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
+        if holder.upload_id not in self._told and waited > PATIENCE:
             self._told.add(holder.upload_id)
             complain(
                 f"{self._names[holder.upload_id]}: another worker ({holder.worker}) has it; if that one is gone, it is "

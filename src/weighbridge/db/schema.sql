@@ -997,7 +997,10 @@ CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE(proje
                        'rows_total', j.rows_total, 'rows_processed', j.rows_processed, 'inserted', j.inserted,
                        'duplicate', j.duplicate, 'invalid', j.invalid, 'error', j.error_code, 'message', j.error
                    ) ORDER BY j.created_at, j.id)
-                   FROM csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id), '[]'),
+                   FROM (SELECT j.*, row_number() OVER (PARTITION BY j.idempotency_key
+                                                        ORDER BY j.created_at DESC, j.id DESC) AS age
+                         FROM csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id) j
+                   WHERE j.age = 1 OR j.status <> 'failed'), '[]'),
                coalesce((
                    SELECT jsonb_agg(jsonb_build_object(
                        'filename', nullif(u.filename, ''), 'duplicate_of', u.upload_id, 'times', u.times
@@ -1511,26 +1514,26 @@ CREATE VIEW public.csv_processing_jobs WITH (security_invoker='true') AS
     d.status AS upload_status,
     d.error_code,
     d.total_rows AS rows,
-    COALESCE(made.inserted, (0)::numeric) AS inserted,
-    ((COALESCE(((d.bins ->> 'duplicate'::text))::bigint, (0)::bigint))::numeric + COALESCE(made.known, (0)::numeric)) AS duplicate,
+    COALESCE(made.inserted, (0)::bigint) AS inserted,
+    (COALESCE(((d.bins ->> 'duplicate'::text))::bigint, (0)::bigint) + COALESCE(made.known, (0)::bigint)) AS duplicate,
     d.failed_rows AS invalid,
         CASE
             WHEN (d.bins IS NULL) THEN d.rows_read
             ELSE d.total_rows
         END AS rows_total,
         CASE
-            WHEN (d.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) THEN (
+            WHEN (d.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) THEN
             CASE
                 WHEN (d.bins IS NULL) THEN d.rows_read
                 ELSE d.total_rows
-            END)::numeric
-            WHEN (d.bins IS NULL) THEN (0)::numeric
-            ELSE LEAST((d.total_rows)::numeric, (((d.total_rows - ((d.bins ->> 'accepted'::text))::bigint))::numeric + COALESCE(made.through, (0)::numeric)))
+            END
+            WHEN (d.bins IS NULL) THEN (0)::bigint
+            ELSE LEAST(d.total_rows, ((d.total_rows - ((d.bins ->> 'accepted'::text))::bigint) + COALESCE(made.through, (0)::bigint)))
         END AS rows_processed
    FROM (public.data_uploads d
-     LEFT JOIN LATERAL ( SELECT sum(((e.value ->> 'inserted'::text))::bigint) AS inserted,
-            sum((((e.value ->> 'updated'::text))::bigint + ((e.value ->> 'unchanged'::text))::bigint)) AS known,
-            sum((((((e.value ->> 'inserted'::text))::bigint + ((e.value ->> 'updated'::text))::bigint) + ((e.value ->> 'unchanged'::text))::bigint) + ((e.value ->> 'failed'::text))::bigint)) AS through
+     LEFT JOIN LATERAL ( SELECT (sum(((e.value ->> 'inserted'::text))::bigint))::bigint AS inserted,
+            (sum((((e.value ->> 'updated'::text))::bigint + ((e.value ->> 'unchanged'::text))::bigint)))::bigint AS known,
+            (sum((((((e.value ->> 'inserted'::text))::bigint + ((e.value ->> 'updated'::text))::bigint) + ((e.value ->> 'unchanged'::text))::bigint) + ((e.value ->> 'failed'::text))::bigint)))::bigint AS through
            FROM jsonb_each(d.promoted) e(key, value)) made ON (true))
   WHERE (d.project_id IS NOT NULL);
 

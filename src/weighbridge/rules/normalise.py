@@ -18,7 +18,6 @@ strip = Normaliser("strip", "trim({x})")
 upper = Normaliser("upper", "upper({x})")
 lower = Normaliser("lower", "lower({x})")
 fold_space = Normaliser("fold_space", r"trim(regexp_replace({x}, '[\s\x{00A0}\x{202F}]+', ' ', 'g'))")
-nfc = Normaliser("nfc", "nfc_normalize({x})")  # one spelling of é, which may be one character or two
 nfkc = Normaliser("nfkc", "nfkc_normalize({x})")  # and of what only looks different: ﬁ is fi, Ａ is A
 
 number = Normaliser(

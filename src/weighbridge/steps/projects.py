@@ -54,10 +54,11 @@ class Retried:
 
 
 async def retry_failed(db: Database, project: Project, *, force_partial: bool, actor: str) -> Retried:
-    """Open every failed job of a project again, audited, in order of arrival. Again, it finds none."""
+    """Open every failed job of a project again, audited; of those with the same content the last."""
     retried: list[UUID] = []
     skipped: list[Skipped] = []
-    async for job in _failed(db, project):
+    failed = [job async for job in _failed(db, project)]
+    for job in reversed(failed):
         async with db.tx() as tx:
             upload = await uploads.get(tx, job.csv_upload_id)
         assert upload is not None
@@ -66,7 +67,7 @@ async def retry_failed(db: Database, project: Project, *, force_partial: bool, a
             retried.append(job.id)
         except RequestRefused as refusal:
             skipped.append(Skipped(job.id, refusal.code, refusal.message))
-    return Retried(tuple(retried), tuple(skipped))
+    return Retried(tuple(reversed(retried)), tuple(reversed(skipped)))
 
 
 async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:

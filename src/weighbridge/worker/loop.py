@@ -333,10 +333,12 @@ async def run_until(
     upload_ids: Sequence[UUID],
     on_progress: Callable[[Upload], None],
     on_held: Callable[[uploads.Holder], None] = lambda holder: None,
+    on_grouping: Callable[[], None] = lambda: None,
 ) -> list[Upload]:
     """Work in this process until these uploads have ended, whoever ends them; returns them as they ended.
 
-    `on_held` hears of uploads that others hold, while there is nothing to do here but to wait for them.
+    `on_held` hears of uploads that others hold, while there is nothing to do here but to wait for them; `on_grouping`
+    that all have ended, and the groups of their projects are being made.
     """
     stop = asyncio.Event()
     worker = Worker(ctx, options)
@@ -356,8 +358,10 @@ async def run_until(
                 on_progress(upload)
                 if upload.status in TERMINAL:
                     ended[upload.id] = upload
-            if len(ended) == len(set(upload_ids)) and await _grouped(ctx, list(ended)):
-                break
+            if len(ended) == len(set(upload_ids)):
+                if await _grouped(ctx, list(ended)):
+                    break
+                on_grouping()
             news = asyncio.create_task(worker.ended.wait())
             done, _ = await asyncio.wait({news, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
             news.cancel()

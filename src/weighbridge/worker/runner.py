@@ -16,6 +16,7 @@ from datetime import timedelta
 import structlog
 
 from weighbridge.db import projects, uploads
+from weighbridge.db.grouping import Grouped
 from weighbridge.db.pool import Lease
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
 from weighbridge.model.project import Project
@@ -39,14 +40,18 @@ class Runner:
     wish: uploads.Claim
     attend: Callable[[Attempt], Awaitable[None]]  # works on one job to its verdict; never raises
     _job: Attempt | None = None
+    _grouping: asyncio.Future[Grouped | None] | None = None
     _interrupt: WeighbridgeError | None = field(default=None, repr=False)
 
     def interrupt(self, reason: WeighbridgeError) -> None:
-        """Ask the run to end at the next safe point, from any thread. The job in hand goes back to its queue."""
+        """Ask the run to end, from any thread: the job in hand at its next safe point, a grouping at once."""
         if self._interrupt is None:
             self._interrupt = reason
         if self._job is not None:
             self._job.interrupt(HandBack("its run is ending"))
+        grouping = self._grouping
+        if grouping is not None:
+            grouping.get_loop().call_soon_threadsafe(grouping.cancel)
 
     async def run(self) -> None:
         """Never raises: what goes wrong is logged, and the project can be leased again."""
@@ -91,7 +96,14 @@ class Runner:
     async def _group(self) -> None:
         self._check()
         with journal.timed_grouping(self.project) as told:
-            grouped = await finish(self.ctx, self.lease, self.project)
+            self._grouping = asyncio.ensure_future(finish(self.ctx, self.lease, self.project))
+            try:
+                grouped = await self._grouping
+            except asyncio.CancelledError:
+                self._check()  # the run is to end; Postgres has undone what was grouped so far
+                raise
+            finally:
+                self._grouping = None
             if grouped is not None:
                 told(grouped.keywords, grouped.groups)
 

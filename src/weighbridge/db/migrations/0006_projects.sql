@@ -103,10 +103,10 @@ SELECT d.id,
            AS rows_processed
 FROM public.data_uploads d
 LEFT JOIN LATERAL (
-    SELECT sum((e.value ->> 'inserted')::bigint) AS inserted,
-           sum((e.value ->> 'updated')::bigint + (e.value ->> 'unchanged')::bigint) AS known,
+    SELECT sum((e.value ->> 'inserted')::bigint)::bigint AS inserted,
+           sum((e.value ->> 'updated')::bigint + (e.value ->> 'unchanged')::bigint)::bigint AS known,
            sum((e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint + (e.value ->> 'unchanged')::bigint
-               + (e.value ->> 'failed')::bigint) AS through
+               + (e.value ->> 'failed')::bigint)::bigint AS through
     FROM jsonb_each(d.promoted) e
 ) made ON true
 WHERE d.project_id IS NOT NULL;
@@ -617,6 +617,7 @@ END $$;
 -- Status (S2 §7.4, §7.5, §11.0.1) ---------------------------------------------------------------------------
 
 -- What is said of a project, all of it from its job rows and its lease, at one moment. No row: no such project.
+-- A failed file that was sent again is the one file that it is, as its last job stands.
 -- A definer: attempts, which say who holds a lease, are closed to tenants.
 CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE (
         project_id bigint, name text, leased boolean, ungrouped boolean, grouped_at timestamptz, groupings bigint,
@@ -633,7 +634,10 @@ CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE (
                        'rows_total', j.rows_total, 'rows_processed', j.rows_processed, 'inserted', j.inserted,
                        'duplicate', j.duplicate, 'invalid', j.invalid, 'error', j.error_code, 'message', j.error
                    ) ORDER BY j.created_at, j.id)
-                   FROM csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id), '[]'),
+                   FROM (SELECT j.*, row_number() OVER (PARTITION BY j.idempotency_key
+                                                        ORDER BY j.created_at DESC, j.id DESC) AS age
+                         FROM csv_processing_jobs j WHERE j.workspace_id = p.workspace_id AND j.project_id = p.id) j
+                   WHERE j.age = 1 OR j.status <> 'failed'), '[]'),
                coalesce((
                    SELECT jsonb_agg(jsonb_build_object(
                        'filename', nullif(u.filename, ''), 'duplicate_of', u.upload_id, 'times', u.times

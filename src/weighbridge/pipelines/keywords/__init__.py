@@ -73,7 +73,7 @@ keyword = Entity(
             validate=[v.max_length(500), PRINTABLE],
             label="keyword",
         ),
-        Field("keyword", header=KEYWORD, normalise=[n.nfc, n.fold_space]),
+        Field("keyword", header=KEYWORD, normalise=[n.nfkc, n.fold_space]),
         Field("tokens", header=KEYWORD, normalise=TOKENS),
         Field(
             "volume", int, header=VOLUME, normalise=[lower_end, in_full, n.integer], validate=[v.at_least(0)]
