@@ -16,17 +16,8 @@ from weighbridge.pipelines.keywords.tokens import TOKENS, identity
 from weighbridge.rules import n, v
 
 KEYWORD = [
-    *(
-        "Keyword",
-        "Keywords",
-        "Top queries",
-        "Query",
-        "Queries",
-        "Search term",
-        "Search terms",
-        "Search query",
-    ),
-    *("Search queries", "Search keyword", "Keyphrase", "Key phrase"),
+    *("Keyword", "Keywords", "Top queries", "Query", "Queries", "Search term", "Search terms"),
+    *("Search query", "Search queries", "Search keyword", "Keyphrase", "Key phrase"),
 ]
 VOLUME = [
     *("Volume", "Search volume", "Avg. monthly searches", "Average monthly searches", "Monthly searches"),
