@@ -146,7 +146,13 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {"expire_staging"},
         "weighbridge_group": {"lock_project", "may_group", "note_grouped", "signature"},
-        "weighbridge_tenant": {"known_upload", "workspace_figures", "project_status", "kick_project"},
+        "weighbridge_tenant": {
+            "known_upload",
+            "workspace_figures",
+            "project_status",
+            "kick_project",
+            "in_hand",
+        },
     }
     for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status", "job_status"}
     with psycopg.connect(database_url) as connection:

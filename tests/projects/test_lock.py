@@ -342,7 +342,9 @@ QUIET = (  # Postgres has done what the worker asked for before it froze
 )
 
 
-@pytest.mark.parametrize(("commit", "grouped"), [(1, 0), (2, 1)], ids=["claim", "grouping"])
+@pytest.mark.parametrize(
+    ("commit", "grouped"), [(1, 0), (2, 0), (3, 1)], ids=["claim", "last look", "grouping"]
+)
 def test_a_runner_that_froze_past_its_lease_changes_nothing_when_it_wakes_after_an_edit(
     stage: Stage, fleet: Fleet, commit: int, grouped: int
 ) -> None:

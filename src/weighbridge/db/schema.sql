@@ -730,6 +730,13 @@ CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceili
         RETURNING a.lease_token
     $$;
 
+CREATE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        SELECT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = p_upload AND a.closed_at IS NULL)
+    $$;
+
 CREATE FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -1502,7 +1509,10 @@ CREATE VIEW public.csv_processing_jobs WITH (security_invoker='true') AS
  SELECT d.id,
     d.project_id,
     d.id AS csv_upload_id,
-    weighbridge.job_status(d.status) AS status,
+        CASE
+            WHEN ((d.status = 'staging_complete'::text) AND (NOT weighbridge.in_hand(d.id))) THEN 'queued'::text
+            ELSE weighbridge.job_status(d.status)
+        END AS status,
     d.filename AS source_filename,
     encode(d.content_sha256, 'hex'::text) AS idempotency_key,
     d.attempts,
@@ -2194,6 +2204,9 @@ REVOKE ALL ON FUNCTION weighbridge.hand_over(p_token uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) TO weighbridge_tenant;
 
 REVOKE ALL ON FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) FROM PUBLIC;
 

@@ -74,11 +74,20 @@ CREATE FUNCTION weighbridge.job_status(p_status text) RETURNS text
                              ELSE 'running' END
     $$;
 
+-- Does anybody work on the upload? A definer: attempts are closed to tenants.
+CREATE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        SELECT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = p_upload AND a.closed_at IS NULL)
+    $$;
+
 CREATE VIEW public.csv_processing_jobs WITH (security_invoker = true) AS
 SELECT d.id,
        d.project_id,
        d.id AS csv_upload_id,
-       weighbridge.job_status(d.status) AS status,
+       -- staged, and put off or left by its worker: it waits like one that never began
+       CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id) THEN 'queued'
+            ELSE weighbridge.job_status(d.status) END AS status,
        d.filename AS source_filename,
        encode(d.content_sha256, 'hex') AS idempotency_key,
        d.attempts,
@@ -765,6 +774,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.receive_upload(
     uuid, uuid, text, bigint, text, text, text, text, text, bytea, bigint, uuid, boolean, boolean, text, text),
     weighbridge.note_duplicate(uuid, text), weighbridge.make_project(bigint, text) TO weighbridge_intake;
 GRANT EXECUTE ON FUNCTION weighbridge.known_upload(uuid, text, uuid, text, bigint, bytea, text, boolean),
-    weighbridge.project_status(bigint), weighbridge.kick_project(bigint) TO weighbridge_tenant;
+    weighbridge.project_status(bigint), weighbridge.kick_project(bigint), weighbridge.in_hand(uuid)
+    TO weighbridge_tenant;
 GRANT EXECUTE ON FUNCTION weighbridge.lock_project(bigint, text, text), weighbridge.may_group(uuid), weighbridge.note_grouped(uuid)
     TO weighbridge_group;

@@ -22,7 +22,8 @@ states AS MATERIALIZED ( -- in four, as there are partial indexes: of what has e
 ),
 jobs AS MATERIALIZED (
     SELECT j.status, count(*) AS jobs, avg(EXTRACT(EPOCH FROM j.finished_at - j.started_at)) AS seconds
-    FROM (SELECT weighbridge.job_status(d.status) AS status, d.started_at, d.finished_at
+    FROM (SELECT CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id) THEN 'queued'
+                      ELSE weighbridge.job_status(d.status) END AS status, d.started_at, d.finished_at
           FROM public.data_uploads d WHERE d.project_id IS NOT NULL) j
     GROUP BY j.status
 ),
