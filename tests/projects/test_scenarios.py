@@ -1,4 +1,4 @@
-"""S2 §8: the six scenarios, each with two API processes, three workers and several clients at once."""
+"""S2 §8 and §10: scenarios and checklist, with two API processes, three workers and several clients at once."""
 
 from __future__ import annotations
 
@@ -237,3 +237,80 @@ def test_s6_user_attempts_grouping_during_processing(service: Service, client: C
         assert client.edit(path, body).status_code == 200
     groups = client.get("/api/projects/1/groups")["groups"]
     assert [(g["parent"], g["keywords"]) for g in groups] == [("green sneaker", 1), ("red shoe", 2)]
+
+
+# §10, against the whole service; test_checklist.py looks closer, and has the concurrent kicks, in processes of their own.
+
+
+def test_multi_file_all_jobs_processed(service: Service, client: Client) -> None:
+    files = [(f"{number}.csv", numbered(40 * number, 40)) for number in range(6)]
+    client.send_at_once([*files, ("bad.csv", keyword_file([("wrong", "many")]))])
+    [*_, end] = client.watch(files=7)
+    assert (end["succeeded_jobs"], end["fileErrors"][0]["filename"]) == (6, "bad.csv")
+    assert _group_sizes(service, client) == {1: 240}
+    assert all(outcome == "done" for outcome in _runs(service, client))
+    assert len(_jobs(service, client)) == 7
+
+
+def test_retry_idempotency_no_duplicate_keywords(service: Service, client: Client) -> None:
+    content = numbered(0, 120)
+    client.send(("a.csv", content))
+    with ThreadPoolExecutor(3) as clients:  # the same job again, on purpose, from several at once
+        list(
+            clients.map(lambda name: client.send((name, content), force="true"), ("b.csv", "c.csv", "d.csv"))
+        )
+    [*_, end] = client.watch(files=4)
+    assert sorted(file["inserted"] for file in end["files"]) == [0, 0, 0, 120]
+    assert sorted(file["duplicate"] for file in end["files"]) == [0, 120, 120, 120]
+    found = service.stage.query(
+        "SELECT count(*), count(DISTINCT keyword_normalized) FROM keywords WHERE workspace_id = %s",
+        (client.workspace,),
+    )
+    assert found == [(120, 120)]
+
+
+def test_409_grouping_mutations_during_processing(service: Service, client: Client) -> None:
+    client.send(("a.csv", keyword_file([("red shoe", 9), ("red sneaker", 5), ("red hat", 4)])))
+    client.watch(files=1)
+    group = client.get("/api/projects/1/groups")["groups"][0]["id"]
+    edits: list[tuple[str, Any]] = [
+        ("tokens/merge", {"tokens": ["sneaker"], "into": "shoe"}),
+        ("tokens/unmerge", {"tokens": ["sneaker"]}),
+        (f"groups/{group}/confirm", None),
+        (f"groups/{group}/unconfirm", None),
+        ("keywords/move", {"keywords": ["red shoe"], "group_id": group}),
+        ("regroup", {"by_hand": True}),
+    ]
+    with service.blocked(GATE):
+        client.send(("b.csv", numbered(0, 10)))
+        until(lambda: client.status()["running_jobs"] == 1)
+        for path, body in edits * 2:  # of both APIs
+            refused = client.edit(path, body)
+            assert (refused.status_code, refused.json()) == (409, LOCKED), path
+    client.watch(files=2)
+    assert [client.edit(path, body).status_code for path, body in edits] == [200] * len(edits)
+
+
+def test_recovery_sweep_requeues_stale_running_jobs(service: Service, client: Client) -> None:
+    client.make_project()
+    with service.blocked(GATE):
+        client.send(("a.csv", numbered(0, 20)), ("b.csv", numbered(20, 20)))
+        until(lambda: client.status()["current_file"] == "a.csv")
+        service.kill(_lease_owner(service, client))
+        [stale, _] = client.status()["files"]
+        # Back in its queue, and begun again by another worker.
+        until(lambda: client.status()["files"][0]["attempts"] == 2)
+    [*_, end] = client.watch(files=2)
+    assert [(file["attempts"], file["inserted"]) for file in end["files"]] == [(2, 20), (1, 20)]
+    assert end["files"][0]["job_id"] == stale["job_id"]
+    assert _runs(service, client) == ["expired", "done"]
+
+
+def test_deterministic_ordering_of_job_processing(service: Service, client: Client) -> None:
+    names = ["f.csv", "b.csv", "d.csv", "a.csv", "e.csv", "c.csv"]
+    with service.blocked(GATE):
+        for number, name in enumerate(names):
+            client.send((name, numbered(100 * number, 60 - 10 * number)))
+        until(lambda: client.status()["current_file"] == "f.csv")
+    client.watch(files=len(names))
+    assert _jobs(service, client) == [(name, 1) for name in names]
