@@ -239,7 +239,7 @@ def test_s6_user_attempts_grouping_during_processing(service: Service, client: C
     assert [(g["parent"], g["keywords"]) for g in groups] == [("green sneaker", 1), ("red shoe", 2)]
 
 
-# §10, against the whole service; test_checklist.py looks closer, and has the concurrent kicks in processes of their own.
+# §10, against the whole service. test_checklist.py looks closer, and has the concurrent kicks, from several processes.
 
 
 def test_multi_file_all_jobs_processed(service: Service, client: Client) -> None:
