@@ -270,7 +270,7 @@ def test_a_skip_that_changes_something_fails(main: Command, query: Query) -> Non
     head = definition.partition("AS $function$")[0].replace("LANGUAGE sql", "LANGUAGE sql SECURITY DEFINER")
     query(
         f"{head.replace(' STABLE', '')} AS $$ UPDATE public.judgments SET county = 'Elsewhere';"
-        " SELECT * FROM weighbridge.really_known($1, $2, $3, $4, $5, $6, $7) $$"
+        " SELECT * FROM weighbridge.really_known($1, $2, $3, $4, $5, $6, $7, $8) $$"
     )
     done = main(*VERIFY, "dev")
     assert "  Duplicate Skip:     FAIL (it was skipped, but something changed)\n" in done.out

@@ -52,6 +52,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "staged_at",
         "finished_at",
         "run_after",
+        "attempts",
         "crashes",
         "rows_read",
     ),
