@@ -89,7 +89,7 @@ async def test_a_first_start_that_is_killed_leaves_nothing_that_looks_like_a_ser
     orphans = psutil.Process(killed.pid).children(recursive=True)
     killed.kill()
     killed.communicate()
-    psutil.wait_procs(orphans, timeout=30)  # initdb lives on for a moment, and would write what is being removed
+    psutil.wait_procs(orphans, timeout=30)  # an initdb that lives on would write what is being removed
     assert _start(home).communicate(timeout=60) == ("256MB\n", "")
     assert _left(home) == ["postgres", "postgres.lock"]
 
