@@ -257,6 +257,20 @@ def test_a_failed_file_that_came_again_is_left_and_told(main: Command, load: Pro
     )
 
 
+def test_a_file_that_repeats_one_that_failed_since_is_still_shown(
+    main: Command, load: Project, query: Query
+) -> None:
+    load("poor.csv", "red boot,many")
+    query(
+        "SELECT weighbridge.note_duplicate(id, 'copy.csv') FROM data_uploads, set_config("
+        "'weighbridge.workspace_id', workspace_id::text, false)"
+    )  # it came while the first was waiting
+    load("poor.csv", "red boot,many")
+    told = main("projects", "show", 1)
+    assert (told.code, told.err) == (0, "")
+    assert "\ncopy.csv: the same content as one that failed.\n" in told.out
+
+
 def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
     load("a.csv", *SHOES)
     before = groups(main)

@@ -71,8 +71,9 @@ def remarks(standing: Standing) -> list[str]:
     """A sentence for each file that failed, or was here already."""
     names = {file.job_id: file.filename or str(file.job_id) for file in standing.files}
     failed = [f"{names[file.job_id]}: {file.message}" for file in standing.files if file.status == "failed"]
-    again = [
-        f"{each.filename or 'A file without a name'}: the same content as {names[each.duplicate_of]}."
+    again = [  # the one that it repeats may have failed since, and be shown as its next try
+        f"{each.filename or 'A file without a name'}: the same content as "
+        f"{names.get(each.duplicate_of, 'one that failed')}."
         for each in standing.duplicates
     ]
     return failed + again
