@@ -20,7 +20,8 @@ from weighbridge.model.errors import FileRefused, RequestRefused, RetryLater
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context, Limits
 from weighbridge.steps.parse import stored_file
-from weighbridge.steps.receive import Request, receive, tidy_name
+from weighbridge.steps.receive import receive, tidy_name
+from weighbridge.steps.request import Request
 
 from .conftest import CSV
 

@@ -16,7 +16,8 @@ from tests.cli.conftest import environment, main  # noqa: F401
 from tests.engine.conftest import run  # noqa: F401
 from weighbridge.model.upload import Upload
 from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Received, Request, receive
+from weighbridge.steps.receive import Received, receive
+from weighbridge.steps.request import Request
 
 HEADER = (
     "case_number,plaintiff_name,plaintiff_email,plaintiff_phone,defendant_name,judgment_amount,filing_date,"

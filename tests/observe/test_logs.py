@@ -23,7 +23,8 @@ from weighbridge.observe import journal, logs
 from weighbridge.observe.alerts import Alerts
 from weighbridge.observe.redact import redacted, said_back, scrubbed, unquoted
 from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Request, receive
+from weighbridge.steps.receive import receive
+from weighbridge.steps.request import Request
 
 NAME, EMAIL, PHONE, SSN = "Ann Canary", "ann.canary@example.org", "(555) 010-4477", "078-05-1120"
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"

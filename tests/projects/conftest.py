@@ -21,7 +21,8 @@ from weighbridge.db.grouping import Place
 from weighbridge.model.project import Standing
 from weighbridge.steps.context import Context
 from weighbridge.steps.groups import Editor
-from weighbridge.steps.receive import Received, Request, receive
+from weighbridge.steps.receive import Received, receive
+from weighbridge.steps.request import Request
 from weighbridge.worker.loop import WorkerOptions, run_until
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))

@@ -25,7 +25,8 @@ from weighbridge.settings import read
 from weighbridge.steps.context import Context
 from weighbridge.steps.finish import ROLE, finish
 from weighbridge.steps.groups import Editor, merge_tokens, regroup
-from weighbridge.steps.receive import Request, receive
+from weighbridge.steps.receive import receive
+from weighbridge.steps.request import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[..., Awaitable[Any]]

@@ -19,7 +19,8 @@ import psycopg
 from tests.engine.conftest import HEADER, meta_line
 from weighbridge.app import App, open_app
 from weighbridge.settings import read
-from weighbridge.steps.receive import Request, receive
+from weighbridge.steps.receive import receive
+from weighbridge.steps.request import Request
 from weighbridge.worker.loop import WorkerOptions, run_until
 
 WORKSPACE = UUID("0b5c2a52-6d0e-4c8e-9d5a-3f4b8c1d2e6f")

@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from weighbridge.steps.receive import HIGHEST_PROJECT
+from weighbridge.steps.request import HIGHEST_PROJECT
 
 
 def _digits(value: object) -> object:

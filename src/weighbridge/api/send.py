@@ -24,7 +24,9 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 from weighbridge.observe.redact import said_back
 from weighbridge.steps import receive
-from weighbridge.steps.receive import Checked, Received, Spooled
+from weighbridge.steps import request as steps_request
+from weighbridge.steps.receive import Received, Spooled
+from weighbridge.steps.request import Checked
 
 router = APIRouter(tags=["uploads"])
 
@@ -151,7 +153,7 @@ class _Intake:
             said.setdefault("source", "api")
             said.pop("filename", None)
             said |= {name: self._flag(name) for name in ("force_partial", "force")}
-            checked = receive.check(self.app.ctx, receive.Request(**said))
+            checked = steps_request.check(self.app.ctx, steps_request.Request(**said))
             if checked.workspace_id != self.key.workspace_id:
                 raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
             self.checked = checked

@@ -43,7 +43,7 @@ def demo() -> None:
 
 async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outcome], float]:
     from weighbridge.cli.load import load_files
-    from weighbridge.steps.receive import Request
+    from weighbridge.steps.request import Request
 
     wanted = [
         (file, Request(DEFAULT_WORKSPACE, file.name.split("-")[0], filename=file.name, force=force))
@@ -98,7 +98,8 @@ async def _reasons(app: App, outcomes: list[Outcome]) -> Any:
 
 async def _show_again(app: App, console: Console, file: Path) -> None:
     """The same file once more, as a person would send it: recognised by its content."""
-    from weighbridge.steps.receive import Request, receive
+    from weighbridge.steps.receive import receive
+    from weighbridge.steps.request import Request
 
     began = time.perf_counter()
     again = await receive(app.ctx, Request(DEFAULT_WORKSPACE, "meta", filename=file.name), file)

@@ -19,7 +19,8 @@ from weighbridge.cli.serve import worker_options
 from weighbridge.db import clock, golden, history
 from weighbridge.db.errors import RowFault
 from weighbridge.model.errors import ConfigError, RetryLater, WeighbridgeError
-from weighbridge.steps.receive import Received, Request, receive
+from weighbridge.steps.receive import Received, receive
+from weighbridge.steps.request import Request
 from weighbridge.worker.loop import run_until
 
 WORKSPACE = UUID("00000000-0000-4000-8000-00000000901d")  # nobody else's

@@ -215,7 +215,7 @@ async def _left(editor: Editor, group_id: UUID) -> Group | None:
 
 
 def _group_id(text: str) -> UUID:
-    from weighbridge.steps.receive import uuid_of
+    from weighbridge.steps.request import uuid_of
 
     return uuid_of(text, "group", "GROUP")
 

@@ -34,7 +34,7 @@ def create(
 
         from weighbridge.db import clock, keys
         from weighbridge.model.errors import did_you_mean
-        from weighbridge.steps.receive import uuid_of
+        from weighbridge.steps.request import uuid_of
 
         for each in scopes:
             if each not in keys.SCOPES:
@@ -64,7 +64,7 @@ def listing(
 
     async def work(app: App) -> list[Any]:
         from weighbridge.db import keys
-        from weighbridge.steps.receive import uuid_of
+        from weighbridge.steps.request import uuid_of
 
         async with app.db.tx() as tx:
             return list(
@@ -102,7 +102,7 @@ def revoke(
     async def work(app: App) -> None:
         from weighbridge.db import keys
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.steps.receive import uuid_of
+        from weighbridge.steps.request import uuid_of
 
         async with app.db.tx() as tx:
             if not await keys.revoke(tx, uuid_of(key_id, "key", "ID")):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.report import Outcome
     from weighbridge.db.uploads import Holder
-    from weighbridge.steps.receive import Request
+    from weighbridge.steps.request import Request
 
 PATIENCE = 5  # seconds that another worker may have a file before it is worth a word
 
@@ -66,7 +66,7 @@ def load(
         raise typer.BadParameter(f"--batch names one file, got {len(files)}; load them one by one")
 
     def request(file: Path) -> Request:
-        from weighbridge.steps.receive import Request
+        from weighbridge.steps.request import Request
 
         return Request(
             workspace_id=workspace,

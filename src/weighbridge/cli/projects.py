@@ -46,7 +46,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     async def work(app: App) -> list[Project]:
         from weighbridge.db import projects
-        from weighbridge.steps.receive import uuid_of
+        from weighbridge.steps.request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Project] = []
@@ -85,7 +85,7 @@ def create(
 
     async def work(app: App) -> tuple[Project, bool]:
         from weighbridge.steps.projects import make
-        from weighbridge.steps.receive import project_number, uuid_of
+        from weighbridge.steps.request import project_number, uuid_of
 
         wanted = None if number is None else project_number(number)
         return await make(app.db, uuid_of(workspace, "workspace", "workspace"), wanted, name)
@@ -247,7 +247,7 @@ async def the_project(app: App, workspace: str, number: str) -> Project:
     """The project of that number, or RequestRefused."""
     from weighbridge.model.errors import RequestRefused
     from weighbridge.steps.projects import find
-    from weighbridge.steps.receive import project_number, uuid_of
+    from weighbridge.steps.request import project_number, uuid_of
 
     wanted = project_number(number)
     project = await find(app.db, uuid_of(workspace, "workspace", "workspace"), wanted)

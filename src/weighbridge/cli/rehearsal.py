@@ -18,7 +18,7 @@ from weighbridge.model.errors import WeighbridgeError
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules.check import check
 from weighbridge.rules.headers import wanted
-from weighbridge.steps import receive
+from weighbridge.steps import receive, request
 
 _SCHEMA: dict[str, tuple[Question, ...]] = {
     "Migrations": (database_checks.migrations, database_checks.tables),
@@ -55,7 +55,7 @@ async def _accepted(app: App, batch: Batch) -> Step:
         file = Path(folder) / "golden_path.csv"
         file.write_bytes(batch.content)
         try:
-            wish = receive.check(app.ctx, batch.request)
+            wish = request.check(app.ctx, batch.request)
             spooled = await receive.spool(app.ctx, wish, file, file.name)
             try:
                 bins = await asyncio.to_thread(_weigh, app, spooled, Path(folder))

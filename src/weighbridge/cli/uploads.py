@@ -40,7 +40,7 @@ def listing(
 
     async def work(app: App) -> list[Upload]:
         from weighbridge.db import uploads
-        from weighbridge.steps.receive import uuid_of
+        from weighbridge.steps.request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx() as tx:
@@ -229,7 +229,7 @@ def _sentence(reason: dict[str, Any]) -> str:
 async def _get(app: App, upload_id: str) -> Upload:
     from weighbridge.db import uploads
     from weighbridge.model.errors import RequestRefused
-    from weighbridge.steps.receive import uuid_of
+    from weighbridge.steps.request import uuid_of
 
     async with app.db.tx() as tx:
         upload = await uploads.get(tx, uuid_of(upload_id, "upload", "ID"))

@@ -22,7 +22,7 @@ from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, out, w
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.folder import Folder
-    from weighbridge.steps.receive import Request
+    from weighbridge.steps.request import Request
 
 
 def watch(
@@ -50,7 +50,7 @@ def watch(
     if not 0 <= settle <= 3600:  # not as a range of the option: "nan" is neither below nor above it
         raise typer.BadParameter(f"--settle: expected 0 to 3600 seconds, got {settle:g}")
     from weighbridge.cli.folder import Folder
-    from weighbridge.steps.receive import Request
+    from weighbridge.steps.request import Request
 
     request = Request(
         workspace_id=workspace,
@@ -83,7 +83,7 @@ class _Watcher:
 
     async def forever(self, work: bool) -> bool:
         from weighbridge.cli.serve import worker_options
-        from weighbridge.steps.receive import check
+        from weighbridge.steps.request import check
         from weighbridge.worker.loop import Worker
 
         check(self._app.ctx, self._request)  # a wrong option is told now, not with the first file

@@ -12,8 +12,8 @@ from weighbridge.db.pool import Database
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.project import Job, Project
 from weighbridge.steps.groups import name_of
-from weighbridge.steps.receive import HIGHEST_PROJECT
 from weighbridge.steps.reopen import reopen
+from weighbridge.steps.request import HIGHEST_PROJECT
 
 _PAGE = 500  # jobs read at once
 

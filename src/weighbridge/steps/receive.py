@@ -1,6 +1,6 @@
 """First step: a request or a file in a folder → a stored blob and a pending upload.
 
-    check   is the request one that we can serve?          RequestRefused, before a byte is read
+    check   is the request one that we can serve?          RequestRefused, before a byte is read (request.py)
     spool   bytes → a scratch file, hashed on the way      RequestRefused, as soon as it is known
     record  scratch file → blob → data_uploads             the same content again is the first upload
 
@@ -24,51 +24,16 @@ from weighbridge.db import intake, uploads
 from weighbridge.db.intake import Content
 from weighbridge.db.uploads import Known, NewUpload
 from weighbridge.formats import describe, sniff
-from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
+from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.observe import journal, traces
-from weighbridge.observe.redact import redacted, said_back
+from weighbridge.observe.redact import said_back
 from weighbridge.steps.context import Context
+from weighbridge.steps.request import Checked, Request, check
 
-SOURCES = ("manual", "api", "webhook")
-LONGEST_BATCH = 200
-HIGHEST_PROJECT = 2**53 - 1  # what a JSON number can hold
 _BUFFER = 1 << 20  # hashed and written at once, in a thread
 _HEAD = 1 << 16  # enough to tell what a file is
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a sender says of a file, as it came (S1 §3.2)."""
-
-    workspace_id: str | UUID
-    platform: str | None = None
-    source: str = "manual"
-    pipeline: str = "ads"
-    client_id: str | UUID | None = None
-    project_id: str | int | None = None
-    filename: str | None = None
-    created_by: str | UUID | None = None
-    force_partial: bool = False  # promote the valid rows even of a poor file
-    force: bool = False  # the same content again on purpose
-    source_batch_id: str | None = None  # what the sender calls its batch; names one upload (S3 §3.1)
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A request that can be served."""
-
-    workspace_id: UUID
-    client_id: UUID | None
-    platform: str | None
-    project_id: int | None
-    source: str
-    pipeline: Pipeline
-    created_by: UUID | None
-    force_partial: bool
-    force: bool
-    source_batch_id: str | None
 
 
 @dataclass(frozen=True)
@@ -103,108 +68,6 @@ async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] 
         return await record(ctx, checked, spooled)
     finally:
         spooled.discard()  # gone already where the store moved it away
-
-
-def check(ctx: Context, request: Request) -> Checked:
-    """The request in our own terms, or RequestRefused with what is wrong with it."""
-    workspace_id = uuid_of(request.workspace_id, "workspace", "workspace_id")
-    assert workspace_id is not None
-    pipeline = ctx.pipelines.get(request.pipeline)
-    if pipeline is None:
-        known = sorted(ctx.pipelines)
-        raise _unprocessable("pipeline", request.pipeline, known)
-    if request.source not in SOURCES:
-        raise _unprocessable("source", request.source, SOURCES)
-    return Checked(
-        workspace_id=workspace_id,
-        client_id=_client(pipeline, request.client_id),
-        platform=_platform(pipeline, request.platform or None),
-        project_id=_project(pipeline, request.project_id),
-        source=request.source,
-        pipeline=pipeline,
-        created_by=uuid_of(request.created_by, "creator", "created_by") if request.created_by else None,
-        force_partial=request.force_partial,
-        force=request.force,
-        source_batch_id=_batch(request.source_batch_id),
-    )
-
-
-def _batch(name: str | None) -> str | None:
-    if not name:
-        return None
-    if len(name) > LONGEST_BATCH or not name.isprintable():
-        message = (
-            f"source_batch_id: expected up to {LONGEST_BATCH} printable characters, got {said_back(name)}."
-        )
-        raise RequestRefused(422, "invalid_batch", message)
-    if redacted(name) != name:
-        message = (
-            f"source_batch_id: expected a name that may be logged, got {said_back(name)}. "
-            "Logs and alerts name batches: leave out what identifies a person or opens a door."
-        )
-        raise RequestRefused(422, "invalid_batch", message)
-    return name
-
-
-def uuid_of(value: str | UUID, code: str, name: str) -> UUID:
-    if isinstance(value, UUID):
-        return value
-    try:
-        return UUID(value)
-    except ValueError:
-        message = (
-            f"{name}: expected a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b, got {said_back(value)}."
-        )
-        raise RequestRefused(422, f"invalid_{code}", message) from None
-
-
-def _platform(pipeline: Pipeline, platform: str | None) -> str | None:
-    known = [profile.name for profile in pipeline.profiles]
-    if platform is None:
-        if "platform" in pipeline.scope:
-            raise RequestRefused(
-                422, "unknown_platform", f"platform: expected one of {', '.join(known)}, got none."
-            )
-        return None
-    if not known:
-        raise RequestRefused(
-            422, "unknown_platform", f"platform: the pipeline {pipeline.name} has no platforms; leave it out."
-        )
-    if platform not in known:
-        raise _unprocessable("platform", platform, known)
-    return platform
-
-
-def _client(pipeline: Pipeline, value: str | UUID | None) -> UUID | None:
-    if not value:
-        return None
-    if "project_id" in pipeline.scope and "client_id" not in pipeline.scope:
-        # With it the same content would be another job of the same project.
-        message = f"client_id: files of the pipeline {pipeline.name} belong to a project; leave it out."
-        raise RequestRefused(422, "invalid_client", message)
-    return uuid_of(value, "client", "client_id")
-
-
-def _project(pipeline: Pipeline, value: str | int | None) -> int | None:
-    if "project_id" not in pipeline.scope:
-        if value not in (None, ""):
-            message = f"project_id: the pipeline {pipeline.name} has no projects; leave it out."
-            raise RequestRefused(422, "invalid_project", message)
-        return None
-    if value in (None, ""):
-        message = "project_id: expected the number of the project that the file belongs to, got none."
-        raise RequestRefused(422, "invalid_project", message)
-    return project_number(value)
-
-
-def project_number(value: str | int | None) -> int:
-    """The number of a project; its first file, or weighbridge projects create, makes it one."""
-    text = str(value).strip()
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(HIGHEST_PROJECT)) else 0
-    if not 1 <= number <= HIGHEST_PROJECT:
-        message = f"project_id: expected a whole number from 1 to {HIGHEST_PROJECT}, got {said_back(text)}."
-        raise RequestRefused(422, "invalid_project", message)
-    return number
 
 
 async def spool(
@@ -394,12 +257,6 @@ async def _again(ctx: Context, checked: Checked, known: Known, filename: str | N
         await intake.note_duplicate(tx, first.id, filename)
     journal.duplicate_skipped(first.batch, known.reason)
     return Received(first.id, first.status, duplicate=True, reason=known.reason)
-
-
-def _unprocessable(name: str, value: str, known: list[str] | tuple[str, ...]) -> RequestRefused:
-    hint = did_you_mean(value, known) or "."
-    message = f"{name}: expected one of {', '.join(known)}, got {said_back(value)}{hint}"
-    return RequestRefused(422, f"unknown_{name}", message)
 
 
 def _empty(filename: str | None) -> RequestRefused:
