@@ -140,9 +140,9 @@ async def test_a_worker_for_one_step_leaves_projects_to_others(
 ) -> None:
     await send(numbered(0, 3))
     other = await send(numbered(0, 3), project=2)
-    async with worker(ctx, replace(QUICK, promotes=False)):
-        await asyncio.sleep(0.3)
-        assert query("SELECT DISTINCT status FROM data_uploads") == [("pending",)]
+    for one_step in (replace(QUICK, promotes=False), replace(QUICK, parses=False)):
+        assert not await Worker(ctx, one_step).run_once()
+    assert query("SELECT DISTINCT status FROM data_uploads") == [("pending",)]
     await run_until(ctx, QUICK, [other.upload_id], lambda upload: None)
 
 
