@@ -9,9 +9,11 @@ import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
+from weighbridge.blobs.spool import Spool
 from weighbridge.blobs.store import open_store
 from weighbridge.db import address, readiness
 from weighbridge.db.pool import Database
@@ -21,7 +23,7 @@ from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find, imported
 from weighbridge.settings import Settings
 from weighbridge.steps.announce import alerting, consumers
-from weighbridge.steps.context import Consumer, Context, Limits
+from weighbridge.steps.context import Allowance, Consumer, Context, Limits
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
     """
     pipelines = find(settings.pipelines)
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
-    blobs = open_store(settings.blob_url, settings.home)
+    blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
     scratch = _make_home(settings)
+    spool = Spool(settings.upload_queue_dir or settings.home / "queue")
     url = await database_url(settings)
     db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
     await db.open()
@@ -52,19 +55,32 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
         ctx = Context(
             db=db,
             blobs=blobs,
+            spool=spool,
             pipelines=pipelines,
             scratch=scratch,
-            limits=Limits(
-                max_upload_bytes=settings.max_upload_mb * 2**20,
-                batch_rows=settings.batch_rows,
-                parse_memory_mb=settings.parse_memory_mb,
-                staging_days=settings.staging_days,
-            ),
+            limits=_limits(settings),
             consumers=_consumers(settings, hook, db, serves=serves),
         )
         yield App(settings, db, ctx)
     finally:
         await db.close()
+
+
+def _limits(settings: Settings) -> Limits:
+    def megabytes(limit: int | None) -> int | None:
+        return None if limit is None else limit * 2**20
+
+    return Limits(
+        max_upload_bytes=settings.max_upload_mb * 2**20,
+        batch_rows=settings.batch_rows,
+        parse_memory_mb=settings.parse_memory_mb,
+        staging_days=settings.staging_days,
+        blob_days=settings.blob_days,
+        storage_retries=settings.storage_retries,
+        resumable=timedelta(hours=settings.resumable_hours),
+        workspace=Allowance(megabytes(settings.workspace_month_mb), megabytes(settings.workspace_total_mb)),
+        user=Allowance(megabytes(settings.user_month_mb), megabytes(settings.user_total_mb)),
+    )
 
 
 def _consumers(

@@ -1,7 +1,7 @@
 """Settings, from the environment and from weighbridge.toml; the environment wins.
 
 WEIGHBRIDGE_MAX_UPLOAD_MB=200 in the environment is max_upload_mb = 200 in the file. DATABASE_URL has no prefix, so
-that the name everyone knows works. WEIGHBRIDGE_CONFIG names another file.
+that the name everyone knows works; nor has UPLOAD_QUEUE_DIR, whose name is S5's. WEIGHBRIDGE_CONFIG names another file.
 """
 
 from __future__ import annotations
@@ -41,6 +41,35 @@ class Settings(BaseSettings):
     blob_url: str | None = Field(
         None, description="Where files lie: a folder, or s3://bucket/prefix. Empty: home/blobs."
     )
+    upload_queue_dir: Path | None = Field(
+        None,
+        validation_alias="UPLOAD_QUEUE_DIR",
+        description="Where files wait that the store could not take (S5). Empty: home/queue.",
+    )
+    store_seconds: float = Field(
+        30, gt=0, description="How long the store may take to answer one request, such as a part of a file."
+    )
+    storage_retries: int = Field(
+        5, ge=1, description="How often a file that the store could not take is tried again (S5)."
+    )
+    blob_days: int | None = Field(
+        None, ge=1, description="How long the file of an upload that has ended is kept. Empty: for ever."
+    )
+    workspace_month_mb: int | None = Field(
+        None, ge=0, description="What a workspace may store in a month, in MB. Empty: no limit."
+    )
+    workspace_total_mb: int | None = Field(
+        None, ge=0, description="What of a workspace may lie in the store, in MB. Empty: no limit."
+    )
+    user_month_mb: int | None = Field(
+        None, ge=0, description="What one user (created_by) may store in a month, in MB. Empty: no limit."
+    )
+    user_total_mb: int | None = Field(
+        None, ge=0, description="What of one user may lie in the store, in MB. Empty: no limit."
+    )
+    resumable_hours: float = Field(
+        24, gt=0, description="How long an unfinished resumable upload is kept after its last part."
+    )
     pipelines: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules with pipelines of your own, comma separated: shop.pipes."
     )
@@ -75,6 +104,9 @@ class Settings(BaseSettings):
         5, ge=0, description="More failed uploads than this are alerted (S3 §5.2)."
     )
     alert_backlog: int = Field(100, ge=0, description="More waiting uploads than this are alerted (S3 §5.2).")
+    alert_storage_queue: int = Field(
+        100, ge=0, description="More files than this waiting for the store for 15 minutes are alerted (S5)."
+    )
     sender_seconds: float = Field(
         60, gt=0, description="How long a sender may fall silent in the middle of a request."
     )
@@ -93,11 +125,11 @@ class Settings(BaseSettings):
     def _comma_separated(cls, value: object) -> object:
         return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
 
-    @field_validator("home")
+    @field_validator("home", "upload_queue_dir")
     @classmethod
-    def _expand(cls, value: Path) -> Path:
+    def _expand(cls, value: Path | None) -> Path | None:
         try:
-            return value.expanduser().absolute()
+            return value and value.expanduser().absolute()
         except RuntimeError:
             raise ValueError("there is no such user's home") from None
 
@@ -174,4 +206,4 @@ def _refuse_unknown_names() -> None:
 
 
 def _spelled(name: str) -> str:
-    return name if name == "DATABASE_URL" else f"WEIGHBRIDGE_{name.upper()}"
+    return name if name in ("DATABASE_URL", "UPLOAD_QUEUE_DIR") else f"WEIGHBRIDGE_{name.upper()}"

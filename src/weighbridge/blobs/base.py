@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Protocol
 from uuid import UUID
@@ -14,8 +15,10 @@ class BlobMissing(Exception):
 class Blobs(Protocol):
     """Blobs are written once under a key made of workspace, date and content hash, and never changed."""
 
-    async def put(self, key: str, file: Path) -> str:
-        """Store a local file, streaming, and return the file_url that names it from now on. The file may be moved away.
+    async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
+        """Store a local file, streaming, and return the file_url that names it from now on.
+
+        The file is moved away, unless it is to be kept. It is tried once.
 
         Raises RetryLater when the store cannot take it now.
         """
@@ -28,11 +31,28 @@ class Blobs(Protocol):
         """
         ...
 
+    async def digest(self, key: str) -> bytes:
+        """The SHA-256 of what lies there, read to its end. Raises as `fetch`."""
+        ...
+
+    def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
+        """Key and size of every blob, or of those of one workspace. Raises RetryLater."""
+        ...
+
+    async def delete(self, key: str) -> None:
+        """Remove one blob; one that is not there is removed already. Raises RetryLater."""
+        ...
+
     async def remove(self, workspace_id: UUID) -> None:
-        """Everything that a workspace has stored. Not part of the flow, which removes no blob: for operators' tools.
+        """Everything that a workspace has stored. Not part of the flow: for operators' tools.
 
         Raises RetryLater when the store cannot do it now.
         """
+        ...
+
+    @property
+    def bucket(self) -> str:
+        """What metrics, logs and `upload_queue` call the store: the bucket's name, or "local"."""
         ...
 
     @property

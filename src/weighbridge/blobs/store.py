@@ -7,32 +7,34 @@ can be moved and a bucket be copied to another one without touching the database
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
+import hashlib
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import BinaryIO
 from uuid import UUID, uuid4
 
+from weighbridge.blobs import files
 from weighbridge.blobs.base import BlobMissing, Blobs
 from weighbridge.model.errors import ConfigError, RetryLater
 
 _KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
 
 
-def open_store(url: str | None, home: Path) -> Blobs:
-    """The store that `blob_url` names: a folder, file:///folder, s3://bucket/prefix. None: `home`/blobs."""
+def open_store(url: str | None, home: Path, patience: timedelta = timedelta(seconds=30)) -> Blobs:
+    """The store that `blob_url` names: a folder, file:///folder, s3://bucket/prefix. None: `home`/blobs.
+
+    `patience`: how long a bucket may take to answer one request.
+    """
     scheme, found, rest = (url or "").partition("://")
     if not found:
         return FolderStore(Path(url).expanduser().absolute() if url else home / "blobs")
     if scheme == "file":
         return FolderStore(Path(rest))
     if scheme == "s3":
-        return BucketStore(url or "")
+        return BucketStore(url or "", patience)
     raise ConfigError(
         f"WEIGHBRIDGE_BLOB_URL: expected a folder or s3://bucket/prefix, got {_shown(url or '')}."
     )
@@ -60,30 +62,10 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    async def put(self, key: str, file: Path) -> str:
+    async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
         with _folder_trouble(self._root):
-            await asyncio.to_thread(self._put, self._root / key, file)
+            await asyncio.to_thread(files.place, file, self._root / key, keep=keep)
         return (self._root / key).as_uri()
-
-    def _put(self, target: Path, file: Path) -> None:
-        made = _make_folders(target.parent)
-        try:
-            _to_disk(file)
-            os.replace(file, target)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            # Another file system: copy next to the target, then rename, so that nobody sees half a blob.
-            beside = target.with_name(f".{uuid4().hex}")
-            try:
-                shutil.copyfile(file, beside)
-                _to_disk(beside)
-                os.replace(beside, target)
-            finally:
-                beside.unlink(missing_ok=True)
-            file.unlink()
-        for folder in {target.parent, *made}:
-            _sync_folder(folder)
 
     async def fetch(self, file_url: str, scratch: Path) -> Path:
         path = self._root / key_of(file_url)
@@ -93,11 +75,37 @@ class FolderStore:
             raise await asyncio.to_thread(self._missing, path, file_url)
         return path
 
+    async def digest(self, key: str) -> bytes:
+        with _folder_trouble(self._root):
+            try:
+                return await asyncio.to_thread(_sha256, self._root / key)
+            except FileNotFoundError:
+                raise _gone() from None
+
+    async def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
+        root = self._root / str(workspace_id) if workspace_id else self._root
+        with _folder_trouble(self._root):
+            found = await asyncio.to_thread(self._found, root)
+        for each in found:
+            yield each
+
+    def _found(self, root: Path) -> list[tuple[str, int]]:
+        there = ((path.relative_to(self._root).as_posix(), path.stat().st_size) for path in root.rglob("*"))
+        return [(key, size) for key, size in there if _KEY.fullmatch(key)]
+
+    async def delete(self, key: str) -> None:
+        with _folder_trouble(self._root):
+            await asyncio.to_thread((self._root / key).unlink, missing_ok=True)
+
     async def remove(self, workspace_id: UUID) -> None:
         folder = self._root / str(workspace_id)
         with _folder_trouble(self._root):
             if await asyncio.to_thread(folder.is_dir):
                 await asyncio.to_thread(shutil.rmtree, folder)
+
+    @property
+    def bucket(self) -> str:
+        return "local"
 
     @property
     def folder(self) -> Path | None:
@@ -113,22 +121,36 @@ class FolderStore:
 class BucketStore:
     """Objects in an S3 bucket. Credentials, region and endpoint come from the environment, by AWS's names."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience: timedelta) -> None:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
 
         self._url = url.rstrip("/")
+        self.bucket = self._url.removeprefix("s3://").partition("/")[0]
         try:
-            # Short: an upload that waits for a store goes back to the queue and is tried again from there.
+            # What cannot be stored waits in a queue of its own: within the request it is tried once.
             self._store = S3Store.from_url(
-                url, retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)}
+                url,
+                client_options={"timeout": patience, "connect_timeout": min(patience, timedelta(seconds=5))},
+                retry_config={"max_retries": 0},
+            )
+            # Short: an upload that waits for a store goes back to the queue and is tried again from there. How long a
+            # large blob takes in all is not limited, only how long the store may fall silent.
+            self._reader = S3Store.from_url(
+                url,
+                client_options={
+                    "timeout": timedelta(days=1),
+                    "connect_timeout": min(patience, timedelta(seconds=5)),
+                    "read_timeout": patience,
+                },
+                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
             )
         except BaseError as error:
             raise ConfigError(
                 f"WEIGHBRIDGE_BLOB_URL: {_shown(url)} cannot be used: {_first_line(error).replace(url, _shown(url))}"
             ) from error
 
-    async def put(self, key: str, file: Path) -> str:
+    async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
         try:
             with _bucket_trouble():
                 await self._store.put_async(key, file, max_concurrency=2)
@@ -136,15 +158,16 @@ class BucketStore:
             raise RetryLater(
                 "connection", "The file store cannot be used now: there is no such bucket."
             ) from error
-        await asyncio.to_thread(file.unlink)
+        if not keep:
+            await asyncio.to_thread(file.unlink)
         return f"{self._url}/{key}"
 
     async def fetch(self, file_url: str, scratch: Path) -> Path:
         key = key_of(file_url)
         path = scratch / f"fetched-{uuid4().hex}"
         try:
-            with _bucket_trouble(), _private(path) as copy:
-                async for chunk in (await self._store.get_async(key)).stream():
+            with _bucket_trouble(), files.private(path) as copy:
+                async for chunk in (await self._reader.get_async(key)).stream():
                     await asyncio.to_thread(copy.write, chunk)
         except BaseException as error:
             path.unlink(missing_ok=True)
@@ -153,9 +176,27 @@ class BucketStore:
             raise
         return path
 
+    async def digest(self, key: str) -> bytes:
+        found = hashlib.sha256()
+        with _bucket_trouble():
+            async for chunk in (await self._reader.get_async(key)).stream():
+                found.update(chunk)
+        return found.digest()
+
+    async def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
+        with _bucket_trouble():
+            async for page in self._reader.list(prefix=f"{workspace_id}/" if workspace_id else None):
+                for found in page:
+                    if _KEY.fullmatch(found["path"]):
+                        yield found["path"], found["size"]
+
+    async def delete(self, key: str) -> None:
+        with _bucket_trouble(), suppress(FileNotFoundError):
+            await self._store.delete_async(key)
+
     async def remove(self, workspace_id: UUID) -> None:
         with _bucket_trouble():
-            async for page in self._store.list(prefix=f"{workspace_id}/"):
+            async for page in self._reader.list(prefix=f"{workspace_id}/"):
                 await self._store.delete_async([found["path"] for found in page])
 
     @property
@@ -175,35 +216,9 @@ def _elsewhere() -> BlobMissing:
     )
 
 
-def _private(path: Path) -> BinaryIO:
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-
-
-def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; returns the folders that got a new entry."""
-    changed = []
-    for each in reversed([folder, *folder.parents]):
-        if not each.is_dir():
-            each.mkdir(mode=0o700, exist_ok=True)
-            changed.append(each.parent)
-    return changed
-
-
-def _to_disk(file: Path) -> None:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        os.fchmod(descriptor, 0o600)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sha256(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 @contextmanager

@@ -4,6 +4,7 @@
     ├── Refused          the input or request is wrong; trying again changes nothing
     │   ├── FileRefused  the whole file is wrong: the upload fails
     │   ├── RequestRefused   the request is wrong: nothing is stored
+    │   │   └── QuotaExceeded   it would be more than the workspace or the user may have
     │   ├── ProcessingLocked   the groups of a project may not be edited while its files are processed
     │   └── NoProject    there is no project of that number
     ├── RetryLater       something passing; the upload goes back to the queue
@@ -17,6 +18,7 @@ A step fails as Refused, as RetryLater, or because of a bug.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from difflib import get_close_matches
 
 
@@ -43,6 +45,18 @@ class RequestRefused(Refused):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(code, message)
         self.status = status
+
+
+class QuotaExceeded(RequestRefused):
+    """S5: over a limit. `resets_at` is None where waiting does not help, only fewer files or a higher limit."""
+
+    def __init__(
+        self, status: int, message: str, *, used: int, limit: int, resets_at: datetime | None
+    ) -> None:
+        super().__init__(status, "STORAGE_QUOTA_EXCEEDED", message)
+        self.used = used
+        self.limit = limit
+        self.resets_at = resets_at
 
 
 class ProcessingLocked(Refused):

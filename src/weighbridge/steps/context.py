@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from weighbridge.blobs.base import Blobs
+from weighbridge.blobs.spool import Spool
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Database, Tx
 from weighbridge.model.pipeline import Pipeline
@@ -23,6 +25,14 @@ class Consumer:
 
 
 @dataclass(frozen=True)
+class Allowance:
+    """How many bytes may be stored; None: no limit."""
+
+    month: int | None = None  # in a calendar month (UTC)
+    total: int | None = None  # in the store at any time
+
+
+@dataclass(frozen=True)
 class Limits:
     """Numbers from the settings that steps keep."""
 
@@ -31,12 +41,18 @@ class Limits:
     stage_rows: int = 40_000  # staged in one transaction
     parse_memory_mb: int = 96
     staging_days: int = 7
+    blob_days: int | None = None
+    storage_retries: int = 5
+    resumable: timedelta = timedelta(hours=24)
+    workspace: Allowance = Allowance()
+    user: Allowance = Allowance()
 
 
 @dataclass(frozen=True)
 class Context:
     db: Database
     blobs: Blobs
+    spool: Spool
     pipelines: Mapping[str, Pipeline]
     scratch: Path
     limits: Limits = Limits()

@@ -1,0 +1,75 @@
+"""Files that are whole or not there, and still there after a power cut."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+
+def place(file: Path, target: Path, *, keep: bool = False) -> None:
+    """The file's bytes under another name, 0600, on the disk when this returns; nobody ever sees half of them.
+
+    The file is moved, or copied where it is to be kept or lies on another file system.
+    """
+    made = make_folders(target.parent)
+    if keep or not _moved(file, target):
+        beside = target.with_name(f".{uuid4().hex}")
+        try:
+            with private(beside) as copy, file.open("rb") as source:
+                shutil.copyfileobj(source, copy, 1 << 20)
+            _to_disk(beside)
+            os.replace(beside, target)
+        finally:
+            beside.unlink(missing_ok=True)
+        if not keep:
+            file.unlink()
+    for folder in {target.parent, *made}:
+        sync_folder(folder)
+
+
+def _moved(file: Path, target: Path) -> bool:
+    """False: it lies on another file system."""
+    _to_disk(file)
+    try:
+        os.replace(file, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    return True
+
+
+def private(path: Path) -> BinaryIO:
+    """A new file that nobody else may read."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Make a folder and those above it; returns the folders that got a new entry."""
+    changed = []
+    for each in reversed([folder, *folder.parents]):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+            changed.append(each.parent)
+    return changed
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _to_disk(file: Path) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,82 @@
+"""Files that wait on this machine: for a store that could not take them, or for the rest of their bytes (S5).
+
+The folder knows who it is: a worker on another machine, which cannot see its files, leaves them alone. Files are 0600,
+the folder 0700; nothing in it is worth anything without its row in the database.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from weighbridge.blobs import files
+from weighbridge.model.errors import ConfigError
+
+IDENTITY = "spool-id"
+
+
+class Spool:
+    def __init__(self, folder: Path) -> None:
+        """Opens the folder, and makes it where there is none. Raises ConfigError."""
+        self.folder = folder
+        try:
+            files.make_folders(folder)
+            if folder.stat().st_mode & 0o077:
+                folder.chmod(0o700)
+            self.id = _identity(folder / IDENTITY)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else f"{IDENTITY} in it is not one of ours"
+            raise ConfigError(
+                f"UPLOAD_QUEUE_DIR: expected a folder where Weighbridge may write, got {folder} ({reason})."
+            ) from error
+
+    def keep(self, queue_id: UUID, file: Path) -> Path:
+        """Move a file here, on the disk when this returns. OSError: it stays where it was."""
+        target = self.path(queue_id)
+        files.place(file, target)
+        return target
+
+    def path(self, queue_id: UUID) -> Path:
+        return self.folder / str(queue_id)
+
+    def drop(self, queue_id: UUID) -> None:
+        self.path(queue_id).unlink(missing_ok=True)
+
+    def waiting(self) -> Iterator[tuple[UUID, float]]:
+        """The files that wait here, and for how many seconds by the machine's own clock."""
+        for path in self.folder.iterdir():
+            try:
+                yield UUID(path.name), time.time() - path.stat().st_mtime
+            except (ValueError, FileNotFoundError):
+                continue  # not one of them, or gone meanwhile
+
+    def leftovers(self) -> Iterator[tuple[Path, float]]:
+        """Halves of files, from processes that were killed while they copied, and their ages."""
+        for path in self.folder.glob(".*"):
+            try:
+                yield path, time.time() - path.stat().st_mtime
+            except FileNotFoundError:
+                continue
+
+
+def _identity(path: Path) -> UUID:
+    """What the folder is called in the database, made once."""
+    try:
+        return UUID(path.read_text().strip())
+    except FileNotFoundError:
+        beside = path.with_name(f".{uuid4().hex}")
+        try:
+            with files.private(beside) as file:
+                file.write(f"{uuid4()}\n".encode())
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):  # another process was quicker
+                os.link(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+        files.sync_folder(path.parent)
+        return UUID(path.read_text().strip())
