@@ -13,12 +13,12 @@ from pathlib import Path
 
 from weighbridge.testing.exports import bench_meta_export
 
-from . import dlt_arrow, keywords, ours, psql_script
+from . import dlt_arrow, keywords, ours, psql_script, storage
 from .measure import Failed
 from .report import print_goals, print_table
 from .setting import Result, Setting, medians
 
-CONTENDERS = ("psql", "dlt", "ours", "large", "small", "keywords")
+CONTENDERS = ("psql", "dlt", "ours", "large", "small", "keywords", "storage")
 _RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -65,6 +65,7 @@ def _run(chosen: Iterable[str], setting: Setting, export: Path) -> list[Result]:
         "large": lambda: ours.run_large(setting),
         "small": lambda: ours.run_small(setting),
         "keywords": lambda: keywords.run(setting),
+        "storage": lambda: storage.run(setting),
     }
     results: list[Result] = []
     for name in chosen:

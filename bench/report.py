@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from .setting import AGAIN, FIRST, GROUPED, LARGE, Result
+from .setting import AGAIN, COUNTED, FIRST, GROUPED, LARGE, QUEUED, Result, shown
 
 
 def print_table(results: Sequence[Result]) -> None:
@@ -23,10 +23,10 @@ def print_table(results: Sequence[Result]) -> None:
         table.add_row(
             f"{result.contender}, {result.what}",
             f"{result.rows:,}",
-            f"{result.seconds:.2f}",
+            shown(result),
             f"{result.rows / result.seconds:,.0f}",
             f"× {ours.seconds / result.seconds:.2f}" if ours and ours.seconds else "",
-            f"{result.peak_mb:,.0f}",
+            f"{result.peak_mb:,.0f}" if result.peak_mb else "",
             result.note,
         )
     console = Console()
@@ -47,13 +47,17 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, float, float]]:
     grouped = _find(results, "ours", GROUPED)
     if grouped and grouped.seconds:
         yield f"seconds to group {grouped.rows:,} keywords", grouped.seconds, 60
+    for what, limit in ((QUEUED, 10), (COUNTED, 5)):
+        found = _find(results, "ours", what)
+        if found and found.seconds:
+            yield f"{what}, milliseconds at the median", 1000 * found.seconds, limit
     first, again, large = (_find(results, "ours", what) for what in (FIRST, AGAIN, LARGE))
     if not first or not first.seconds:
         return
-    for contender, limit in (("psql script", 0.6), ("dlt Arrow merge", 1.2)):
+    for contender, most in (("psql script", 0.6), ("dlt Arrow merge", 1.2)):
         peer = _find(results, contender, FIRST)
         if peer and peer.seconds:
-            yield f"first import ÷ {contender}", first.seconds / peer.seconds, limit
+            yield f"first import ÷ {contender}", first.seconds / peer.seconds, most
     if again and again.seconds:
         yield "same rows again ÷ first import", again.seconds / first.seconds, 0.5
     if large and large.seconds:

@@ -16,6 +16,7 @@ from weighbridge.db import embedded
 
 FIRST, AGAIN, LARGE, SMALL = "first import", "same rows again", "larger file", "files of ten rows"
 KEYWORDS, GROUPED = "keywords imported", "keywords grouped"
+QUEUED, COUNTED = "queue insert", "usage call"
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,15 @@ def _median(same: Sequence[Result]) -> Result:
             return result
     ordered = sorted(same, key=lambda result: result.seconds or 0)
     middle = ordered[(len(ordered) - 1) // 2]
-    spread = f"{ordered[0].seconds:.2f} to {ordered[-1].seconds:.2f} s" if len(ordered) > 1 else ""
+    spread = f"{shown(ordered[0])} to {shown(ordered[-1])} s" if len(ordered) > 1 else ""
     peak = max(result.peak_mb or 0 for result in same)
     return replace(middle, peak_mb=peak, note=", ".join(filter(None, (middle.note, spread))))
+
+
+def shown(result: Result) -> str:
+    """Its seconds: of something short, to the tenth of a millisecond."""
+    seconds = result.seconds or 0
+    return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.4f}"
 
 
 @dataclass(frozen=True)

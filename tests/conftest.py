@@ -29,6 +29,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
+from psycopg import pq
 
 from weighbridge.db import declared, embedded, migrate
 from weighbridge.db.pool import Database
@@ -202,7 +203,9 @@ def query(database_url: str) -> Callable[..., list[tuple[Any, ...]]]:
     def query(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
         with psycopg.connect(database_url, autocommit=True) as connection:
             cursor = connection.execute(statement, params)  # type: ignore[call-overload]
-            return cursor.fetchall() if cursor.description else []
+            # Not the description: that of rows without a column, as of SELECT FROM, is none either.
+            rows = cursor.pgresult is not None and cursor.pgresult.status == pq.ExecStatus.TUPLES_OK
+            return cursor.fetchall() if rows else []
 
     return query
 

@@ -319,11 +319,16 @@ async def test_a_sender_that_falls_silent_is_not_waited_for_and_nothing_is_kept(
     assert left_behind() == []
 
 
-async def test_a_store_that_does_not_answer_is_503(
+async def test_a_file_that_the_store_cannot_take_waits(
     client: httpx.AsyncClient, key: dict[str, str], home: Any, left_behind: LeftBehind
 ) -> None:
     (home / "blobs").write_text("a file where the folder should be")
     answer = await send(client, key, ("a.csv", CSV))
-    assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
-    assert answer.headers["retry-after"] == "5"
-    assert left_behind() == ["blobs"]
+    told = answer.json()
+    assert (answer.status_code, told["status"], told["storage_status"]) == (
+        202,
+        "pending_retry",
+        "pending_retry",
+    )
+    assert set(told) == {"status", "queue_id", "storage_status", "upload_id"}
+    assert sorted(left_behind()) == ["blobs", f"queue/{told['queue_id']}", f"row {told['upload_id']}"]

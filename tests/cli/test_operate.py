@@ -110,7 +110,7 @@ def test_a_hook_and_a_pipeline_of_ones_own_are_found_in_the_folder_where_one_wor
 
 def test_upkeep_runs_by_command(main: Command) -> None:
     assert main("recover", "--json").json == []
-    assert main("clean", "--json").json == {"rows": 0, "scratch_files": 0}
+    assert main("clean", "--json").json == {"rows": 0, "scratch_files": 0, "blobs": 0}
 
 
 def test_wrong_usage_is_2(main: Command) -> None:

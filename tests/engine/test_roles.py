@@ -28,7 +28,7 @@ GROUPS = ("keyword_groups", "group_keywords", "token_merges")
 # resume check, and whoever updates or deletes must read to find the rows.
 FOR_ALL = {"weighbridge.clock": "S", "weighbridge.moves": "S"}
 RIGHTS: dict[str, dict[str, str]] = {
-    "weighbridge_intake": {"data_uploads": "IU"},
+    "weighbridge_intake": {"data_uploads": "IU", "weighbridge.resumable_uploads": "SIUD"},
     "weighbridge_parse": {
         "data_uploads": "S",
         **dict.fromkeys(STAGING, "SI"),
@@ -64,6 +64,7 @@ RIGHTS: dict[str, dict[str, str]] = {
     "weighbridge_tenant": {
         **dict.fromkeys((*PRODUCTION, *GROUPS, "projects", "csv_processing_jobs", "upload_duplicates"), "S"),
         **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
+        "weighbridge.resumable_uploads": "S",
     },
 }
 STATEMENTS = {
@@ -140,7 +141,7 @@ def test_no_worker_can_move_the_clock_or_read_keys_or_change_the_moves(database_
 @pytest.mark.parametrize("role", RIGHTS)
 def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, role: str) -> None:
     own = {
-        "weighbridge_intake": {"receive_upload", "note_duplicate", "make_project"},
+        "weighbridge_intake": {"receive_upload", "note_duplicate", "make_project", "defer_upload", "finish_replay"},
         "weighbridge_parse": {"fence", "begin_staging", "note_rows_read", "note_staged", "finish_staging"},
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},

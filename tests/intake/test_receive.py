@@ -269,15 +269,6 @@ async def test_a_sender_that_breaks_off_leaves_nothing(
     assert left_behind() == []
 
 
-async def test_a_store_that_cannot_take_the_file_leaves_nothing(
-    ctx: Context, workspace: UUID, home: Path, left_behind: Callable[[], list[str]]
-) -> None:
-    (home / "blobs").write_text("a file where the folder should be")
-    with pytest.raises(RetryLater, match="cannot be used now"):
-        await receive(ctx, request(workspace), stream(CSV))
-    assert left_behind() == ["blobs"]
-
-
 async def test_the_same_content_again_is_the_first_upload(
     ctx: Context, workspace: UUID, query: Query, home: Path
 ) -> None:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from tests.storage.s3 import S3
 from weighbridge.blobs.base import BlobMissing, Blobs
 from weighbridge.blobs.store import FolderStore, key_of, open_store
 from weighbridge.model.errors import ConfigError, RetryLater
@@ -23,39 +20,11 @@ CONTENT = os.urandom(12 * 2**20)  # larger than one part of a multipart upload
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real S3 server, rclone's; the URL of a bucket in it."""
-    rclone = Path(sys.executable).parent / "rclone"
-    folder = tmp_path_factory.mktemp("s3")
-    (folder / "weighbridge").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", "key,secret", str(folder)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    names = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_REGION": "us-east-1",
-    }
-    with pytest.MonkeyPatch.context() as environment:
-        for name, value in names.items():
+    """The URL of a bucket of a real S3 server."""
+    with S3(tmp_path_factory.mktemp("s3")) as server, pytest.MonkeyPatch.context() as environment:
+        for name, value in server.environment().items():
             environment.setenv(name, value)
-        give_up = time.monotonic() + 10
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert time.monotonic() < give_up
-                time.sleep(0.02)
-        yield "s3://weighbridge/uploads"
-    server.terminate()
-    server.wait(10)
+        yield server.bucket_url
 
 
 @pytest.fixture(params=["folder", "bucket"])

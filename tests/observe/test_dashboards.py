@@ -54,6 +54,8 @@ async def exposed(db: Database) -> Exposed:
     metrics.ROWS.labels("ads", "header").inc(0)
     metrics.DUPLICATES.labels("duplicate_content").inc(0)
     metrics.STAGE_SECONDS.labels("parse", "ads")
+    metrics.STORED.labels("local").inc(0)
+    metrics.NOT_STORED.labels("local", "connection").inc(0)
     families = [
         family
         for family in text_string_to_metric_families(metrics.exposition(vars(found)).decode())
@@ -115,8 +117,10 @@ async def test_every_metric_of_ours_is_on_the_dashboard(exposed: Exposed) -> Non
 
 async def test_the_documentation_lists_every_metric_and_no_other(exposed: Exposed) -> None:
     page = (ROOT / "docs/metrics.md").read_text()
-    assert set(re.findall(r"^\| `(weighbridge_\w+)` \|", page, re.MULTILINE)) == exposed.families
-    assert set(re.findall(r"weighbridge_\w+", page)) == exposed.families
+    ours = r"(?:weighbridge|storage|quota)_\w+"  # S5's metrics bear its own names
+    assert set(re.findall(rf"^\| `({ours})` \|", page, re.MULTILINE)) == exposed.families
+    conditions = {"storage_queue"}
+    assert set(re.findall(rf"\b{ours}", page)) - conditions == exposed.families
 
 
 # The rules --------------------------------------------------------------------------------------------------
@@ -131,6 +135,7 @@ async def test_the_documentation_lists_every_metric_and_no_other(exposed: Expose
         ("WeighbridgeBacklog", "weighbridge_backlog", 100, "warning"),  # §5.2, §6.1
         ("WeighbridgeStaleRuns", "weighbridge_stale_runs", 0, "warning"),  # §6.1
         ("WeighbridgeSlow", "weighbridge_stage_seconds_sum", 300, "warning"),  # §6.1
+        ("WeighbridgeStorageQueue", "storage_queue_depth", 100, "warning"),  # S5
     ],
 )
 def test_the_conditions_of_the_seed_are_alerted_at_its_thresholds(
@@ -145,6 +150,7 @@ def test_the_conditions_of_the_seed_are_alerted_at_its_thresholds(
 def test_prometheus_and_our_own_alerts_have_the_same_thresholds() -> None:
     settings = read()
     assert (settings.alert_dead_letters, settings.alert_backlog) == (5, 100)
+    assert settings.alert_storage_queue == 100
 
 
 def test_every_rule_is_whole() -> None:

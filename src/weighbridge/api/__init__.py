@@ -9,11 +9,25 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from weighbridge.api import groups, health, live, metrics, pages, projects, rejects, send, uploads
+from weighbridge.api import (
+    groups,
+    health,
+    live,
+    metrics,
+    pages,
+    projects,
+    rejects,
+    resumable,
+    send,
+    uploads,
+    usage,
+)
 from weighbridge.api.access import describe_keys, guard
 from weighbridge.api.hub import Hub
 from weighbridge.api.problems import answer_problems
 from weighbridge.api.requests import RequestLog
+from weighbridge.api.turns import Turns
+from weighbridge.api.tus import Tus
 from weighbridge.app import App
 
 _ABOUT = """
@@ -29,11 +43,11 @@ key as a header, or as the first message, `{"key": "wb_…"}`. Messages are JSON
 
 def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     """The API over an open application. `stop`, once set, ends the streams that would otherwise never end."""
-    hub = Hub(app.db)
+    hub, turns = Hub(app.db), Turns()
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        async with hub.running(stop):
+        async with hub.running(stop), turns.running(stop):
             yield
 
     api = FastAPI(
@@ -48,9 +62,11 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     )
     api.state.app = app
     api.state.hub = hub
-    for part in (send, uploads, rejects, projects, groups, live, metrics, health, pages):
+    api.state.turns = turns
+    for part in (send, resumable, uploads, rejects, projects, groups, live, metrics, usage, health, pages):
         api.include_router(part.router)
     answer_problems(api)
+    api.add_middleware(Tus, max_size=app.ctx.limits.max_upload_bytes)
     api.add_middleware(RequestLog)
     describe_keys(api)
     return api

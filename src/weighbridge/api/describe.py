@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weighbridge.api.models import Sent, SentMany
+from weighbridge.api.models import Deferred, Sent, SentMany
 from weighbridge.api.problems import documented
 
 _UUID = {"type": "string", "format": "uuid"}
@@ -64,13 +64,18 @@ SEND_RESPONSES: dict[int | str, dict[str, Any]] = {
         "model": Sent | SentMany,
         "description": "Taken in: one upload, or a list where several files came.",
     },
+    202: {
+        "model": Deferred | SentMany,
+        "description": "Kept, but the store could not take it: it is stored later, by itself (S5).",
+    },
     207: {"model": SentMany, "description": "Several files came and some were refused; each says its own."},
     **documented(
         _400="The multipart body cannot be read.",
         _408="The sender fell silent in the middle. Nothing of the request is kept.",
         _409="Its batch failed before, or is here with other content.",
-        _413="A file is too large; sent as soon as it is known. Nothing of the request is kept.",
+        _413="A file is too large, or STORAGE_QUOTA_EXCEEDED; sent as soon as it is known. Nothing of it is kept.",
         _415="Neither CSV nor JSON, by its content; or not a form.",
         _422="A field is wrong or missing or comes after a file; an empty file; none of several accepted.",
+        _500="STORAGE_QUEUE_FAILED: neither the store nor the disk could take it. Nothing is kept.",
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +25,15 @@ class Sent(BaseModel):
     )
 
 
+class Deferred(BaseModel):
+    """A file that is kept, but not stored yet: the store could not take it, and is asked again by itself (S5)."""
+
+    status: Literal["pending_retry"]
+    queue_id: UUID
+    storage_status: Literal["pending_retry"]
+    upload_id: UUID
+
+
 class NotSent(BaseModel):
     """A file of several that was refused."""
 
@@ -36,7 +45,7 @@ class NotSent(BaseModel):
 class SentMany(BaseModel):
     """Several files, in their order."""
 
-    uploads: list[Sent | NotSent]
+    uploads: list[Sent | Deferred | NotSent]
 
 
 class BinsOut(BaseModel):
@@ -83,6 +92,10 @@ class UploadOut(BaseModel):
     byte_size: int
     content_sha256: str
     status: Status
+    storage_status: str = Field(
+        description="stored; pending_retry: the store could not take it, and is asked again by itself; "
+        "retry_failed: it was asked too often; removed: kept long enough."
+    )
     row_count: int | None
     error_code: str | None
     error_text: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -13,7 +14,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from weighbridge.api import invalid
-from weighbridge.model.errors import NoProject, ProcessingLocked, Refused, RequestRefused, RetryLater
+from weighbridge.model.errors import (
+    NoProject,
+    ProcessingLocked,
+    QuotaExceeded,
+    Refused,
+    RequestRefused,
+    RetryLater,
+)
 
 _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}
 
@@ -51,6 +59,16 @@ def answer_problems(api: FastAPI) -> None:
     @api.exception_handler(RequestRefused)
     async def _(request: Request, error: RequestRefused) -> Response:
         return problem(error.status, error.code, error.message)
+
+    @api.exception_handler(QuotaExceeded)
+    async def _(request: Request, error: QuotaExceeded) -> Response:
+        resets = error.resets_at and error.resets_at.isoformat()
+        answer = problem(
+            error.status, error.code, error.message, used=error.used, limit=error.limit, resets_at=resets
+        )
+        if error.seconds is not None:
+            answer.headers["Retry-After"] = str(ceil(error.seconds))
+        return answer
 
     @api.exception_handler(Refused)
     async def _(request: Request, error: Refused) -> Response:

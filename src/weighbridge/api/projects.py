@@ -151,7 +151,11 @@ async def list_jobs(
 
 @router.post(
     "/api/projects/{project_id}/jobs/retry-failed",
-    responses=documented(_404=NOT_THERE, _422="Not a number, or a body that is not as described."),
+    responses=documented(
+        _404=NOT_THERE,
+        _422="Not a number, or a body that is not as described.",
+        _429="Files of a user were read again often enough this month; none was opened.",
+    ),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
@@ -161,7 +165,8 @@ async def retry_failed_jobs(
     """Open every failed job of the project again, from the stored files. Each is audited."""
     project = await find(app, key, project_id)
     forced = wish is not None and wish.force_partial
-    done = await steps.retry_failed(app.db, project, force_partial=forced, actor=f"key {key.id}")
+    actor = f"key {key.id}"
+    done = await steps.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
     skipped = [vars(each) for each in done.skipped]
     return RetriedOut.model_validate({"project_id": project.id, "retried": done.retried, "skipped": skipped})
 

@@ -1,4 +1,4 @@
-"""`POST /api/uploads`: files in a form, or one file as the body, straight into intake.
+"""`POST /api/uploads`, and `POST /upload_file`: files in a form, or one file as the body, straight into intake.
 
 All files of a request are spooled before the first is recorded: a request that is refused, or breaks off,
 leaves nothing behind.
@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID, uuid4
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
@@ -23,7 +24,7 @@ from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 from weighbridge.observe.redact import said_back
-from weighbridge.steps import receive
+from weighbridge.steps import quota, receive
 from weighbridge.steps import request as steps_request
 from weighbridge.steps.receive import Received, Spooled
 from weighbridge.steps.request import Checked
@@ -37,9 +38,18 @@ FIELDS = (
 RAW_TYPES = (
     "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
 )  # fmt: skip
+FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 
 
+@router.post(
+    "/upload_file",  # S5's path for the same
+    status_code=201,
+    response_class=JSONResponse,
+    response_model=None,
+    responses=SEND_RESPONSES,
+    openapi_extra={"requestBody": SEND_BODY, "parameters": SEND_PARAMETERS, "security": SECURITY},
+)
 @router.post(
     "/api/uploads",
     status_code=201,
@@ -52,11 +62,11 @@ _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
     """Hand over files. Fields come before the files and apply to all of them."""
     kind, options = parse_options_header(request.headers.get("content-type"))
-    intake = _Intake(app, key)
+    intake = _Intake(app, key, length=_length(request))
     for name, value in request.query_params.multi_items():
         intake.note(name, value)
-    with contextlib.ExitStack() as held:
-        held.callback(intake.discard)
+    async with contextlib.AsyncExitStack() as held:
+        held.push_async_callback(intake.discard)
         if kind == b"multipart/form-data":
             if not options.get(b"boundary"):
                 raise malformed("its boundary is missing in the header Content-Type")
@@ -68,6 +78,11 @@ async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
             expected = f"multipart/form-data, or one file as {', '.join(RAW_TYPES)}"
             raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {expected}.")
         return await intake.answer()
+
+
+def _length(request: Request) -> int | None:
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isascii() and length.isdigit() else None
 
 
 async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
@@ -93,8 +108,10 @@ class _Intake:
     app: App
     key: ApiKey
     fields: dict[str, str] = field(default_factory=dict)
+    length: int | None = None  # of the body, where it is known
     checked: Checked | None = None
     files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
+    grants: set[UUID] = field(default_factory=set)  # bytes that are set aside for files on their way
 
     async def take(self, part: Part) -> None:
         if part.filename is not None:
@@ -123,17 +140,17 @@ class _Intake:
         self.fields[name] = value
 
     async def take_raw(self, request: Request) -> None:
-        length = request.headers.get("content-length", "")
-        size = int(length) if length.isascii() and length.isdigit() else None
-        await self._spool(_body(request, self.app), self.fields.get("filename"), size)
+        await self._spool(_body(request, self.app), self.fields.get("filename"), self.length)
 
     async def _spool(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
         limit = self.app.ctx.limits.max_upload_bytes
         checked = self._checked()
         receive.refuse_large(size or 0, limit)
         name = receive.tidy_name(filename)
+        grant = uuid4()
+        await self._set_aside(size, grant)
         try:
-            self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename)))
+            self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename, grant)))
         except RequestRefused as refusal:
             if refusal.status in (400, 408, 413):
                 raise  # it ends the request: the rest cannot be read, or there is no telling how much it is
@@ -142,6 +159,17 @@ class _Intake:
             async for chunk in chunks:  # on to the next file
                 left -= len(chunk)
                 receive.refuse_large(limit - left, limit)
+
+    async def _set_aside(self, size: int | None, grant: UUID) -> None:
+        """Before the bytes come: QuotaExceeded where they would be too many.
+
+        A form says how long it is, not how long its files are: all of it but a little is taken for the first file.
+        """
+        if size is None and self.length is not None and not self.files:
+            size = self.length - FORM_ROUND_FILES
+        if size is not None and size > 0:
+            self.grants.add(grant)
+            await quota.reserve(self.app.ctx, self._checked(), size, grant)
 
     def _checked(self) -> Checked:
         """The request in our terms, known when the first file begins."""
@@ -181,13 +209,19 @@ class _Intake:
             if isinstance(found, RequestRefused):
                 raise found
             received = await self._record(found)
+            if received.queue_id is not None:
+                return JSONResponse(_deferred(received), 202)
             return JSONResponse(_told(received, found.filename), 200 if received.duplicate else 201)
         told: list[dict[str, Any]] = []
         for name, found in self.files:
             try:
                 if isinstance(found, RequestRefused):
                     raise found
-                told.append(_told(await self._record(found), found.filename))
+                received = await self._record(found)
+                of_it = (
+                    {**_deferred(received), "filename": name} if received.queue_id else _told(received, name)
+                )
+                told.append(of_it)
             except (RequestRefused, RetryLater) as error:
                 code = error.code if isinstance(error, RequestRefused) else "unavailable"
                 told.append({"filename": name, "error": code, "message": error.message})
@@ -195,15 +229,20 @@ class _Intake:
         if refused == len(told):
             message = f"None of the {len(told)} files was accepted."
             return JSONResponse({"error": "nothing_accepted", "message": message, "uploads": told}, 422)
-        return JSONResponse({"uploads": told}, 207 if refused else 201)
+        deferred = all("queue_id" in each for each in told)
+        return JSONResponse({"uploads": told}, 207 if refused else 202 if deferred else 201)
 
     async def _record(self, spooled: Spooled) -> Received:
+        self.grants.discard(spooled.grant)
         return await receive.record(self.app.ctx, self._checked(), spooled)
 
-    def discard(self) -> None:
+    async def discard(self) -> None:
+        """What is left of a request that ended early."""
         for _, found in self.files:
             if isinstance(found, Spooled):
                 found.discard()
+        for grant in self.grants:
+            await quota.let_go(self.app.ctx, self._checked(), grant)
 
 
 @contextlib.contextmanager
@@ -219,6 +258,16 @@ def _fields_first(fields: dict[str, str]) -> Iterator[None]:
         raise
 
 
+def _deferred(received: Received) -> dict[str, Any]:
+    """S5's answer where the store could not take the file: nothing else, but for the upload's id."""
+    return {
+        "status": "pending_retry",
+        "queue_id": str(received.queue_id),
+        "storage_status": "pending_retry",
+        "upload_id": str(received.upload_id),
+    }
+
+
 def _told(received: Received, filename: str | None) -> dict[str, Any]:
     return {
         "upload_id": str(received.upload_id),
@@ -226,4 +275,5 @@ def _told(received: Received, filename: str | None) -> dict[str, Any]:
         "duplicate": received.duplicate,
         "filename": filename,
         **({"reason": received.reason} if received.reason else {}),
+        **({"storage_status": received.storage_status} if received.storage_status != "stored" else {}),
     }

@@ -92,7 +92,8 @@ async def list_warnings(
     "/api/uploads/{upload_id}/retry",
     responses=documented(
         _404="No such upload.",
-        _409="It is not failed or partial, or was sent again since.",
+        _409="It is not failed or partial, was sent again since, or its file is not stored any more.",
+        _429="Files of its user were read again often enough this month.",
         _422="Not a UUID, or a body that is not as described.",
     ),
     openapi_extra={"security": SECURITY},
@@ -102,7 +103,7 @@ async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | N
     """Open a failed or partial upload again, from the stored file. It is audited."""
     upload = await find(app, key, upload_id)
     forced = wish is not None and wish.force_partial
-    status = await reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}")
+    status = await reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True)
     return RetryOut(upload_id=upload.id, status=Status(status))
 
 

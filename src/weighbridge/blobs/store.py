@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from uuid import UUID, uuid4
 
 from weighbridge.blobs import files
 from weighbridge.blobs.base import BlobMissing, Blobs
 from weighbridge.model.errors import ConfigError, RetryLater
 
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
+# Of the way to a bucket, by AWS's names in the environment.
+_LINE = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes")
 _KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
 
 
@@ -131,18 +138,14 @@ class BucketStore:
             # What cannot be stored waits in a queue of its own: within the request it is tried once.
             self._store = S3Store.from_url(
                 url,
-                client_options={"timeout": patience, "connect_timeout": min(patience, timedelta(seconds=5))},
+                client_options=_client(patience, timeout=patience),
                 retry_config={"max_retries": 0},
             )
             # Short: an upload that waits for a store goes back to the queue and is tried again from there. How long a
             # large blob takes in all is not limited, only how long the store may fall silent.
             self._reader = S3Store.from_url(
                 url,
-                client_options={
-                    "timeout": timedelta(days=1),
-                    "connect_timeout": min(patience, timedelta(seconds=5)),
-                    "read_timeout": patience,
-                },
+                client_options=_client(patience, timeout=timedelta(days=1), read_timeout=patience),
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
             )
         except BaseError as error:
@@ -154,10 +157,8 @@ class BucketStore:
         try:
             with _bucket_trouble():
                 await self._store.put_async(key, file, max_concurrency=2)
-        except BlobMissing as error:  # a put misses nothing but the bucket
-            raise RetryLater(
-                "connection", "The file store cannot be used now: there is no such bucket."
-            ) from error
+        except BlobMissing as error:  # the parts that it had: it was started anew meanwhile
+            raise RetryLater("connection", "The file store cannot be used now.") from error
         if not keep:
             await asyncio.to_thread(file.unlink)
         return f"{self._url}/{key}"
@@ -202,6 +203,12 @@ class BucketStore:
     @property
     def folder(self) -> Path | None:
         return None
+
+
+def _client(patience: timedelta, **more: timedelta) -> ClientConfig:
+    """How to speak to a bucket. What is given here replaces all that obstore finds in the environment: hence again."""
+    named = {name: os.environ[f"AWS_{name.upper()}"] for name in _LINE if f"AWS_{name.upper()}" in os.environ}
+    return cast("ClientConfig", {"connect_timeout": min(patience, timedelta(seconds=5)), **named, **more})
 
 
 # Senders read these sentences too: where the service keeps its files is not for them.

@@ -14,8 +14,10 @@ from weighbridge.cli import (
     pipelines,
     projects,
     serve,
+    storage,
     upkeep,
     uploads,
+    usage,
     verify,
     watch,
 )
@@ -38,6 +40,8 @@ app.command("worker")(serve.worker)
 app.add_typer(uploads.app, name="uploads")
 projects.app.add_typer(groups.app)
 app.add_typer(projects.app, name="projects")
+storage.app.add_typer(usage.app)
+app.add_typer(storage.app, name="storage")
 app.add_typer(keys.app, name="keys")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(database.app, name="db")

@@ -83,6 +83,7 @@ def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = 
         max_crashes=settings.max_crashes,
         alert_dead_letters=settings.alert_dead_letters,
         alert_backlog=settings.alert_backlog,
+        alert_storage_queue=settings.alert_storage_queue,
         parses=parses,
         promotes=promotes,
     )
@@ -116,8 +117,7 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
             asyncio.get_running_loop().add_signal_handler(each, stop.set)
         async with open_app(settings, serves=True) as app:
             parts: list[Awaitable[None]] = []
-            if work is not None:
-                parts.append(_work(app, work, stop))
+            parts.append(_work(app, work, stop) if work is not None else _replay(app, stop))
             if api:
                 parts.append(_listen(app, stop))
             await _together(parts, stop)
@@ -144,6 +144,13 @@ async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
     from weighbridge.worker.loop import Worker
 
     await Worker(app.ctx, worker_options(app.settings, **wishes)).run(stop)
+
+
+async def _replay(app: App, stop: asyncio.Event) -> None:
+    """What an API does without a worker beside it: files that wait on this machine can be read nowhere else."""
+    from weighbridge.worker.loop import replayer
+
+    await replayer(app.ctx, worker_options(app.settings)).run(stop)
 
 
 async def _listen(app: App, stop: asyncio.Event) -> None:

@@ -31,15 +31,19 @@ def recover(as_json: AsJson = False) -> None:
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Remove staged rows that have outlived their days, and forgotten scratch files. Production is never touched."""
+    """Remove staged rows and stored files that have outlived their days, and forgotten scratch files.
 
-    async def work(app: App) -> tuple[int, int]:
+    Production is never touched.
+    """
+
+    async def work(app: App) -> tuple[int, int, int]:
         from weighbridge.steps.clean import clean, sweep
+        from weighbridge.steps.retain import retain
 
-        return await clean(app.ctx), sweep(app.ctx.scratch)
+        return await clean(app.ctx), sweep(app.ctx.scratch), await retain(app.ctx)
 
-    rows, files = with_app(work)
+    rows, files, blobs = with_app(work)
     if as_json:
-        print_json({"rows": rows, "scratch_files": files})
+        print_json({"rows": rows, "scratch_files": files, "blobs": blobs})
     else:
-        out().print(f"{rows:,} staged rows and {files:,} scratch files removed.")
+        out().print(f"{rows:,} staged rows, {files:,} scratch files and {blobs:,} stored files removed.")

@@ -62,7 +62,9 @@ async def fail(tx: Tx, delivery: Delivery, delay: timedelta | None, error: str) 
     await tx.execute(_SQL["fail_delivery"], (delivery.lease.token, delay, error))
 
 
-async def record(tx: Tx, workspace_id: UUID, action: str, subject: UUID, detail: dict[str, Any]) -> None:
+async def record(
+    tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
+) -> None:
     """Write to the audit log; the same event twice is one entry."""
     await tx.execute(_SQL["record_audit"], (workspace_id, action, subject, Jsonb(detail)))
 

@@ -14,8 +14,8 @@ from weighbridge.model.states import LIVE, Status
 _SQL = load("figures")
 
 # Counted even where there are none, so that nobody mistakes a quiet queue for a missing one.
-CONDITIONS = ("ingest_failure", "stale_takeover", "dead_letters", "backlog")
-QUEUES = ("uploads", "outbox", "projects")
+CONDITIONS = ("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue")
+QUEUES = ("uploads", "outbox", "projects", "storage")
 JOBS = ("queued", "running", "succeeded", "failed")
 
 
@@ -47,6 +47,8 @@ class ServiceFigures:
     attempts_live: dict[str, int]  # by queue
     project_jobs: dict[str, int]  # by state, in S2's words
     project_job_seconds: float  # what a job that succeeded took, on average
+    storage_queue: int  # files that wait for the store
+    storage_usage: int  # bytes that are stored
     oldest_transaction: float  # in this database, ours or not
 
 
@@ -72,6 +74,8 @@ async def of_service(tx: Tx) -> ServiceFigures:
         attempts_live=_counted(row["attempts_live"], QUEUES),
         project_jobs=_counted(row["project_jobs"], JOBS),
         project_job_seconds=float(row["project_job_seconds"] or 0),
+        storage_queue=row["storage_queue"],
+        storage_usage=row["storage_usage"],
         oldest_transaction=_age(row["oldest_transaction"]),
     )
 

@@ -28,7 +28,9 @@ _FORGET = (
     "plaintiffs",
     "rejections",
     "warnings",
+    "queue",
     "uploads",
+    "usage",
 )
 
 

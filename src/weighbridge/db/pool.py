@@ -56,12 +56,12 @@ class Database:
     async def tx(
         self, role: LiteralString | None = None, workspace_id: UUID | None = None
     ) -> AsyncIterator[Tx]:
-        """A transaction as the service itself, or in a role and, with it, a workspace."""
+        """A transaction as the service itself or in a role, for a workspace or for none."""
         async with self._begin() as tx:
-            if role is not None:
+            if role is not None or workspace_id is not None:
                 await tx.execute(
                     "SELECT set_config('role', %s, true), set_config('weighbridge.workspace_id', %s, true)",
-                    (role, str(workspace_id or "")),
+                    (role or "none", str(workspace_id or "")),
                 )
             yield tx
 
@@ -97,6 +97,14 @@ class Database:
                     yield connection
             except PoolTimeout as error:
                 raise RetryLater("connection", "No connection to the database could be had.") from error
+
+
+@asynccontextmanager
+async def savepoint(tx: Tx) -> AsyncIterator[None]:
+    """A part of a transaction that can fail on its own: what it did is undone, the rest goes on."""
+    with translated():
+        async with tx.transaction():
+            yield
 
 
 async def fetch_all(tx: Tx, query: Query, params: Any = None) -> list[TupleRow]:

@@ -89,6 +89,16 @@ BEGIN
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
 
+CREATE FUNCTION weighbridge.acting_workspace() RETURNS uuid
+    LANGUAGE plpgsql STABLE
+    AS $$
+BEGIN
+    IF weighbridge.workspace() IS NULL THEN
+        RAISE EXCEPTION 'the transaction acts for no workspace' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN weighbridge.workspace();
+END $$;
+
 CREATE FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -206,12 +216,16 @@ CREATE TABLE public.data_uploads (
     dismissed_at timestamp with time zone,
     project_id bigint,
     attempts integer DEFAULT 0 NOT NULL,
+    storage_status text DEFAULT 'stored'::text NOT NULL,
+    blob_removed_at timestamp with time zone,
+    CONSTRAINT claimed_when_stored CHECK (((storage_status = 'stored'::text) OR (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) OR (run_after = 'infinity'::timestamp with time zone))),
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
     CONSTRAINT data_uploads_file_kind_check CHECK ((file_kind = ANY (ARRAY['csv'::text, 'json'::text]))),
     CONSTRAINT data_uploads_source_batch_id_check CHECK (((length(source_batch_id) >= 1) AND (length(source_batch_id) <= 200))),
     CONSTRAINT data_uploads_source_check CHECK ((source = ANY (ARRAY['manual'::text, 'api'::text, 'webhook'::text]))),
-    CONSTRAINT data_uploads_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text, 'completed'::text, 'partial'::text, 'failed'::text])))
+    CONSTRAINT data_uploads_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text, 'completed'::text, 'partial'::text, 'failed'::text]))),
+    CONSTRAINT data_uploads_storage_status_check CHECK ((storage_status = ANY (ARRAY['stored'::text, 'pending_retry'::text, 'retry_failed'::text, 'removed'::text])))
 )
 WITH (fillfactor='70');
 
@@ -248,6 +262,14 @@ BEGIN
     UPDATE data_uploads SET staging_digest = p_digest WHERE id = v_upload;
     RETURN false;
 END $$;
+
+CREATE FUNCTION weighbridge.billing_month() RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT to_char(weighbridge.now() AT TIME ZONE 'UTC', 'YYYY-MM') $$;
+
+CREATE FUNCTION weighbridge.blob_key(p_file_url text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$ SELECT coalesce(substring(p_file_url FROM '[0-9]{4}/[0-9]{2}/[0-9]{2}/[0-9a-f]{64}$'), p_file_url) $_$;
 
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER
@@ -372,6 +394,33 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, queue_id uuid, workspace_id uuid, upload_id uuid, user_id uuid, object_path text, content_hash text, byte_size bigint, retry_count integer, max_retries integer)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT q.* FROM upload_queue q
+        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries AND q.next_retry_at <= v_now
+          AND NOT EXISTS (SELECT FROM attempts a
+                          WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
+        ORDER BY q.next_retry_at, q.id LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ), opened AS (
+        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        SELECT 'storage', d.id, d.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM due d
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token, a.subject
+    )
+    SELECT o.lease_token, d.id, d.workspace_id, d.payload_submission_id, d.user_id, d.object_path, d.content_hash,
+           d.byte_size, d.retry_count, d.max_retries
+    FROM opened o JOIN due d ON d.id = o.subject;
+END $$;
+
 CREATE FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -452,6 +501,50 @@ BEGIN
     DELETE FROM unbroken WHERE lease_token = p_token;
 END $$;
 
+CREATE FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_new boolean;
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 4));
+    DELETE FROM storage_reservations r WHERE r.workspace_id = v_workspace AND r.id = p_grant;
+    INSERT INTO counted_blobs (workspace_id, blob_key, user_id, bytes)
+    VALUES (v_workspace, blob_key(p_file_url), p_user, p_bytes)
+    ON CONFLICT DO NOTHING;
+    v_new := FOUND;
+    IF v_new THEN
+        PERFORM increment_storage_usage(p_user, p_bytes);
+    END IF;
+    RETURN v_new;
+END $$;
+
+CREATE FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload data_uploads;
+BEGIN
+    SELECT * INTO STRICT v_upload FROM data_uploads d
+    WHERE d.id = p_upload AND d.workspace_id = weighbridge.workspace() AND d.storage_status = 'pending_retry';
+    INSERT INTO upload_queue (id, temp_file_path, bucket, object_path, content_hash, byte_size, max_retries,
+                              next_retry_at, error_message, metadata, user_id, payload_submission_id, workspace_id, spool_id,
+                              tried_at)
+    VALUES (p_queue, p_path, p_bucket, p_object, encode(v_upload.content_sha256, 'hex'), v_upload.byte_size, p_max_retries,
+            weighbridge.now() + p_delay, p_error,
+            jsonb_strip_nulls(jsonb_build_object(
+                'pipeline', v_upload.pipeline, 'platform', v_upload.platform, 'client_id', v_upload.client_id,
+                'project_id', v_upload.project_id, 'source', v_upload.source, 'file_kind', v_upload.file_kind,
+                'source_batch_id', v_upload.source_batch_id)),
+            p_user, p_upload, v_upload.workspace_id, p_spool, weighbridge.now());
+    PERFORM emit(v_upload.workspace_id, p_upload, 'storage.upload.enqueued', jsonb_build_object(
+        'upload_id', p_upload, 'workspace_id', v_upload.workspace_id, 'queue_id', p_queue, 'bucket', p_bucket,
+        'object_path', p_object, 'byte_size', v_upload.byte_size), p_consumers);
+END $$;
+
 CREATE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -468,6 +561,48 @@ BEGIN
                 jsonb_build_object('error_code', v_before.error_code));
     END IF;
     RETURN v_before.status;
+END $$;
+
+CREATE FUNCTION weighbridge.drop_replay(p_queue uuid, p_actor text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_queue upload_queue;
+BEGIN
+    DELETE FROM upload_queue q WHERE q.id = p_queue RETURNING * INTO v_queue;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM fail_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
+        'The file could not be stored, and an operator gave it up. Upload it again.');
+    -- It may have failed before, with a word that it is kept.
+    UPDATE data_uploads d
+    SET error_code = 'STORAGE_DROPPED',
+        error_text = 'The file could not be stored, and an operator gave it up. Upload it again.'
+    WHERE d.id = v_queue.payload_submission_id AND d.storage_status = 'retry_failed';
+    PERFORM dismiss_upload(v_queue.payload_submission_id, p_actor);
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_queue.workspace_id, p_actor, 'storage.drop', v_queue.payload_submission_id,
+            jsonb_build_object('queue_id', p_queue, 'byte_size', v_queue.byte_size));
+    RETURN true;
+END $$;
+
+CREATE FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_event uuid;
+BEGIN
+    INSERT INTO events (workspace_id, upload_id, type, payload) VALUES (p_workspace, p_upload, p_type, p_payload)
+    ON CONFLICT DO NOTHING
+    RETURNING id INTO v_event;
+    IF v_event IS NOT NULL THEN
+        INSERT INTO event_deliveries (event_id, workspace_id, consumer)
+        SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
 END $$;
 
 CREATE FUNCTION weighbridge.enter(p_token uuid) RETURNS uuid
@@ -528,6 +663,41 @@ BEGIN
     PERFORM close_attempt(p_token, 'failed', p_error);
     UPDATE projects p SET failures = p.failures + 1, run_after = weighbridge.now() + p_delay WHERE p.key = v_key;
 END $$;
+
+CREATE FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_consumers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_id uuid := fence(p_token);
+    v_queue upload_queue;
+BEGIN
+    PERFORM close_attempt(p_token, 'failed', p_error);
+    UPDATE upload_queue q
+    SET retry_count = CASE WHEN p_delay IS NULL THEN q.max_retries ELSE q.retry_count + 1 END,
+        next_retry_at = weighbridge.now() + coalesce(p_delay, '0'), error_message = p_error, tried_at = weighbridge.now()
+    WHERE q.id = v_id
+    RETURNING * INTO v_queue;
+    IF FOUND AND p_delay IS NULL THEN
+        PERFORM fail_unstored(v_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
+            'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
+            v_queue.max_retries, v_id));
+        PERFORM emit(v_queue.workspace_id, v_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
+            'upload_id', v_queue.payload_submission_id, 'workspace_id', v_queue.workspace_id, 'queue_id', v_id,
+            'bucket', v_queue.bucket, 'object_path', v_queue.object_path, 'byte_size', v_queue.byte_size,
+            'retry_count', v_queue.retry_count, 'error_message', p_error), p_consumers);
+    END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE data_uploads d
+        SET status = 'failed', storage_status = 'retry_failed', error_code = p_code, error_text = p_text,
+            finished_at = weighbridge.now()
+        WHERE d.id = p_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry'
+    $$;
 
 CREATE FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -598,6 +768,29 @@ DECLARE
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
     UPDATE event_deliveries SET delivered_at = weighbridge.now(), last_error = NULL WHERE id = v_delivery;
+END $$;
+
+CREATE FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_queue uuid := fence(p_token);
+    v_upload uuid;
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    DELETE FROM upload_queue q WHERE q.id = v_queue RETURNING q.payload_submission_id INTO v_upload;
+    UPDATE data_uploads d
+    SET file_url = p_file_url, storage_status = 'stored', run_after = '-infinity', error_code = NULL, error_text = NULL
+    WHERE d.id = v_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM hurry_replays();
+    PERFORM pg_notify('weighbridge_work', '');
+    PERFORM pg_notify('weighbridge_live', json_build_object(
+        'workspace_id', d.workspace_id, 'upload_id', d.id, 'status', d.status)::text) FROM data_uploads d WHERE d.id = v_upload;
+    RETURN true;
 END $$;
 
 CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) RETURNS void
@@ -730,12 +923,61 @@ CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceili
         RETURNING a.lease_token
     $$;
 
+CREATE FUNCTION weighbridge.hurry_replays() RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE upload_queue q SET next_retry_at = weighbridge.now()
+        FROM (SELECT w.id FROM upload_queue w
+              WHERE w.retry_count < w.max_retries AND w.next_retry_at > weighbridge.now()
+                AND w.tried_at < weighbridge.now() - INTERVAL '1 minute'
+              FOR UPDATE SKIP LOCKED) waiting
+        WHERE q.id = waiting.id
+    $$;
+
 CREATE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
         SELECT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = p_upload AND a.closed_at IS NULL)
     $$;
+
+CREATE FUNCTION weighbridge.increment_interpretation_count(p_user_id uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_month text := billing_month();
+BEGIN
+    INSERT INTO storage_usage AS u (workspace_id, user_id, interpretation_count_month, billing_month)
+    VALUES (v_workspace, p_user_id, 1, v_month)
+    ON CONFLICT (workspace_id, user_id) DO UPDATE
+    SET interpretation_count_month =
+            CASE WHEN u.billing_month >= v_month THEN u.interpretation_count_month ELSE 0 END + 1,
+        month_bytes = CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END,
+        billing_month = greatest(u.billing_month, v_month);
+END $$;
+
+CREATE FUNCTION weighbridge.increment_storage_usage(p_user_id uuid, p_bytes bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_month text := billing_month();
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 4));
+    INSERT INTO storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes, billing_month)
+    VALUES (v_workspace, p_user_id, greatest(p_bytes, 0), (p_bytes >= 0)::int, greatest(p_bytes, 0), v_month)
+    ON CONFLICT (workspace_id, user_id) DO UPDATE
+    SET total_bytes = greatest(u.total_bytes + p_bytes, 0),
+        total_sources = greatest(u.total_sources + CASE WHEN p_bytes < 0 THEN -1 ELSE 1 END, 0),
+        month_bytes = CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END + greatest(p_bytes, 0),
+        interpretation_count_month = CASE WHEN u.billing_month >= v_month THEN u.interpretation_count_month ELSE 0 END,
+        billing_month = greatest(u.billing_month, v_month),
+        last_calculated = weighbridge.now();
+END $$;
 
 CREATE FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) RETURNS boolean
     LANGUAGE sql STABLE
@@ -861,6 +1103,28 @@ BEGIN
     VALUES (v_project.workspace_id, p_actor, p_action, v_project.key, jsonb_build_object('project_id', p_project));
 END $$;
 
+CREATE FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid;
+BEGIN
+    IF p_token IS NOT NULL THEN
+        PERFORM close_attempt(p_token, 'failed', 'the file is gone');
+    END IF;
+    DELETE FROM upload_queue q
+    WHERE q.id = p_queue
+      AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
+    RETURNING q.payload_submission_id INTO v_upload;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM fail_unstored(v_upload, 'STORAGE_FILE_LOST',
+        'The file could not be stored when it came, and the copy that waited for the store is gone or damaged. Upload it again.');
+    RETURN true;
+END $$;
+
 CREATE FUNCTION weighbridge.make_project(p_id bigint, p_name text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -883,6 +1147,16 @@ BEGIN
     RETURN v_id;
 END $$;
 
+CREATE FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $_$
+        SELECT p_key ~ '^[0-9]{4}/[0-9]{2}/[0-9]{2}/[0-9a-f]{64}$'
+           AND left(p_key, 10) <= to_char((weighbridge.now() AT TIME ZONE 'UTC')::date - 2, 'YYYY/MM/DD')
+           AND NOT EXISTS (SELECT FROM upload_queue q
+                           WHERE q.workspace_id = p_workspace AND q.object_path = p_workspace || '/' || p_key)
+    $_$;
+
 CREATE FUNCTION weighbridge.may_group(p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -896,6 +1170,33 @@ END $$;
 CREATE FUNCTION weighbridge.natural_key_hash(VARIADIC parts text[]) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT sha256(convert_to(array_to_string(parts, E'\x1f', ''), 'UTF8')) $$;
+
+CREATE FUNCTION weighbridge.next_month() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE
+    AS $$ SELECT (date_trunc('month', weighbridge.now() AT TIME ZONE 'UTC') + INTERVAL '1 month') AT TIME ZONE 'UTC' $$;
+
+CREATE FUNCTION weighbridge.note_blob_removed(p_upload uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_first data_uploads;
+    v_blob counted_blobs;
+BEGIN
+    SELECT * INTO STRICT v_first FROM data_uploads d
+    WHERE d.id = p_upload AND d.workspace_id = v_workspace AND d.storage_status = 'removed';
+    UPDATE data_uploads d SET blob_removed_at = weighbridge.now()
+    WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
+      AND blob_key(d.file_url) = blob_key(v_first.file_url)
+      AND d.storage_status = 'removed' AND d.blob_removed_at IS NULL;
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 4));
+    DELETE FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = blob_key(v_first.file_url)
+    RETURNING * INTO v_blob;
+    IF FOUND THEN
+        PERFORM increment_storage_usage(v_blob.user_id, -v_blob.bytes);
+    END IF;
+END $$;
 
 CREATE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -1039,6 +1340,7 @@ CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_pl
 DECLARE
     v_id uuid;
     v_known weighbridge.received;
+    v_deferred boolean := p_file_url IS NULL;
 BEGIN
     IF p_workspace IS DISTINCT FROM weighbridge.workspace() THEN
         RAISE EXCEPTION 'the transaction acts for another workspace' USING ERRCODE = 'insufficient_privilege';
@@ -1049,15 +1351,22 @@ BEGIN
     LOOP
         INSERT INTO data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
                                   file_kind, content_sha256, byte_size, created_by, force_partial, forced,
-                                  source_batch_id, traceparent)
+                                  source_batch_id, traceparent, storage_status, run_after, error_code, error_text)
         VALUES (p_workspace, p_client, p_platform, p_project, p_source, p_pipeline, p_filename, p_file_url,
-                p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent)
+                p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent,
+                CASE WHEN v_deferred THEN 'pending_retry' ELSE 'stored' END,
+                CASE WHEN v_deferred THEN timestamptz 'infinity' ELSE '-infinity' END,
+                CASE WHEN v_deferred THEN 'STORAGE_PENDING_RETRY' END,
+                CASE WHEN v_deferred THEN 'Upload deferred and will retry automatically' END)
         ON CONFLICT DO NOTHING
         RETURNING id INTO v_id;
         IF v_id IS NOT NULL THEN
             PERFORM pg_notify('weighbridge_work', '');
             PERFORM pg_notify('weighbridge_live', json_build_object(
                 'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
+            IF NOT v_deferred THEN
+                PERFORM hurry_replays();
+            END IF;
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
@@ -1067,6 +1376,97 @@ BEGIN
         END IF;
         -- It failed between the two statements: now the way is free.
     END LOOP;
+END $$;
+
+CREATE FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamp with time zone, p_dry boolean) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET enable_nestloop TO 'off'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_answer jsonb;
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(v_workspace::text, 4));
+    BEGIN
+        WITH listed AS MATERIALIZED (
+            SELECT l.key, l.bytes FROM unnest(p_keys, p_sizes) AS l (key, bytes)
+        ), naming AS MATERIALIZED ( -- uploads that name a blob which is there, or is just being removed
+            SELECT blob_key(d.file_url) AS key, d.id, d.storage_status, d.created_at,
+                   coalesce(d.created_by, '00000000-0000-0000-0000-000000000000') AS user_id
+            FROM data_uploads d
+            WHERE d.workspace_id = v_workspace AND d.file_url IS NOT NULL
+              AND (d.storage_status = 'stored'
+                   OR d.storage_status = 'removed' AND (d.blob_removed_at IS NULL OR d.blob_removed_at >= p_began))
+        ), lost AS (
+            DELETE FROM counted_blobs b
+            WHERE b.workspace_id = v_workspace AND b.counted_at < p_began
+              AND NOT EXISTS (SELECT FROM listed l JOIN naming n ON n.key = l.key WHERE l.key = b.blob_key)
+        ), resized AS (
+            UPDATE counted_blobs b SET bytes = l.bytes FROM listed l
+            WHERE b.workspace_id = v_workspace AND b.blob_key = l.key AND b.bytes <> l.bytes
+              AND EXISTS (SELECT FROM naming n WHERE n.key = b.blob_key)
+        ), missed AS (
+            INSERT INTO counted_blobs (workspace_id, blob_key, user_id, bytes, counted_at)
+            SELECT DISTINCT ON (n.key) v_workspace, n.key, n.user_id, l.bytes, n.created_at
+            FROM naming n JOIN listed l ON l.key = n.key
+            WHERE n.storage_status = 'stored'
+              AND NOT EXISTS (SELECT FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = n.key)
+            ORDER BY n.key, n.created_at, n.id
+            RETURNING user_id, bytes, counted_at
+        ), of_month AS (
+            UPDATE storage_usage u SET month_bytes = u.month_bytes + m.bytes
+            FROM (SELECT x.user_id, sum(x.bytes) AS bytes FROM missed x
+                  WHERE to_char(x.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month() GROUP BY x.user_id) m
+            WHERE u.workspace_id = v_workspace AND u.user_id = m.user_id AND u.billing_month = billing_month()
+        )
+        SELECT jsonb_build_object(
+            'missing', coalesce((
+                SELECT jsonb_agg(jsonb_build_object('upload_id', n.id, 'key', n.key) ORDER BY n.created_at, n.id)
+                FROM naming n
+                WHERE n.storage_status = 'stored' AND n.created_at < p_began
+                  AND NOT EXISTS (SELECT FROM listed l WHERE l.key = n.key)
+                  AND NOT EXISTS (SELECT FROM counted_blobs b WHERE b.workspace_id = v_workspace AND b.blob_key = n.key
+                                  AND b.counted_at >= p_began)), '[]'),
+            -- A younger one may be on its way: stored, and not yet recorded.
+            'orphans', coalesce((
+                SELECT jsonb_agg(jsonb_build_object('key', l.key, 'bytes', l.bytes) ORDER BY l.key)
+                FROM listed l
+                WHERE NOT EXISTS (SELECT FROM naming n WHERE n.key = l.key)
+                  AND may_be_removed(v_workspace, l.key)), '[]'))
+        INTO v_answer;
+        -- In a statement of its own, which sees what the one above has done.
+        WITH found AS (
+            SELECT coalesce(b.user_id, u.user_id) AS user_id, coalesce(b.bytes, 0) AS bytes, coalesce(b.sources, 0) AS sources,
+                   coalesce(u.total_bytes, 0) AS recorded_bytes, coalesce(u.total_sources, 0) AS recorded_sources
+            FROM (SELECT c.user_id, sum(c.bytes)::bigint AS bytes, count(*)::int AS sources
+                  FROM counted_blobs c WHERE c.workspace_id = v_workspace GROUP BY c.user_id) b
+            FULL JOIN (SELECT * FROM storage_usage s WHERE s.workspace_id = v_workspace) u ON u.user_id = b.user_id
+        ), wrong AS MATERIALIZED (
+            SELECT * FROM found f WHERE (f.bytes, f.sources) <> (f.recorded_bytes, f.recorded_sources)
+        ), mended AS (
+            INSERT INTO storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes)
+            SELECT v_workspace, w.user_id, w.bytes, w.sources,
+                   -- only where there was no row: all of it was missed
+                   coalesce((SELECT sum(c.bytes) FROM counted_blobs c
+                             WHERE c.workspace_id = v_workspace AND c.user_id = w.user_id
+                               AND to_char(c.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month()), 0)
+            FROM wrong w
+            ON CONFLICT (workspace_id, user_id) DO UPDATE
+            SET total_bytes = EXCLUDED.total_bytes, total_sources = EXCLUDED.total_sources,
+                last_calculated = weighbridge.now()
+        )
+        SELECT v_answer || jsonb_build_object('users', coalesce(jsonb_agg(jsonb_build_object(
+            'user_id', w.user_id, 'recorded_bytes', w.recorded_bytes, 'recorded_sources', w.recorded_sources,
+            'found_bytes', w.bytes, 'found_sources', w.sources) ORDER BY w.user_id), '[]'))
+        INTO v_answer FROM wrong w;
+        IF p_dry THEN
+            RAISE EXCEPTION 'a dry run' USING ERRCODE = 'WB009';
+        END IF;
+    EXCEPTION WHEN SQLSTATE 'WB009' THEN
+        NULL; -- everything is as it was, and the answer is known
+    END;
+    RETURN v_answer;
 END $$;
 
 CREATE FUNCTION weighbridge.recover(p_max_crashes integer) RETURNS TABLE(queue text, subject uuid, worker text, opened_at timestamp with time zone, hours double precision, batch text, gave_up boolean)
@@ -1160,6 +1560,11 @@ BEGIN
     RETURN true;
 END $$;
 
+CREATE FUNCTION weighbridge.release_storage(p_grant uuid) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$ DELETE FROM storage_reservations WHERE workspace_id = acting_workspace() AND id = p_grant $$;
+
 CREATE FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1203,6 +1608,63 @@ BEGIN
     RETURN coalesce(v_gave_up, false);
 END $$;
 
+CREATE FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint, p_consumers text[]) RETURNS TABLE(whose text, span text, used bigint, allowed bigint, resets_at timestamp with time zone, seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_limits bigint[]; -- of the user in all, the workspace in all, the user in the month, the workspace in the month
+BEGIN
+    SELECT ARRAY[
+        nullif(coalesce(max(l.total_bytes) FILTER (WHERE l.user_id = p_user), p_user_total), -1),
+        nullif(coalesce(max(l.total_bytes) FILTER (WHERE l.user_id IS NULL), p_workspace_total), -1),
+        nullif(coalesce(max(l.month_bytes) FILTER (WHERE l.user_id = p_user), p_user_month), -1),
+        nullif(coalesce(max(l.month_bytes) FILTER (WHERE l.user_id IS NULL), p_workspace_month), -1)]
+    INTO v_limits
+    FROM storage_limits l WHERE l.workspace_id = v_workspace AND (l.user_id IS NULL OR l.user_id = p_user);
+    IF num_nonnulls(VARIADIC v_limits) = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(v_workspace::text, 3));
+    DELETE FROM storage_reservations r WHERE r.workspace_id = v_workspace AND r.until <= weighbridge.now();
+    -- One statement, so one moment: a file that is counted meanwhile is seen as reserved or as used.
+    WITH parts (user_id, total, month) AS (
+        SELECT u.user_id, u.total_bytes, CASE WHEN u.billing_month >= billing_month() THEN u.month_bytes ELSE 0 END
+        FROM storage_usage u WHERE u.workspace_id = v_workspace
+        UNION ALL
+        SELECT r.user_id, r.bytes, r.bytes FROM storage_reservations r
+        WHERE r.workspace_id = v_workspace AND r.id <> p_grant
+        UNION ALL
+        SELECT q.user_id, q.byte_size, q.byte_size FROM upload_queue q
+        WHERE q.workspace_id = v_workspace AND q.retry_count < q.max_retries
+    ), sums AS (
+        SELECT ARRAY[sum(p.total) FILTER (WHERE p.user_id = p_user), sum(p.total),
+                     sum(p.month) FILTER (WHERE p.user_id = p_user), sum(p.month)]::bigint[] AS used
+        FROM parts p
+    )
+    SELECT (ARRAY['user', 'workspace', 'user', 'workspace'])[n], (ARRAY['total', 'total', 'month', 'month'])[n],
+           coalesce(s.used[n], 0), v_limits[n]
+    INTO whose, span, used, allowed
+    FROM sums s, generate_series(1, 4) AS n
+    WHERE coalesce(s.used[n], 0) + p_bytes > v_limits[n]
+    ORDER BY n LIMIT 1;
+    IF NOT FOUND THEN
+        INSERT INTO storage_reservations AS r (workspace_id, id, user_id, bytes, until)
+        VALUES (v_workspace, p_grant, p_user, p_bytes, weighbridge.now() + p_lasts)
+        ON CONFLICT (workspace_id, id) DO UPDATE SET bytes = EXCLUDED.bytes, until = EXCLUDED.until;
+        RETURN;
+    END IF;
+    IF span = 'month' THEN
+        resets_at := next_month();
+        seconds := EXTRACT(EPOCH FROM resets_at - weighbridge.now());
+    END IF;
+    PERFORM emit(v_workspace, NULL, 'quota.storage.exceeded', jsonb_build_object(
+        'workspace_id', v_workspace, 'user_id', CASE WHEN whose = 'user' THEN p_user END, 'limit_of', whose, 'span', span,
+        'billing_month', billing_month(), 'used', used, 'limit', allowed, 'resets_at', resets_at), p_consumers);
+    RETURN NEXT;
+END $$;
+
 CREATE FUNCTION weighbridge.reset_staging(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1234,6 +1696,75 @@ BEGIN
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
 
+CREATE FUNCTION weighbridge.retire_blob(p_upload uuid, p_age interval) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+    v_first data_uploads;
+    v_key text;
+    v_held bigint;
+BEGIN
+    SELECT * INTO v_first FROM data_uploads d WHERE d.id = p_upload AND d.workspace_id = v_workspace;
+    v_key := blob_key(v_first.file_url);
+    -- SKIP LOCKED: who has one of them in hand may be opening it again; the next run looks at it anew.
+    SELECT count(*) INTO v_held FROM (
+        SELECT FROM data_uploads d
+        WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256 AND blob_key(d.file_url) = v_key
+        ORDER BY d.id FOR UPDATE SKIP LOCKED) held;
+    IF may_be_removed(v_workspace, v_key) IS NOT TRUE
+       OR v_held <> (SELECT count(*) FROM data_uploads d
+                     WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
+                       AND blob_key(d.file_url) = v_key)
+       OR EXISTS (SELECT FROM data_uploads d
+                  WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
+                    AND blob_key(d.file_url) = v_key
+                    AND (d.status IN ('completed', 'partial', 'failed')
+                         AND (d.storage_status = 'removed'
+                              OR d.storage_status = 'stored' AND d.finished_at < weighbridge.now() - p_age)) IS NOT TRUE) THEN
+        RETURN NULL;
+    END IF;
+    UPDATE data_uploads d SET storage_status = 'removed'
+    WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256 AND blob_key(d.file_url) = v_key
+      AND d.storage_status = 'stored';
+    RETURN v_workspace || '/' || v_key;
+END $$;
+
+CREATE FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_queue upload_queue;
+    v_status text;
+BEGIN
+    SELECT * INTO v_queue FROM upload_queue q WHERE q.id = p_queue FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'gone';
+    END IF;
+    SELECT d.status INTO v_status FROM data_uploads d WHERE d.id = v_queue.payload_submission_id FOR UPDATE;
+    IF v_status = 'failed' THEN
+        PERFORM set_config('weighbridge.verb', 'retry', true);
+        BEGIN
+            UPDATE data_uploads
+            SET status = 'pending', storage_status = 'pending_retry', run_after = 'infinity', finished_at = NULL,
+                error_code = 'STORAGE_PENDING_RETRY', error_text = 'Upload deferred and will retry automatically'
+            WHERE id = v_queue.payload_submission_id;
+        EXCEPTION WHEN unique_violation THEN
+            RETURN 'superseded';
+        END;
+        PERFORM set_config('weighbridge.verb', '', true);
+        UPDATE upload_queue SET retry_count = 0 WHERE id = p_queue;
+    END IF;
+    UPDATE upload_queue SET next_retry_at = weighbridge.now() WHERE id = p_queue;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_queue.workspace_id, p_actor, 'storage.retry', v_queue.payload_submission_id,
+            jsonb_build_object('queue_id', p_queue));
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN 'queued';
+END $$;
+
 CREATE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1250,6 +1781,9 @@ BEGIN
     END IF;
     IF v_before.status NOT IN ('failed', 'partial') THEN
         RETURN v_before.status;
+    END IF;
+    IF v_before.storage_status <> 'stored' THEN
+        RETURN v_before.storage_status;
     END IF;
     PERFORM set_config('weighbridge.verb', 'retry', true);
     UPDATE data_uploads
@@ -1269,6 +1803,30 @@ BEGIN
     RETURN 'pending';
 END $$;
 
+CREATE FUNCTION weighbridge.set_storage_limit(p_user uuid, p_month bigint, p_total bigint, p_interpretations integer, p_actor text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+BEGIN
+    INSERT INTO storage_limits AS l (workspace_id, user_id, month_bytes, total_bytes)
+    VALUES (v_workspace, p_user, nullif(p_month, -2), nullif(p_total, -2))
+    ON CONFLICT (workspace_id, user_id) DO UPDATE
+    SET month_bytes = nullif(coalesce(p_month, l.month_bytes), -2),
+        total_bytes = nullif(coalesce(p_total, l.total_bytes), -2);
+    DELETE FROM storage_limits l
+    WHERE l.workspace_id = v_workspace AND l.month_bytes IS NULL AND l.total_bytes IS NULL;
+    IF p_interpretations IS NOT NULL THEN
+        INSERT INTO storage_usage AS u (workspace_id, user_id, interpretation_limit_month)
+        VALUES (v_workspace, p_user, p_interpretations)
+        ON CONFLICT (workspace_id, user_id) DO UPDATE SET interpretation_limit_month = p_interpretations;
+    END IF;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_workspace, p_actor, 'storage.limit', p_user, jsonb_strip_nulls(jsonb_build_object(
+        'month_bytes', p_month, 'total_bytes', p_total, 'interpretations', p_interpretations)));
+END $$;
+
 CREATE FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1283,6 +1841,73 @@ CREATE FUNCTION weighbridge.slots_taken(p_workspace uuid) RETURNS bigint
         SELECT count(*) FROM weighbridge.attempts a
         WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.closed_at IS NULL AND a.slot IS NOT NULL
     $$;
+
+CREATE FUNCTION weighbridge.storage_standing(p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint) RETURNS TABLE(user_id uuid, total_bytes bigint, total_sources bigint, month_bytes bigint, waiting_bytes bigint, reserved_bytes bigint, month_limit bigint, total_limit bigint, last_calculated timestamp with time zone, interpretation_count_month bigint, interpretation_limit_month integer, billing_month text, resets_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        WITH mine AS MATERIALIZED (SELECT acting_workspace() AS id, billing_month() AS month),
+        parts (user_id, total, sources, month, waiting, reserved, at, count, most) AS (
+            SELECT u.user_id, u.total_bytes, u.total_sources,
+                   CASE WHEN u.billing_month >= m.month THEN u.month_bytes ELSE 0 END, 0::bigint, 0::bigint, u.last_calculated,
+                   CASE WHEN u.billing_month >= m.month THEN u.interpretation_count_month ELSE 0 END,
+                   u.interpretation_limit_month
+            FROM storage_usage u, mine m WHERE u.workspace_id = m.id
+            UNION ALL
+            SELECT q.user_id, 0, 0, 0, q.byte_size, 0, NULL, 0, NULL
+            FROM upload_queue q, mine m WHERE q.workspace_id = m.id AND q.retry_count < q.max_retries
+            UNION ALL
+            SELECT r.user_id, 0, 0, 0, 0, r.bytes, NULL, 0, NULL
+            FROM storage_reservations r, mine m WHERE r.workspace_id = m.id AND r.until > weighbridge.now()
+            UNION ALL
+            SELECT l.user_id, 0, 0, 0, 0, 0, NULL, 0, NULL
+            FROM storage_limits l, mine m WHERE l.workspace_id = m.id AND l.user_id IS NOT NULL
+        ), standing AS (
+            SELECT p.user_id, sum(p.total) AS total, sum(p.sources) AS sources, sum(p.month) AS month,
+                   sum(p.waiting) AS waiting, sum(p.reserved) AS reserved, max(p.at) AS at, sum(p.count) AS count,
+                   max(p.most) AS most
+            FROM parts p GROUP BY GROUPING SETS ((), (p.user_id))
+        )
+        SELECT s.user_id, coalesce(s.total, 0)::bigint, coalesce(s.sources, 0)::bigint, coalesce(s.month, 0)::bigint,
+               coalesce(s.waiting, 0)::bigint, coalesce(s.reserved, 0)::bigint,
+               nullif(coalesce(l.month_bytes, CASE WHEN s.user_id IS NULL THEN p_workspace_month ELSE p_user_month END), -1),
+               nullif(coalesce(l.total_bytes, CASE WHEN s.user_id IS NULL THEN p_workspace_total ELSE p_user_total END), -1),
+               s.at, coalesce(s.count, 0)::bigint, coalesce(s.most, 100), m.month, next_month()
+        FROM standing s CROSS JOIN mine m
+        LEFT JOIN storage_limits l ON l.workspace_id = m.id AND l.user_id IS NOT DISTINCT FROM s.user_id
+        ORDER BY s.user_id NULLS FIRST
+    $$;
+
+CREATE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        WITH gone AS (DELETE FROM storage_reservations WHERE until <= weighbridge.now() RETURNING id)
+        SELECT count(*) FROM gone
+    $$;
+
+CREATE FUNCTION weighbridge.take_interpretations(p_user uuid, p_number integer, p_limited boolean) RETURNS TABLE(used integer, allowed integer, resets_at timestamp with time zone, seconds double precision)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid := acting_workspace();
+BEGIN
+    INSERT INTO storage_usage (workspace_id, user_id) VALUES (v_workspace, p_user) ON CONFLICT DO NOTHING;
+    SELECT CASE WHEN u.billing_month >= billing_month() THEN u.interpretation_count_month ELSE 0 END,
+           u.interpretation_limit_month, next_month()
+    INTO used, allowed, resets_at
+    FROM storage_usage u WHERE u.workspace_id = v_workspace AND u.user_id = p_user
+    FOR UPDATE;
+    IF p_limited AND used + p_number > allowed THEN
+        seconds := EXTRACT(EPOCH FROM resets_at - weighbridge.now());
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    FOR _ IN 1 .. p_number LOOP
+        PERFORM increment_interpretation_count(p_user);
+    END LOOP;
+END $$;
 
 CREATE FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) RETURNS TABLE(upload_id uuid, lease_token uuid, abandoned jsonb)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1360,6 +1985,24 @@ BEGIN
         PERFORM withdraw_alert('backlog', '', format('Ingest backlog is back to %s pending jobs', backlog));
     END IF;
     RETURN NEXT;
+END $$;
+
+CREATE FUNCTION weighbridge.watch_storage(p_threshold integer, p_patience interval) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_depth bigint;
+    v_old bigint;
+BEGIN
+    SELECT count(*), count(*) FILTER (WHERE q.created_at < weighbridge.now() - p_patience) INTO v_depth, v_old
+    FROM upload_queue q WHERE q.retry_count < q.max_retries;
+    IF v_old > p_threshold THEN
+        PERFORM raise_alert('storage_queue', '', 'WARNING', format('%s files wait for the file store', v_depth));
+    ELSIF v_depth <= p_threshold THEN
+        PERFORM withdraw_alert('storage_queue', '', format('%s files wait for the file store', v_depth));
+    END IF;
+    RETURN v_depth;
 END $$;
 
 CREATE FUNCTION weighbridge.withdraw_alert(p_condition text, p_subject text, p_message text) RETURNS void
@@ -1666,6 +2309,24 @@ CREATE UNLOGGED TABLE public.staging_id_resolution (
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
 );
 
+CREATE TABLE public.storage_usage (
+    workspace_id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    total_bytes bigint DEFAULT 0 NOT NULL,
+    total_sources integer DEFAULT 0 NOT NULL,
+    last_calculated timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    interpretation_count_month integer DEFAULT 0 NOT NULL,
+    interpretation_limit_month integer DEFAULT 100 NOT NULL,
+    billing_month text DEFAULT weighbridge.billing_month() NOT NULL,
+    month_bytes bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT storage_usage_interpretation_limit_month_check CHECK ((interpretation_limit_month >= 0)),
+    CONSTRAINT storage_usage_total_bytes_check CHECK ((total_bytes >= 0)),
+    CONSTRAINT storage_usage_total_sources_check CHECK ((total_sources >= 0))
+)
+WITH (fillfactor='70');
+
+COMMENT ON TABLE public.storage_usage IS 'What each user has stored and had read again (S5). Only functions move the counters.';
+
 CREATE TABLE public.token_merges (
     workspace_id uuid NOT NULL,
     project_id bigint NOT NULL,
@@ -1684,6 +2345,30 @@ CREATE TABLE public.upload_duplicates (
 );
 
 COMMENT ON TABLE public.upload_duplicates IS 'Files that were here already: shown, never counted.';
+
+CREATE TABLE public.upload_queue (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    temp_file_path text NOT NULL,
+    bucket text NOT NULL,
+    object_path text NOT NULL,
+    content_hash text NOT NULL,
+    byte_size bigint NOT NULL,
+    retry_count integer DEFAULT 0 NOT NULL,
+    max_retries integer DEFAULT 5 NOT NULL,
+    next_retry_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    error_message text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    user_id uuid NOT NULL,
+    payload_submission_id uuid,
+    workspace_id uuid NOT NULL,
+    spool_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    tried_at timestamp with time zone,
+    CONSTRAINT upload_queue_byte_size_check CHECK ((byte_size > 0)),
+    CONSTRAINT upload_queue_content_hash_check CHECK ((content_hash ~ '^[0-9a-f]{64}$'::text))
+);
+
+COMMENT ON TABLE public.upload_queue IS 'Files that the store could not take. retry_count = max_retries: an operator''s.';
 
 CREATE TABLE public.upload_rejections (
     upload_id uuid NOT NULL,
@@ -1748,6 +2433,14 @@ CREATE TABLE weighbridge.clock (
     CONSTRAINT clock_one_check CHECK (one)
 );
 
+CREATE TABLE weighbridge.counted_blobs (
+    workspace_id uuid NOT NULL,
+    blob_key text NOT NULL,
+    user_id uuid NOT NULL,
+    bytes bigint NOT NULL,
+    counted_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+);
+
 CREATE TABLE weighbridge.event_deliveries (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     event_id uuid NOT NULL,
@@ -1807,6 +2500,28 @@ CREATE TABLE weighbridge.receipts (
 
 COMMENT ON COLUMN weighbridge.receipts.target IS 'The production table.';
 
+CREATE TABLE weighbridge.resumable_uploads (
+    id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    spool_id uuid NOT NULL,
+    request jsonb NOT NULL,
+    metadata text NOT NULL,
+    length bigint NOT NULL,
+    received bigint DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    expires_at timestamp with time zone NOT NULL,
+    upload_id uuid,
+    duplicate boolean DEFAULT false NOT NULL,
+    refusal_status integer,
+    refusal_code text,
+    refusal_text text,
+    CONSTRAINT ends_once CHECK (((upload_id IS NULL) OR (refusal_code IS NULL))),
+    CONSTRAINT refused_with_a_sentence CHECK ((num_nulls(refusal_status, refusal_code, refusal_text) = ANY (ARRAY[0, 3]))),
+    CONSTRAINT resumable_uploads_check CHECK (((received >= 0) AND (received <= length))),
+    CONSTRAINT resumable_uploads_length_check CHECK ((length > 0)),
+    CONSTRAINT whole_when_recorded CHECK (((upload_id IS NULL) OR (received = length)))
+);
+
 CREATE UNLOGGED TABLE weighbridge.staging_groups (
     upload_id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -1814,6 +2529,23 @@ CREATE UNLOGGED TABLE weighbridge.staging_groups (
     first_seq integer NOT NULL,
     last_seq integer NOT NULL,
     digest bytea NOT NULL
+);
+
+CREATE TABLE weighbridge.storage_limits (
+    workspace_id uuid NOT NULL,
+    user_id uuid,
+    month_bytes bigint,
+    total_bytes bigint,
+    CONSTRAINT storage_limits_month_bytes_check CHECK ((month_bytes >= '-1'::integer)),
+    CONSTRAINT storage_limits_total_bytes_check CHECK ((total_bytes >= '-1'::integer))
+);
+
+CREATE TABLE weighbridge.storage_reservations (
+    workspace_id uuid NOT NULL,
+    id uuid NOT NULL,
+    user_id uuid NOT NULL,
+    bytes bigint NOT NULL,
+    until timestamp with time zone NOT NULL
 );
 
 CREATE UNLOGGED TABLE weighbridge.unbroken (
@@ -1883,11 +2615,20 @@ ALTER TABLE ONLY public.projects
 ALTER TABLE ONLY public.staging_id_resolution
     ADD CONSTRAINT staging_id_resolution_pkey PRIMARY KEY (upload_id, entity_type, production_id);
 
+ALTER TABLE ONLY public.storage_usage
+    ADD CONSTRAINT storage_usage_pkey PRIMARY KEY (workspace_id, user_id);
+
 ALTER TABLE ONLY public.token_merges
     ADD CONSTRAINT token_merges_pkey PRIMARY KEY (workspace_id, project_id, token);
 
 ALTER TABLE ONLY public.upload_duplicates
     ADD CONSTRAINT upload_duplicates_pkey PRIMARY KEY (upload_id, filename);
+
+ALTER TABLE ONLY public.upload_queue
+    ADD CONSTRAINT upload_queue_payload_submission_id_key UNIQUE (payload_submission_id);
+
+ALTER TABLE ONLY public.upload_queue
+    ADD CONSTRAINT upload_queue_pkey PRIMARY KEY (id);
 
 ALTER TABLE ONLY public.upload_rejections
     ADD CONSTRAINT upload_rejections_pkey PRIMARY KEY (upload_id, row_index, stage);
@@ -1913,6 +2654,9 @@ ALTER TABLE ONLY weighbridge.audit_log
 ALTER TABLE ONLY weighbridge.clock
     ADD CONSTRAINT clock_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY weighbridge.counted_blobs
+    ADD CONSTRAINT counted_blobs_pkey PRIMARY KEY (workspace_id, blob_key);
+
 ALTER TABLE ONLY weighbridge.event_deliveries
     ADD CONSTRAINT event_deliveries_event_id_consumer_key UNIQUE (event_id, consumer);
 
@@ -1931,14 +2675,25 @@ ALTER TABLE ONLY weighbridge.pipelines
 ALTER TABLE ONLY weighbridge.receipts
     ADD CONSTRAINT receipts_pkey PRIMARY KEY (workspace_id, target, scope, group_key);
 
+ALTER TABLE ONLY weighbridge.resumable_uploads
+    ADD CONSTRAINT resumable_uploads_pkey PRIMARY KEY (id);
+
 ALTER TABLE ONLY weighbridge.staging_groups
     ADD CONSTRAINT staging_groups_pkey PRIMARY KEY (upload_id, first_seq);
+
+ALTER TABLE ONLY weighbridge.storage_limits
+    ADD CONSTRAINT storage_limits_workspace_id_user_id_key UNIQUE NULLS NOT DISTINCT (workspace_id, user_id);
+
+ALTER TABLE ONLY weighbridge.storage_reservations
+    ADD CONSTRAINT storage_reservations_pkey PRIMARY KEY (workspace_id, id);
 
 ALTER TABLE ONLY weighbridge.unbroken
     ADD CONSTRAINT unbroken_pkey PRIMARY KEY (lease_token);
 
 ALTER TABLE ONLY weighbridge_migrations.applied
     ADD CONSTRAINT applied_pkey PRIMARY KEY (version);
+
+CREATE INDEX data_uploads_blob ON public.data_uploads USING btree (workspace_id, content_sha256);
 
 CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspace_id, created_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'staging_complete'::text])) AND (project_id IS NULL));
 
@@ -1961,6 +2716,10 @@ CREATE INDEX data_uploads_staged ON public.data_uploads USING btree (staged_at) 
 CREATE INDEX data_uploads_under_way ON public.data_uploads USING btree (started_at) WHERE (status = ANY (ARRAY['processing'::text, 'promoting'::text]));
 
 CREATE INDEX group_keywords_group ON public.group_keywords USING btree (workspace_id, project_id, group_id);
+
+CREATE INDEX idx_upload_queue_next_retry ON public.upload_queue USING btree (spool_id, next_retry_at) WHERE (retry_count < max_retries);
+
+CREATE INDEX idx_upload_queue_user ON public.upload_queue USING btree (workspace_id, user_id);
 
 CREATE INDEX judgments_plaintiff ON public.judgments USING btree (workspace_id, plaintiff_id);
 
@@ -1992,7 +2751,17 @@ CREATE INDEX events_alert ON weighbridge.events USING btree (alert_id) WHERE (al
 
 CREATE UNIQUE INDEX events_once ON weighbridge.events USING btree (upload_id, type) WHERE (type = 'IngestionCompleteEvent'::text);
 
+CREATE UNIQUE INDEX events_quota ON weighbridge.events USING btree (workspace_id, ((payload ->> 'user_id'::text)), ((payload ->> 'billing_month'::text)), ((payload ->> 'span'::text))) NULLS NOT DISTINCT WHERE (type = 'quota.storage.exceeded'::text);
+
 CREATE INDEX events_upload ON weighbridge.events USING btree (upload_id);
+
+CREATE INDEX resumable_expires ON weighbridge.resumable_uploads USING btree (expires_at);
+
+CREATE INDEX resumable_of_spool ON weighbridge.resumable_uploads USING btree (spool_id);
+
+CREATE INDEX resumable_whole ON weighbridge.resumable_uploads USING btree (spool_id) WHERE ((received = length) AND (upload_id IS NULL) AND (refusal_code IS NULL));
+
+CREATE INDEX storage_reservations_expiring ON weighbridge.storage_reservations USING btree (until);
 
 CREATE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs FOR EACH ROW EXECUTE FUNCTION ingest.guard_import_runs();
 
@@ -2036,6 +2805,9 @@ ALTER TABLE ONLY public.judgments
 ALTER TABLE ONLY public.upload_duplicates
     ADD CONSTRAINT upload_duplicates_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES public.data_uploads(id) ON DELETE CASCADE;
 
+ALTER TABLE ONLY public.upload_queue
+    ADD CONSTRAINT upload_queue_payload_submission_id_fkey FOREIGN KEY (payload_submission_id) REFERENCES public.data_uploads(id) ON DELETE SET NULL;
+
 ALTER TABLE ONLY weighbridge.event_deliveries
     ADD CONSTRAINT event_deliveries_event_id_fkey FOREIGN KEY (event_id) REFERENCES weighbridge.events(id) ON DELETE CASCADE;
 
@@ -2061,9 +2833,13 @@ ALTER TABLE public.plaintiffs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.storage_usage ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.token_merges ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.upload_duplicates ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.upload_queue ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.upload_rejections ENABLE ROW LEVEL SECURITY;
 
@@ -2091,6 +2867,8 @@ CREATE POLICY workspace ON public.plaintiffs USING ((workspace_id = ( SELECT wei
 
 CREATE POLICY workspace ON public.projects USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
+CREATE POLICY workspace ON public.storage_usage USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
 CREATE POLICY workspace ON public.token_merges USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 CREATE POLICY workspace ON public.upload_duplicates USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
@@ -2098,6 +2876,10 @@ CREATE POLICY workspace ON public.upload_duplicates USING ((workspace_id = ( SEL
 CREATE POLICY workspace ON public.upload_rejections USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 CREATE POLICY workspace ON public.upload_warnings USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+ALTER TABLE weighbridge.resumable_uploads ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY workspace ON weighbridge.resumable_uploads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 GRANT USAGE ON SCHEMA ingest TO weighbridge_tenant;
 
@@ -2133,6 +2915,8 @@ REVOKE ALL ON FUNCTION ingest.guard_status_transition() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.acting_workspace() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.advance_promotion(p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint) TO weighbridge_promote;
 
@@ -2153,11 +2937,17 @@ GRANT ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) TO weighbridge_p
 REVOKE ALL ON FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) TO weighbridge_parse;
 
+REVOKE ALL ON FUNCTION weighbridge.billing_month() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.blob_key(p_file_url text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
@@ -2165,7 +2955,17 @@ REVOKE ALL ON FUNCTION weighbridge.claimable_since(p_workspace uuid, p_project b
 
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) TO weighbridge_intake;
+
+REVOKE ALL ON FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) TO weighbridge_intake;
+
 REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.drop_replay(p_queue uuid, p_actor text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.enter(p_token uuid) FROM PUBLIC;
 
@@ -2175,6 +2975,10 @@ GRANT ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) 
 REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_project(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_consumers text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text, p_text text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) FROM PUBLIC;
 
@@ -2191,6 +2995,9 @@ REVOKE ALL ON FUNCTION weighbridge.fence_project(p_token uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_announce;
 
+REVOKE ALL ON FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) TO weighbridge_intake;
+
 REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) TO weighbridge_parse;
 
@@ -2205,8 +3012,15 @@ REVOKE ALL ON FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) 
 
 REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.hurry_replays() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.increment_interpretation_count(p_user_id uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.increment_storage_usage(p_user_id uuid, p_bytes bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.increment_storage_usage(p_user_id uuid, p_bytes bigint) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) FROM PUBLIC;
 
@@ -2223,11 +3037,20 @@ REVOKE ALL ON FUNCTION weighbridge.leave_groups() FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) TO weighbridge_group;
 
+REVOKE ALL ON FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.make_project(p_id bigint, p_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.make_project(p_id bigint, p_name text) TO weighbridge_intake;
 
+REVOKE ALL ON FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.may_group(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.may_group(p_token uuid) TO weighbridge_group;
+
+REVOKE ALL ON FUNCTION weighbridge.next_month() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.note_blob_removed(p_upload uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_blob_removed(p_upload uuid) TO weighbridge_clean;
 
 REVOKE ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) TO weighbridge_intake;
@@ -2253,24 +3076,47 @@ REVOKE ALL ON FUNCTION weighbridge.raise_alert(p_condition text, p_subject text,
 REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) TO weighbridge_intake;
 
+REVOKE ALL ON FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamp with time zone, p_dry boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.release_storage(p_grant uuid) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.release_storage(p_grant uuid) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint, p_consumers text[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint, p_consumers text[]) TO weighbridge_intake;
+
 REVOKE ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.retire_blob(p_upload uuid, p_age interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.retire_blob(p_upload uuid, p_age interval) TO weighbridge_clean;
+
+REVOKE ALL ON FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.set_storage_limit(p_user uuid, p_month bigint, p_total bigint, p_interpretations integer, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION weighbridge.slots_taken(p_workspace uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.storage_standing(p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.storage_standing(p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint) TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.sweep_reservations() FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.sweep_reservations() TO weighbridge_clean;
+
+REVOKE ALL ON FUNCTION weighbridge.take_interpretations(p_user uuid, p_number integer, p_limited boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) FROM PUBLIC;
 
@@ -2281,6 +3127,8 @@ REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.waiting_uploads(p_workspace uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.watch_storage(p_threshold integer, p_patience interval) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.withdraw_alert(p_condition text, p_subject text, p_message text) FROM PUBLIC;
 
@@ -2323,6 +3171,8 @@ GRANT SELECT,INSERT ON TABLE public.staging_id_resolution TO weighbridge_parse;
 GRANT SELECT ON TABLE public.staging_id_resolution TO weighbridge_promote;
 GRANT SELECT,DELETE ON TABLE public.staging_id_resolution TO weighbridge_clean;
 
+GRANT SELECT ON TABLE public.storage_usage TO weighbridge_tenant;
+
 GRANT SELECT ON TABLE public.token_merges TO weighbridge_tenant;
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.token_merges TO weighbridge_group;
 
@@ -2346,6 +3196,23 @@ GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE weighbridge.receipts TO weighbridge_promote;
 GRANT SELECT ON TABLE weighbridge.receipts TO weighbridge_parse;
+
+GRANT SELECT ON TABLE weighbridge.resumable_uploads TO weighbridge_tenant;
+GRANT SELECT,INSERT,DELETE ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(received) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(expires_at) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(upload_id) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(duplicate) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(refusal_status) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(refusal_code) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(refusal_text) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
 
 GRANT INSERT ON TABLE weighbridge.staging_groups TO weighbridge_parse;
 GRANT SELECT ON TABLE weighbridge.staging_groups TO weighbridge_promote;

@@ -20,7 +20,7 @@ _SQL = load("uploads")
 
 @dataclass(frozen=True)
 class NewUpload:
-    """A stored file, about to be recorded."""
+    """A file, about to be recorded; without a file_url it waits for its bytes to be stored."""
 
     workspace_id: UUID
     client_id: UUID | None
@@ -28,7 +28,7 @@ class NewUpload:
     source: str
     pipeline: str
     filename: str | None
-    file_url: str
+    file_url: str | None
     file_kind: str
     content_sha256: bytes
     byte_size: int

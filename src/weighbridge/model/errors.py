@@ -51,12 +51,20 @@ class QuotaExceeded(RequestRefused):
     """S5: over a limit. `resets_at` is None where waiting does not help, only fewer files or a higher limit."""
 
     def __init__(
-        self, status: int, message: str, *, used: int, limit: int, resets_at: datetime | None
+        self,
+        status: int,
+        message: str,
+        *,
+        used: int,
+        limit: int,
+        resets_at: datetime | None,
+        seconds: float | None = None,  # until then
     ) -> None:
         super().__init__(status, "STORAGE_QUOTA_EXCEEDED", message)
         self.used = used
         self.limit = limit
         self.resets_at = resets_at
+        self.seconds = seconds
 
 
 class ProcessingLocked(Refused):

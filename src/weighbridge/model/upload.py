@@ -118,6 +118,9 @@ class Upload:
     dismissed_at: datetime | None = None
     project_id: int | None = None
     attempts: int = 0
+    storage_status: str = (
+        "stored"  # pending_retry, retry_failed: the store could not take it; removed: too old
+    )
 
     @property
     def batch(self) -> str:

@@ -166,6 +166,55 @@ def _seconds(upload: Upload) -> float:
     return (upload.finished_at - upload.started_at).total_seconds()
 
 
+def stored(bucket: str) -> None:
+    metrics.STORED.labels(bucket).inc()
+
+
+def not_stored(bucket: str, reason: str) -> None:
+    metrics.NOT_STORED.labels(bucket, reason).inc()
+
+
+def usage_not_counted(user_id: UUID, byte_size: int, reason: str) -> None:
+    """The upload goes on; weighbridge storage recount finds what was not counted. `reason` is a kind of error."""
+    log.warning("StorageUsageIncrementFailed", user_id=str(user_id), byte_size=byte_size, reason=reason)
+
+
+def quota_reached() -> None:
+    metrics.QUOTA_STORAGE.inc()
+
+
+def interpretations_spent() -> None:
+    metrics.QUOTA_INTERPRETATION.inc()
+
+
+def enqueued(queue_id: UUID, bucket: str, object_path: str, byte_size: int) -> None:
+    log.info(
+        "UploadQueueEnqueue",
+        queue_id=str(queue_id),
+        bucket=bucket,
+        object_path=object_path,
+        byte_size=byte_size,
+        retry_count=0,
+    )
+
+
+def not_enqueued(bucket: str, reason: str) -> None:
+    """Neither stored nor queued: the sender has to come again. The line has the trace's id, as all in a request."""
+    log.error("UploadQueueEnqueueFailed", bucket=bucket, error_code="STORAGE_QUEUE_FAILED", reason=reason)
+
+
+def replayed(queue_id: UUID, status: str, retry_count: int) -> None:
+    """`stored`, `put_off`, `retry_failed` or `lost`."""
+    metrics.REPLAYED.labels(status).inc()
+    say = log.info if status == "stored" else log.error if status in ("retry_failed", "lost") else log.warning
+    say("UploadQueueReplay", queue_id=str(queue_id), status=status, retry_count=retry_count)
+
+
+def replay_taken_back(queue_id: UUID, worker: str) -> None:
+    metrics.TAKEOVERS.inc()
+    log.warning("Replay taken back", queue_id=str(queue_id), original_worker_id=worker)
+
+
 @contextmanager
 def timed(step: str, pipeline: str) -> Iterator[None]:
     """How long a step took, however it ended; a span of its own in the upload's trace."""

@@ -51,13 +51,26 @@ STAGE_SECONDS = Histogram(
     buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800),
 )
 
+# S5's names, with underscores for its dots.
+STORED = Counter("storage_upload_success", "Files that this process stored.", ["bucket"])
+NOT_STORED = Counter(
+    "storage_upload_failure", "Files that the store could not take when they came.", ["bucket", "reason"]
+)
+QUOTA_STORAGE = Counter("quota_storage_exceeded", "Files that were refused as one limit was reached.")
+QUOTA_INTERPRETATION = Counter(
+    "quota_interpretation_exceeded", "Retries that were refused as a user had no more of them this month."
+)
+REPLAYED = Counter("storage_queue_processed", "Replays of files that waited, by how they ended.", ["status"])
+
 # Zero before the first: Prometheus sees no increase in a series that begins with one.
 for _outcome in ("done", "failed"):
     GROUPINGS.labels(_outcome)
+for _status in ("stored", "put_off", "retry_failed", "lost"):
+    REPLAYED.labels(_status)
 for _kind in POLICIES:
     RETRIES.labels(_kind)
-for _status in sorted(TERMINAL):
-    ENDED.labels(_status)
+for _ended in sorted(TERMINAL):
+    ENDED.labels(_ended)
 
 # What the database knows: by the figure's name its metric, what it says, and the label of its parts if it has some.
 GAUGES: dict[str, tuple[str, str, str | None]] = {
@@ -77,6 +90,8 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
         "How long a job that succeeded took, on average.",
         None,
     ),
+    "storage_queue": ("storage_queue_depth", "Files that wait for the store.", None),
+    "storage_usage": ("storage_usage_bytes", "Bytes that are stored, as they were counted.", None),
     "oldest_transaction": (
         "weighbridge_oldest_transaction_seconds",
         "Age of the oldest open transaction in the database.",

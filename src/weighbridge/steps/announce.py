@@ -23,6 +23,7 @@ from weighbridge.steps.context import Consumer, Context
 
 ROLE = "weighbridge_announce"
 ALERTS = "alerts"  # the consumer of the events that the database raises; not one of what landed
+TOLD = ("audit_log", "notifier")  # hear of everything; the others only of what landed
 RETRY = Backoff(tries=10, first=timedelta(seconds=5))  # some 85 minutes in all, then an operator's
 
 LONGEST_MESSAGE = 7_900  # bytes; NOTIFY takes 8,000
@@ -86,13 +87,17 @@ async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
 
 
 async def _audit(tx: Tx, delivery: Delivery) -> None:
-    event = delivery.payload
+    event, action = delivery.payload, delivery.type
+    told = event
+    if action == "IngestionCompleteEvent":
+        action, told = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
+    subject = event.get("upload_id")
     await events.record(
         tx,
         delivery.lease.workspace_id,
-        "ingestion.complete",
-        UUID(event["upload_id"]),
-        {"event_id": str(delivery.event_id), "status": event["status"], "metrics": event["metrics"]},
+        action,
+        UUID(subject) if subject else None,
+        {"event_id": str(delivery.event_id), **told},
     )
 
 

@@ -11,8 +11,10 @@ from weighbridge.db.errors import RowFault
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.project import Job, Project
+from weighbridge.model.upload import Upload
+from weighbridge.steps import quota
 from weighbridge.steps.groups import name_of
-from weighbridge.steps.reopen import reopen
+from weighbridge.steps.reopen import open_again
 from weighbridge.steps.request import HIGHEST_PROJECT
 
 _PAGE = 500  # jobs read at once
@@ -53,21 +55,27 @@ class Retried:
     skipped: tuple[Skipped, ...]
 
 
-async def retry_failed(db: Database, project: Project, *, force_partial: bool, actor: str) -> Retried:
-    """Open every failed job of a project again, audited; of those with the same content the last."""
-    retried: list[UUID] = []
+async def retry_failed(
+    db: Database, project: Project, *, force_partial: bool, actor: str, limited: bool = False
+) -> Retried:
+    """Open every failed job of a project again, audited; of those with the same content the last.
+
+    `limited`: QuotaExceeded(429) and none of them, where that is more than their users may have read again.
+    """
+    retried: list[Upload] = []
     skipped: list[Skipped] = []
     failed = [job async for job in _failed(db, project)]
-    for job in reversed(failed):
-        async with db.tx() as tx:
+    async with db.tx(workspace_id=project.workspace_id) as tx:
+        for job in reversed(failed):
             upload = await uploads.get(tx, job.csv_upload_id)
-        assert upload is not None
-        try:
-            await reopen(db, upload, force_partial=force_partial, actor=actor)
-            retried.append(job.id)
-        except RequestRefused as refusal:
-            skipped.append(Skipped(job.id, refusal.code, refusal.message))
-    return Retried(tuple(reversed(retried)), tuple(reversed(skipped)))
+            assert upload is not None
+            try:
+                await open_again(tx, upload, force_partial=force_partial, actor=actor)
+                retried.append(upload)
+            except RequestRefused as refusal:
+                skipped.append(Skipped(job.id, refusal.code, refusal.message))
+        await quota.read_again(tx, [upload.created_by for upload in retried], limited=limited)
+    return Retried(tuple(upload.id for upload in reversed(retried)), tuple(reversed(skipped)))
 
 
 async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:

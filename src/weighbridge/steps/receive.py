@@ -4,7 +4,7 @@
     spool   bytes → a scratch file, hashed on the way      RequestRefused, as soon as it is known
     record  scratch file → blob → data_uploads             the same content again is the first upload
 
-Nothing stays behind where one of them says no.
+Nothing stays behind where one of them says no. Where the store does, the file waits for it (defer.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import BinaryIO
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from weighbridge.db import intake, uploads
 from weighbridge.db.intake import Content
@@ -29,7 +30,9 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.observe import journal, traces
 from weighbridge.observe.redact import said_back
+from weighbridge.steps import quota
 from weighbridge.steps.context import Context
+from weighbridge.steps.defer import Inside, defer
 from weighbridge.steps.request import Checked, Request, check
 
 _BUFFER = 1 << 20  # hashed and written at once, in a thread
@@ -45,6 +48,7 @@ class Spooled:
     kind: str
     sha256: bytes
     size: int
+    grant: UUID  # of the bytes that are set aside for it (quota.py)
 
     def discard(self) -> None:
         _remove(self.path)
@@ -58,6 +62,8 @@ class Received:
     status: Status
     duplicate: bool
     reason: str | None = None  # why it is a duplicate: duplicate_content, duplicate_completed, …
+    storage_status: str = "stored"
+    queue_id: UUID | None = None  # where it waits for the store
 
 
 async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] | Path) -> Received:
@@ -71,7 +77,11 @@ async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] 
 
 
 async def spool(
-    ctx: Context, checked: Checked, content: AsyncIterator[bytes] | Path, filename: str | None
+    ctx: Context,
+    checked: Checked,
+    content: AsyncIterator[bytes] | Path,
+    filename: str | None,
+    grant: UUID | None = None,
 ) -> Spooled:
     """The bytes in a scratch file of their own, or RequestRefused and no file."""
     try:
@@ -87,12 +97,21 @@ async def spool(
                 await asyncio.to_thread(spooler.copy, content)
             else:
                 await spooler.collect(content)
-        return Spooled(path, filename, spooler.kind, spooler.digest.digest(), spooler.size)
+        return Spooled(path, filename, spooler.kind, spooler.digest.digest(), spooler.size, grant or uuid4())
     except BaseException as error:
         _remove(path)
         if isinstance(error, OSError):
             raise _no_room(error) from error
         raise
+
+
+async def weigh(ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID) -> Spooled:
+    """A whole file as it lies on this machine, looked at in its place; RequestRefused as of any other."""
+    filename = tidy_name(filename)
+    with Path(os.devnull).open("wb") as nowhere:  # noqa: ASYNC230
+        spooler = _Spooler(nowhere, filename, checked.pipeline, ctx.limits.max_upload_bytes)
+        await asyncio.to_thread(spooler.copy, file)
+    return Spooled(file, filename, spooler.kind, spooler.digest.digest(), spooler.size, grant)
 
 
 def tidy_name(filename: str | None) -> str | None:
@@ -191,8 +210,20 @@ def _kind(head: bytes, filename: str | None, pipeline: Pipeline) -> str:
     return kind
 
 
-async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
-    """Store the file and note the upload, unless the content is already there."""
+async def record(ctx: Context, checked: Checked, spooled: Spooled, inside: Inside | None = None) -> Received:
+    """Store the file and note the upload, unless the content is already there or it would be too much."""
+    try:
+        today, known = await _known(ctx, checked, spooled)
+        if known is not None:
+            return await _again(ctx, checked, known, spooled.filename)
+        await quota.reserve(ctx, checked, spooled.size, spooled.grant)
+        key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
+        return await _store(ctx, checked, spooled, key, inside)
+    finally:
+        await quota.let_go(ctx, checked, spooled.grant)
+
+
+async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date, Known | None]:
     content = Content(
         workspace_id=checked.workspace_id,
         pipeline=checked.pipeline.name,
@@ -204,10 +235,12 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
         forced=checked.force,
     )
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
-        today, known = await intake.known_upload(tx, content)
-    if known is not None:
-        return await _again(ctx, checked, known, spooled.filename)
-    key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
+        return await intake.known_upload(tx, content)
+
+
+async def _store(
+    ctx: Context, checked: Checked, spooled: Spooled, key: str, inside: Inside | None
+) -> Received:
     new = NewUpload(
         workspace_id=checked.workspace_id,
         client_id=checked.client_id,
@@ -216,7 +249,7 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
         source=checked.source,
         pipeline=checked.pipeline.name,
         filename=spooled.filename,
-        file_url=await ctx.blobs.put(key, spooled.path),
+        file_url=None,
         file_kind=spooled.kind,
         content_sha256=spooled.sha256,
         byte_size=spooled.size,
@@ -226,13 +259,25 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled) -> Received:
         source_batch_id=checked.source_batch_id,
         traceparent=traces.current(),
     )
-    async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
-        received = await uploads.receive(tx, new)
-    if isinstance(received, Known):
-        return await _again(
-            ctx, checked, received, spooled.filename
-        )  # another sender of the same was quicker
-    return Received(received, Status.PENDING, duplicate=False)
+    received: UUID | Known
+    queue_id = None
+    try:
+        file_url = await ctx.blobs.put(key, spooled.path)
+    except RetryLater as trouble:
+        journal.not_stored(ctx.blobs.bucket, trouble.kind)
+        received, queue_id = await defer(ctx, new, spooled.path, key, trouble, inside)
+    else:
+        journal.stored(ctx.blobs.bucket)
+        async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+            received = await uploads.receive(tx, replace(new, file_url=file_url))
+            if not isinstance(received, Known):
+                await quota.count(tx, received, new.created_by, new.byte_size, file_url, spooled.grant)
+                if inside is not None:
+                    await inside(tx, received)
+    if isinstance(received, Known):  # another sender of the same was quicker
+        return await _again(ctx, checked, received, spooled.filename)
+    status = "stored" if queue_id is None else "pending_retry"
+    return Received(received, Status.PENDING, duplicate=False, storage_status=status, queue_id=queue_id)
 
 
 async def _again(ctx: Context, checked: Checked, known: Known, filename: str | None) -> Received:
@@ -256,7 +301,9 @@ async def _again(ctx: Context, checked: Checked, known: Known, filename: str | N
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
         await intake.note_duplicate(tx, first.id, filename)
     journal.duplicate_skipped(first.batch, known.reason)
-    return Received(first.id, first.status, duplicate=True, reason=known.reason)
+    return Received(
+        first.id, first.status, duplicate=True, reason=known.reason, storage_status=first.storage_status
+    )
 
 
 def _empty(filename: str | None) -> RequestRefused:

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-from weighbridge.db import uploads
+from weighbridge.db import storage, uploads, usage
 from weighbridge.db.errors import RowFault
-from weighbridge.db.pool import Database
+from weighbridge.db.pool import Database, Tx, savepoint
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.steps import quota
 
 
-async def reopen(db: Database, upload: Upload, *, force_partial: bool, actor: str) -> str:
-    """Back to pending, audited; RequestRefused(409) where its state does not allow it."""
+async def reopen(
+    db: Database, upload: Upload, *, force_partial: bool, actor: str, limited: bool = False
+) -> str:
+    """Back to pending, audited; RequestRefused(409) where its state does not allow it.
+
+    Reading a file again is counted for its user (S5). `limited`: QuotaExceeded(429) where that was often enough.
+    """
+    async with db.tx(workspace_id=upload.workspace_id) as tx:
+        status = await open_again(tx, upload, force_partial=force_partial, actor=actor)
+        await quota.read_again(tx, [upload.created_by], limited=limited)
+    return status
+
+
+async def open_again(tx: Tx, upload: Upload, *, force_partial: bool, actor: str) -> str:
+    """One upload of a transaction that may open several; RequestRefused(409), and the transaction goes on."""
     if upload.status not in (Status.FAILED, Status.PARTIAL):
         raise _not_finished(upload.status)
     try:
-        async with db.tx() as tx:
+        async with savepoint(tx):
             status = await uploads.retry(tx, upload.id, force_partial=force_partial, actor=actor)
     except RowFault as fault:
         # The content was sent again after this upload failed, and that one counts now.
         message = "The same content was uploaded again since; look at that upload instead."
         raise RequestRefused(409, "superseded", message) from fault
+    if status == "removed":
+        raise await _removed(tx, upload)
+    if status == "retry_failed" and await _stored_again(tx, upload, actor):
+        return Status.PENDING
+    if status in ("pending_retry", "retry_failed"):
+        message = f"There is nothing to read again. {upload.error_text or ''}".rstrip()
+        raise RequestRefused(409, "not_stored", message)
     if status != Status.PENDING:
         raise _not_finished(status)
     return status
+
+
+async def _stored_again(tx: Tx, upload: Upload, actor: str) -> bool:
+    """Where its file still waits for the store, that is what there is to try again."""
+    queue_id = await storage.of_upload(tx, upload.id)
+    return queue_id is not None and await storage.retry(tx, queue_id, actor) == "queued"
 
 
 async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
@@ -33,6 +60,15 @@ async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
     if status != Status.FAILED:
         message = f"Only a failed upload can be dismissed; this one is {status}."
         raise RequestRefused(409, "not_failed", message)
+
+
+async def _removed(tx: Tx, upload: Upload) -> RequestRefused:
+    days = await usage.days_kept(tx, upload.id)
+    again = "Upload it again"
+    if upload.source_batch_id:  # which stays taken: what came under it is in the books as failed
+        again += " as a batch of another name"
+    message = f"The stored file was removed after {days} {'day' if days == 1 else 'days'}. {again}."
+    return RequestRefused(409, "file_removed", message)
 
 
 def _not_finished(status: str | None) -> RequestRefused:

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from weighbridge.db import alerts, projects, uploads
+from weighbridge.db import alerts, projects, storage, uploads
 from weighbridge.db.events import Delivery
 from weighbridge.db.heartbeat import Heartbeat
 from weighbridge.db.listen import notifications
@@ -29,12 +29,15 @@ from weighbridge.steps.announce import announce, deliver, due
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.clean import clean, sweep
 from weighbridge.steps.context import Context
+from weighbridge.steps.retain import retain
 from weighbridge.worker.attempt import work
+from weighbridge.worker.replayer import Replayer
 from weighbridge.worker.runner import Runner
 
 log = structlog.get_logger()
 
 DELIVERIES_AT_ONCE = 20
+STORE_PATIENCE = timedelta(minutes=15)  # files that wait longer for the store are alerted (S5)
 
 
 def _name() -> str:
@@ -57,6 +60,7 @@ class WorkerOptions:
     clean_every: timedelta = timedelta(hours=24)
     alert_dead_letters: int = 5
     alert_backlog: int = 100
+    alert_storage_queue: int = 100
     only_project: UUID | None = None  # the key of a project: its files, and nothing else
 
     @property
@@ -96,12 +100,14 @@ class Worker:
         ]
         ending = asyncio.Event()
         announcing = [asyncio.create_task(self._announce(name, ending)) for name in self.ctx.consumers]
+        replaying = asyncio.create_task(replayer(self.ctx, self.options).run(ending))
         try:
             await self._claim_until(stop)
         finally:
             ending.set()
             await self._hand_back()
             await _end(chores)
+            await replaying
             self._tell_announcers()
             await asyncio.gather(*announcing)  # never cancelled: a delivery that was claimed is also settled
             self._heartbeat.stop()
@@ -245,6 +251,9 @@ class Worker:
             if each.queue == "projects":
                 journal.lease_taken_back(each.subject, each.worker)
                 continue
+            if each.queue == "storage":
+                journal.replay_taken_back(each.subject, each.worker)
+                continue
             if each.batch is None:
                 log.warning("Delivery taken back", subject=str(each.subject), worker_id=each.worker)
                 continue
@@ -256,11 +265,13 @@ class Worker:
         """Raise and withdraw the alerts that are about all uploads together."""
         async with self.ctx.db.tx() as tx:
             await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
+            await storage.watch(tx, self.options.alert_storage_queue, STORE_PATIENCE)
 
     async def _clean(self) -> None:
         gone = await clean(self.ctx)
         files = await asyncio.to_thread(sweep, self.ctx.scratch)
-        log.info("staging.cleaned", rows=gone, scratch_files=files)
+        blobs = await retain(self.ctx)
+        log.info("staging.cleaned", rows=gone, scratch_files=files, blobs=blobs)
 
     async def _announce(self, consumer: str, ending: asyncio.Event) -> None:
         """Deliver events as they come, each in a task of its own: a slow consumer holds up only itself."""
@@ -299,6 +310,10 @@ class Worker:
             except Exception:  # a chore that went wrong once must be done again all the same
                 log.exception("worker.chore_failed", chore=chore.__name__)
             await asyncio.sleep(pause.total_seconds())
+
+
+def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
+    return Replayer(ctx, options.name, options.lease, options.ceiling, options.poll)
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

@@ -49,7 +49,8 @@ WITH tables AS (
                'projects', 'keyword_groups', 'group_keywords', 'token_merges', 'csv_processing_jobs',
                'project_processing_leases', 'upload_duplicates']))
 ), allowed (role, kind, rights) AS (VALUES
-    ('weighbridge_intake', 'data_uploads', 'IU'),
+    ('weighbridge_intake', 'data_uploads', 'IU'), ('weighbridge_intake', 'resumable_uploads', 'SIUD'),
+    ('weighbridge_tenant', 'resumable_uploads', 'S'),
     ('weighbridge_parse', 'data_uploads', 'S'), ('weighbridge_parse', 'staging', 'SI'),
     ('weighbridge_parse', 'staged', 'S'), ('weighbridge_parse', 'records', 'I'), ('weighbridge_parse', 'receipts', 'S'),
     ('weighbridge_promote', 'production', 'SIU'), ('weighbridge_promote', 'data_uploads', 'SIU'),

@@ -39,14 +39,15 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
         WHERE d.status = 'failed' AND (d.dismissed_at IS NULL OR d.dismissed_at < d.finished_at)) AS dead_letters,
        (SELECT count(*) FROM ingest.v_stale_runs) AS stale_runs,
        -- Since it came, was parsed, or may be tried again: nobody could have taken it up before. Below zero where all
-       -- that wait are put off.
+       -- that wait are put off; one that waits for the store is not for a worker yet.
        (SELECT EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(greatest(d.created_at, d.staged_at, d.run_after)))
         FROM (SELECT * FROM public.data_uploads
               WHERE status IN ('pending', 'staging_complete') AND project_id IS NULL
               UNION ALL
               SELECT * FROM public.data_uploads
               WHERE status IN ('pending', 'staging_complete') AND project_id IS NOT NULL) d
-        WHERE NOT EXISTS (SELECT FROM weighbridge.attempts a
+        WHERE d.run_after < 'infinity'
+          AND NOT EXISTS (SELECT FROM weighbridge.attempts a
                           WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)) AS backlog_age,
        (SELECT jsonb_object_agg(a.condition, a.open) FROM (
             SELECT condition, count(*) AS open FROM weighbridge.alerts WHERE closed_at IS NULL GROUP BY condition) a
@@ -58,6 +59,8 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
        (SELECT jsonb_object_agg(a.queue, a.live) FROM (
             SELECT queue, count(*) AS live FROM weighbridge.attempts WHERE closed_at IS NULL GROUP BY queue) a
        ) AS attempts_live,
+       (SELECT count(*) FROM public.upload_queue q WHERE q.retry_count < q.max_retries) AS storage_queue,
+       (SELECT coalesce(sum(u.total_bytes), 0)::bigint FROM public.storage_usage u) AS storage_usage,
        -- By the server's own clock, from which xact_start is. A login sees the transactions of other logins only
        -- where it may read all statistics.
        (SELECT EXTRACT(EPOCH FROM clock_timestamp() - min(t.xact_start)) FROM pg_stat_activity t

@@ -77,6 +77,15 @@ DELETE FROM public.upload_rejections WHERE upload_id = ANY (%(uploads)s)
 -- name: forget_warnings
 DELETE FROM public.upload_warnings WHERE upload_id = ANY (%(uploads)s)
 
+-- name: forget_queue
+DELETE FROM public.upload_queue WHERE workspace_id = %(workspace)s
+
+-- name: forget_usage
+WITH usage AS (DELETE FROM public.storage_usage WHERE workspace_id = %(workspace)s),
+reservations AS (DELETE FROM weighbridge.storage_reservations WHERE workspace_id = %(workspace)s),
+limits AS (DELETE FROM weighbridge.storage_limits WHERE workspace_id = %(workspace)s)
+DELETE FROM weighbridge.counted_blobs WHERE workspace_id = %(workspace)s
+
 -- name: forget_uploads
 DELETE FROM public.data_uploads WHERE workspace_id = %(workspace)s
 

@@ -14,7 +14,8 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        row_count, error_code, error_text, created_by, created_at, started_at, finished_at, force_partial, forced,
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
-       affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts
+       affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
+       storage_status
 FROM public.data_uploads
 WHERE id = ANY (%s)
 ORDER BY created_at DESC, id

@@ -1,0 +1,94 @@
+"""One request at a time for each resumable upload; a newer one asks the older one to end.
+
+A client on a bad line knows that it is cut before the server does, and comes back while the server still waits for
+bytes on the old connection. Another process does not hear it: there the lock on the file says no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from uuid import UUID
+
+from weighbridge.model.errors import RequestRefused
+
+_PATIENCE = 5.0  # seconds that an older request has to let go: it may be in intake
+
+
+class Turn:
+    """One request's time with one upload."""
+
+    def __init__(self) -> None:
+        self.asked = False  # to end
+        self.over = asyncio.Event()
+        self._waiting: asyncio.Timeout | None = None
+
+    def ask(self) -> None:
+        self.asked = True
+        if self._waiting is not None:
+            with suppress(RuntimeError):  # it has just ended by itself
+                self._waiting.reschedule(0)
+
+    async def next(self, stream: AsyncIterator[bytes], seconds: float) -> bytes | None:
+        """The next bytes, None at their end. RequestRefused where they do not come, or the turn is over."""
+        if self.asked:
+            raise self._interrupted()
+        try:
+            async with asyncio.timeout(seconds) as self._waiting:
+                return await anext(stream)
+        except StopAsyncIteration:
+            return None
+        except TimeoutError:
+            if self.asked:
+                raise self._interrupted() from None
+            message = f"Nothing came for {seconds:g} seconds. What came before is kept: ask for the offset and go on."
+            # Not 408: common clients give up at what is their own fault, and this one is to come again.
+            raise RequestRefused(503, "sender_silent", message) from None
+        finally:
+            self._waiting = None
+
+    def _interrupted(self) -> RequestRefused:
+        message = "A newer request for this file has come, or the server stops. What came before is kept."
+        return RequestRefused(409, "interrupted", message)
+
+
+class Turns:
+    """All that are taken in this process."""
+
+    def __init__(self) -> None:
+        self._taken: dict[UUID, Turn] = {}
+
+    @asynccontextmanager
+    async def take(self, id_: UUID) -> AsyncIterator[Turn]:
+        """RequestRefused(423) where the older request does not let go."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while (older := self._taken.get(id_)) is not None:
+                    older.ask()
+                    await older.over.wait()
+        except TimeoutError:
+            message = "Another request for this file is under way. Ask again in a moment."
+            raise RequestRefused(423, "locked", message) from None
+        turn = self._taken[id_] = Turn()
+        try:
+            yield turn
+        finally:
+            del self._taken[id_]
+            turn.over.set()
+
+    @asynccontextmanager
+    async def running(self, stop: asyncio.Event | None) -> AsyncIterator[None]:
+        """Once stopped, nobody is waited for: what has come is noted, and the sender comes back to the next process."""
+
+        async def watch(stop: asyncio.Event) -> None:
+            await stop.wait()
+            for turn in self._taken.values():
+                turn.ask()
+
+        watching = asyncio.create_task(watch(stop)) if stop is not None else None
+        try:
+            yield
+        finally:
+            if watching is not None:
+                watching.cancel()

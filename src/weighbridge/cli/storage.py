@@ -1,0 +1,126 @@
+"""`weighbridge storage`: the files that wait for the store, and what is done with them (S5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.running import AsJson, out, print_json, with_app
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.db.storage import Waiting
+
+app = typer.Typer(help="Files that wait for the store, and how much is stored.", no_args_is_help=True)
+
+QueueIds = Annotated[
+    list[str] | None, typer.Argument(help="Ids from the list.", metavar="ID…", show_default=False)
+]
+
+
+@app.command("list")
+def listing(
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", help="Only of this workspace.", metavar="UUID")
+    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only those that were tried too often: an operator's.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """Files that the store could not take, the oldest first."""
+    found = with_app(lambda app: _waiting(app, workspace, failed or None, limit))
+    if as_json:
+        print_json([_told(each) for each in found])
+        return
+    if not found:
+        out().print("No file waits for the store.")
+        return
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("queue id", "upload", "since", "state", "next try", "reason"):
+        table.add_column(name, overflow="fold")
+    for name in ("bytes", "tries"):
+        table.add_column(name, justify="right")
+    for each in found:
+        next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "an operator's"
+        table.add_row(
+            str(each.queue_id), str(each.upload_id or ""), f"{each.created_at:%Y-%m-%d %H:%M:%S}",
+            each.storage_status, next_try, each.error_message or "", f"{each.byte_size:,}",
+            f"{each.retry_count} of {each.max_retries}",
+        )  # fmt: skip
+    out().print(table)
+
+
+@app.command()
+def retry(
+    queue_ids: QueueIds = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every file that waits or was given up.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Try files again now; the process on the machine that has them takes it from there."""
+
+    async def work(app: App) -> list[str]:
+        from weighbridge.steps.replay import again
+
+        chosen = await _chosen(app, queue_ids, all_)
+        for each in chosen:
+            await again(app.db, each, actor="command line")
+        return [str(each) for each in chosen]
+
+    tried = with_app(work)
+    if as_json:
+        print_json([{"queue_id": each, "storage_status": "pending_retry"} for each in tried])
+    else:
+        out().print(f"{len(tried)} tried again now." if tried else "No file waits for the store.")
+
+
+@app.command()
+def drop(
+    queue_ids: QueueIds = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give files up: their uploads fail, their bytes are deleted. Whoever sent them has to send them again."""
+    if not yes:
+        typer.confirm(f"Delete {len(queue_ids or [])} files for good?", abort=True, err=True)
+
+    async def work(app: App) -> list[str]:
+        from weighbridge.steps.replay import give_up
+
+        chosen = await _chosen(app, queue_ids, everything=False)
+        for each in chosen:
+            await give_up(app.ctx, each, actor="command line")
+        return [str(each) for each in chosen]
+
+    dropped = with_app(work)
+    if as_json:
+        print_json([{"queue_id": each, "dropped": True} for each in dropped])
+    else:
+        out().print(f"{len(dropped)} dropped.")
+
+
+async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[Any]:
+    from weighbridge.steps.request import uuid_of
+
+    if bool(named) == everything:
+        raise typer.BadParameter("name the files by their ids, or say --all")
+    if everything:
+        return [each.queue_id for each in await _waiting(app, None, None, 1_000_000)]
+    return [uuid_of(each, "queue_id", "ID") for each in named or ()]
+
+
+async def _waiting(app: App, workspace: str | None, failed: bool | None, limit: int) -> list[Waiting]:
+    from weighbridge.db import storage
+    from weighbridge.steps.request import uuid_of
+
+    workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
+    async with app.db.tx() as tx:
+        return await storage.waiting(tx, workspace_id=workspace_id, failed=failed, limit=limit)
+
+
+def _told(waiting: Waiting) -> dict[str, Any]:
+    return {name: value for name, value in vars(waiting).items() if name != "spool_id"}

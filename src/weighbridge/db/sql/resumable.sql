@@ -1,0 +1,52 @@
+-- name: begin_resumable
+INSERT INTO weighbridge.resumable_uploads (id, workspace_id, spool_id, request, metadata, length, expires_at)
+VALUES (%(id)s, %(workspace_id)s, %(spool_id)s, %(request)s, %(metadata)s, %(length)s, weighbridge.now() + %(lasts)s)
+RETURNING expires_at
+
+-- name: get_resumable
+-- Expired is what may not be gone on with; what is whole is not: it waits for intake.
+SELECT r.id, r.workspace_id, r.spool_id, r.request, r.metadata, r.length, r.received, r.expires_at,
+       r.expires_at <= weighbridge.now() AND (r.received < r.length OR r.upload_id IS NOT NULL OR r.refusal_code IS NOT NULL)
+           AS expired,
+       r.upload_id, r.duplicate, d.status, d.storage_status, r.refusal_status, r.refusal_code, r.refusal_text
+FROM weighbridge.resumable_uploads r
+LEFT JOIN public.data_uploads d ON d.id = r.upload_id
+WHERE r.id = %s
+
+-- name: note_received
+-- Never less than before: whoever lost its lock must not undo what another has noted.
+UPDATE weighbridge.resumable_uploads
+SET received = %(received)s, expires_at = weighbridge.now() + %(lasts)s
+WHERE id = %(id)s AND received <= %(received)s AND upload_id IS NULL AND refusal_code IS NULL
+RETURNING expires_at
+
+-- name: note_recorded
+UPDATE weighbridge.resumable_uploads
+SET upload_id = %(upload)s, duplicate = %(duplicate)s, expires_at = weighbridge.now() + %(lasts)s
+WHERE id = %(id)s AND upload_id IS NULL AND refusal_code IS NULL
+RETURNING id
+
+-- name: note_refused
+UPDATE weighbridge.resumable_uploads
+SET refusal_status = %(status)s, refusal_code = %(code)s, refusal_text = %(text)s,
+    expires_at = weighbridge.now() + %(lasts)s
+WHERE id = %(id)s AND upload_id IS NULL AND refusal_code IS NULL
+
+-- name: forget_resumable
+DELETE FROM weighbridge.resumable_uploads WHERE id = %s
+
+-- name: whole_resumables
+-- Those of one machine that have all their bytes and wait for intake.
+SELECT id, workspace_id FROM weighbridge.resumable_uploads
+WHERE spool_id = %s AND received = length AND upload_id IS NULL AND refusal_code IS NULL
+ORDER BY created_at, id
+
+-- name: expired_resumables
+-- Whose machine they are of does not matter: without a row the bytes are nobody's, and their machine removes them.
+SELECT id, workspace_id FROM weighbridge.resumable_uploads
+WHERE expires_at <= weighbridge.now() AND (received < length OR upload_id IS NOT NULL OR refusal_code IS NOT NULL)
+
+-- name: open_resumables
+-- Those of one machine that should have bytes there.
+SELECT id, workspace_id, received FROM weighbridge.resumable_uploads
+WHERE spool_id = %s AND upload_id IS NULL AND refusal_code IS NULL

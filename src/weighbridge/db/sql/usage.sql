@@ -1,0 +1,56 @@
+-- name: increment_storage_usage
+SELECT weighbridge.increment_storage_usage(%s, %s)
+
+-- name: take_interpretations
+SELECT used, allowed, resets_at, seconds FROM weighbridge.take_interpretations(%s, %s, %s)
+
+-- name: count_blob
+SELECT weighbridge.count_blob(%s, %s, %s, %s)
+
+-- name: reserve_storage
+SELECT whose, span, used, allowed, resets_at, seconds
+FROM weighbridge.reserve_storage(
+    %(grant)s, %(user_id)s, %(size)s, %(lasts)s, %(workspace_month)s, %(workspace_total)s, %(user_month)s, %(user_total)s,
+    %(consumers)s)
+
+-- name: release_storage
+SELECT weighbridge.release_storage(%s)
+
+-- name: sweep_reservations
+SELECT weighbridge.sweep_reservations()
+
+-- name: storage_standing
+SELECT user_id, total_bytes, total_sources, month_bytes, waiting_bytes, reserved_bytes, month_limit, total_limit,
+       last_calculated, interpretation_count_month, interpretation_limit_month, billing_month, resets_at
+FROM weighbridge.storage_standing(%(workspace_month)s, %(workspace_total)s, %(user_month)s, %(user_total)s)
+
+-- name: set_storage_limit
+SELECT weighbridge.set_storage_limit(%(user_id)s, %(month)s, %(total)s, %(interpretations)s, %(actor)s)
+
+-- name: recount_storage
+SELECT weighbridge.recount_storage(%s, %s, %s, %s)
+
+-- name: counted_workspaces
+-- Every workspace that has, or should have, something stored.
+SELECT workspace_id FROM public.storage_usage
+UNION SELECT workspace_id FROM public.data_uploads WHERE storage_status = 'stored'
+
+-- name: expired_blobs
+-- One upload for each blob that may be old enough, and for each whose removal was begun and not ended.
+SELECT DISTINCT ON (d.workspace_id, weighbridge.blob_key(d.file_url)) d.workspace_id, d.id
+FROM public.data_uploads d
+WHERE d.file_url IS NOT NULL AND d.status IN ('completed', 'partial', 'failed')
+  AND (d.storage_status = 'stored' AND d.finished_at < weighbridge.now() - make_interval(days => %s)
+       OR d.storage_status = 'removed' AND d.blob_removed_at IS NULL)
+ORDER BY d.workspace_id, weighbridge.blob_key(d.file_url)
+
+-- name: retire_blob
+SELECT weighbridge.retire_blob(%s, make_interval(days => %s))
+
+-- name: note_blob_removed
+SELECT weighbridge.note_blob_removed(%s)
+
+-- name: days_kept
+-- How long the file of an upload was there after it had ended.
+SELECT EXTRACT(DAY FROM coalesce(blob_removed_at, weighbridge.now()) - finished_at)::int
+FROM public.data_uploads WHERE id = %s AND storage_status = 'removed'

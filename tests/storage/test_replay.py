@@ -1,0 +1,289 @@
+"""Files that wait are stored when the store is back, once, and never lost on the way (FU-130)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.conftest import Clock
+from tests.engine.conftest import Run, meta_file
+from tests.engine.conftest import run as run
+from tests.storage.test_defer import CSV, Query, Store
+from tests.storage.test_defer import send as send
+from tests.storage.test_defer import store as store
+from weighbridge.db import storage
+from weighbridge.db.figures import of_service
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.states import Status
+from weighbridge.steps import replay as step
+from weighbridge.steps.context import Context
+from weighbridge.steps.reopen import reopen
+from weighbridge.worker.replayer import Replayer
+
+LEASE = timedelta(seconds=60)
+
+
+async def due(ctx: Context, worker: str = "one") -> list[storage.Replay]:
+    return await step.due(ctx, worker, LEASE, 10)
+
+
+async def pass_(ctx: Context) -> int:
+    """Everything that is due, once."""
+    claimed = await due(ctx)
+    for each in claimed:
+        await step.replay(ctx, each)
+    return len(claimed)
+
+
+async def test_IT_007_upload_queue_retry(
+    ctx: Context, store: Store, send: Any, run: Run, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    received = await send(meta_file(2, 3))
+    assert await due(ctx) == []  # not before its time
+    store.works()
+    clock.forward(seconds=31)
+    upload = await run(received.upload_id)
+    assert (upload.status, upload.storage_status, upload.promoted_rows) == (Status.COMPLETED, "stored", 6)
+    assert query("SELECT FROM upload_queue") == []
+    assert [path.name for path in ctx.spool.folder.iterdir() if path.is_file()] == ["spool-id"]
+    assert query("SELECT error_code, error_text FROM data_uploads") == [(None, None)]
+    assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(upload.byte_size, 1)]
+
+
+async def test_each_failure_puts_it_off_longer_and_the_last_leaves_it_to_an_operator(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    received = await send()
+    waits = []
+    for retry in range(1, 6):
+        [(wait,)] = query("SELECT next_retry_at - weighbridge.now() FROM upload_queue")
+        waits.append(round(wait.total_seconds()))
+        clock.forward(wait + timedelta(seconds=1))
+        assert await pass_(ctx) == 1
+        assert query("SELECT retry_count FROM upload_queue") == [(retry,)]
+    assert waits == [30, 150, 750, 3750, 18750]
+    clock.forward(days=30)
+    assert await due(ctx) == []
+    [(status, where, code, text)] = query(
+        "SELECT status, storage_status, error_code, error_text FROM data_uploads"
+    )
+    assert (status, where, code) == ("failed", "retry_failed", "STORAGE_RETRY_FAILED")
+    assert f"weighbridge storage retry {received.queue_id}" in text
+    assert ctx.spool.path(received.queue_id).read_bytes() == CSV
+    [(event,)] = query("SELECT payload FROM weighbridge.events WHERE type = 'storage.upload.retry_failed'")
+    assert (event["queue_id"], event["retry_count"]) == (str(received.queue_id), 5)
+    assert str(ctx.spool.folder) not in str(event)
+
+    # The operator mends the store and tries it again, by the queue's id or by the upload's.
+    store.works()
+    await step.again(ctx.db, received.queue_id, "me")
+    assert await pass_(ctx) == 1
+    assert query("SELECT status, storage_status, run_after = '-infinity' FROM data_uploads") == [
+        ("pending", "stored", True)
+    ]
+
+
+async def test_a_retry_of_the_upload_is_one_of_its_file(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    from weighbridge.db import uploads
+
+    store.fails()
+    received = await send()
+    for _ in range(5):
+        clock.forward(days=1)
+        await pass_(ctx)
+    store.works()
+    async with ctx.db.tx() as tx:
+        upload = await uploads.get(tx, received.upload_id)
+    assert upload is not None
+    assert await reopen(ctx.db, upload, force_partial=False, actor="me") == "pending"
+    assert await pass_(ctx) == 1
+    assert query("SELECT status, storage_status FROM data_uploads") == [("pending", "stored")]
+
+
+async def test_dropped_is_gone_and_a_retry_says_so(
+    ctx: Context, store: Store, send: Any, query: Query
+) -> None:
+    from weighbridge.db import uploads
+
+    store.fails()
+    received = await send()
+    await step.give_up(ctx, received.queue_id, "me")
+    assert not ctx.spool.path(received.queue_id).exists()
+    assert query("SELECT status, error_code, dismissed_at IS NOT NULL FROM data_uploads") == [
+        ("failed", "STORAGE_DROPPED", True)
+    ]
+    async with ctx.db.tx() as tx:
+        upload = await uploads.get(tx, received.upload_id)
+    assert upload is not None
+    with pytest.raises(RequestRefused, match="Upload it again") as refusal:
+        await reopen(ctx.db, upload, force_partial=False, actor="me")
+    assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
+    with pytest.raises(RequestRefused, match="No file waits"):
+        await step.give_up(ctx, received.queue_id, "me")
+    assert (await send()).upload_id != received.upload_id  # the way is free
+
+
+async def test_a_retry_after_the_content_came_again_is_refused(
+    ctx: Context, store: Store, send: Any, clock: Clock
+) -> None:
+    store.fails()
+    received = await send()
+    for _ in range(5):
+        clock.forward(days=1)
+        await pass_(ctx)
+    store.works()
+    await send()
+    with pytest.raises(RequestRefused) as refusal:
+        await step.again(ctx.db, received.queue_id, "me")
+    assert refusal.value.code == "superseded"
+
+
+async def test_a_worker_of_another_spool_leaves_it_to_its_owner(
+    ctx: Context, store: Store, send: Any, clock: Clock
+) -> None:
+    store.fails()
+    await send()
+    clock.forward(hours=1)
+    async with ctx.db.tx() as tx:
+        assert await storage.claim(tx, "elsewhere", uuid4(), LEASE, 10) == []
+    assert len(await due(ctx)) == 1
+
+
+async def test_two_workers_have_it_once_and_a_lost_lease_changes_nothing(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    await send()
+    store.works()
+    clock.forward(hours=1)
+    [first] = await due(ctx, "first")
+    assert await due(ctx, "second") == []
+    clock.forward(seconds=61)
+    from weighbridge.db import uploads
+
+    async with ctx.db.tx() as tx:
+        assert [each.queue for each in await uploads.recover(tx, 5)] == ["storage"]
+    [second] = await due(ctx, "second")
+    await step.replay(ctx, first)  # it froze, and wakes up
+    assert query("SELECT storage_status FROM data_uploads") == [("pending_retry",)]
+    assert ctx.spool.path(first.queue_id).is_file()
+    await step.replay(ctx, second)
+    assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
+    assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(len(CSV), 1)]
+
+
+async def test_a_store_that_takes_a_file_wakes_those_that_wait(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    received = await send()
+    for _ in range(4):
+        clock.forward(days=1)
+        await pass_(ctx)
+    store.works()
+    await send(meta_file(1, 2))  # tried just now: not yet
+    assert await due(ctx) == []
+    clock.forward(minutes=2)
+    await send(meta_file(1, 3))
+    assert [each.queue_id for each in await due(ctx)] == [received.queue_id]
+
+
+async def test_bytes_that_changed_while_they_waited_are_not_stored(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock, home: Path
+) -> None:
+    store.fails()
+    received = await send()
+    ctx.spool.path(received.queue_id).write_bytes(CSV + b"x")
+    store.works()
+    clock.forward(hours=1)
+    await pass_(ctx)
+    assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_FILE_LOST")]
+    assert query("SELECT FROM upload_queue") == []
+    assert not (home / "blobs").exists()
+    assert not ctx.spool.path(received.queue_id).exists()
+
+
+async def test_folder_and_table_agree_again(ctx: Context, store: Store, send: Any, query: Query) -> None:
+    """What crashes leave: a file without a row, half a file, a row without its file."""
+    store.fails()
+    kept, lost = await send(), await send(meta_file(1, 2))
+    ctx.spool.path(lost.queue_id).unlink()
+    old, new, half = (ctx.spool.folder / name for name in (str(uuid4()), str(uuid4()), f".{uuid4().hex}"))
+    for path in (old, new, half):
+        path.write_bytes(b"x")
+    for path in (old, half):
+        os.utime(path, (time.time() - 3600,) * 2)
+    assert await step.reconcile(ctx) == (1, 1)
+    assert {path.name for path in ctx.spool.folder.iterdir()} == {"spool-id", str(kept.queue_id), new.name}
+    assert query("SELECT status, error_code FROM data_uploads WHERE id = %s", (lost.upload_id,)) == [
+        ("failed", "STORAGE_FILE_LOST")
+    ]
+    assert await step.reconcile(ctx) == (0, 0)
+
+
+async def test_a_stop_hands_it_back(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock, eventually: Callable[..., Any]
+) -> None:
+    store.fails()
+    received = await send()
+    store.works()
+    ctx.spool.path(received.queue_id).unlink()
+    os.mkfifo(ctx.spool.path(received.queue_id))  # reading it waits for ever
+    clock.forward(hours=1)
+    stop = asyncio.Event()
+    replayer = Replayer(ctx, "me", LEASE, timedelta(hours=1), timedelta(seconds=0.05))
+    running = asyncio.create_task(replayer.run(stop))
+    await eventually(lambda: query("SELECT FROM weighbridge.attempts WHERE queue = 'storage'"))
+    stop.set()
+    with ctx.spool.path(received.queue_id).open("wb"):
+        pass  # the thread that reads goes on
+    await asyncio.wait_for(running, 10)
+    assert query("SELECT outcome FROM weighbridge.attempts WHERE queue = 'storage'") in (
+        [("released",)],
+        [("failed",)],
+    )
+
+
+async def test_a_file_that_waits_can_not_be_claimed_and_figures_count_it(
+    ctx: Context, store: Store, send: Any, query: Query
+) -> None:
+    from weighbridge.db import uploads
+
+    store.fails()
+    await send()
+    async with ctx.db.tx() as tx:
+        wish = uploads.Claim("me", (Status.PENDING,), ("ads",), LEASE, 3)
+        assert (await uploads.claim(tx, wish)).lease is None
+        figures = await of_service(tx)
+    assert (figures.storage_queue, figures.backlog, figures.backlog_age) == (1, 1, 0)
+    with pytest.raises(Exception, match="claimed_when_stored"):
+        query("UPDATE data_uploads SET run_after = '-infinity'")
+
+
+async def test_too_many_for_too_long_are_alerted(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    await send()
+    for minutes, alerts in ((0, []), (16, [("storage_queue",)])):
+        clock.forward(minutes=minutes)
+        async with ctx.db.tx() as tx:
+            await storage.watch(tx, 0, timedelta(minutes=15))
+        assert query("SELECT condition FROM weighbridge.alerts WHERE closed_at IS NULL") == alerts
+    store.works()
+    await pass_(ctx)
+    async with ctx.db.tx() as tx:
+        await storage.watch(tx, 0, timedelta(minutes=15))
+    assert query("SELECT FROM weighbridge.alerts WHERE closed_at IS NULL") == []
