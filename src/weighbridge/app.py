@@ -45,7 +45,7 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
     blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
     scratch = _make_home(settings)
-    spool = Spool(settings.upload_queue_dir or settings.home / "queue")
+    spool = Spool(settings.queue_folder)
     url = await database_url(settings)
     db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
     await db.open()

@@ -134,6 +134,10 @@ class Settings(BaseSettings):
             raise ValueError("there is no such user's home") from None
 
     @property
+    def queue_folder(self) -> Path:
+        return self.upload_queue_dir or self.home / "queue"
+
+    @property
     def lease(self) -> timedelta:
         return timedelta(seconds=self.lease_seconds)
 

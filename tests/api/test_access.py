@@ -21,6 +21,7 @@ from .conftest import CSV, MakeKey, Query
 
 CALLS = [  # method, path, the scope that opens it
     ("POST", "/api/uploads", "upload"),
+    ("POST", "/upload_file", "upload"),
     ("POST", "/api/files", "upload"),
     ("HEAD", "/api/files/{id}", "upload"),
     ("PATCH", "/api/files/{id}", "upload"),

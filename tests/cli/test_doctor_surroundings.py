@@ -163,7 +163,7 @@ def test_a_bucket_is_tried_and_left_empty(main: Command, bucket: str) -> None:  
 def test_a_home_that_cannot_be_written_is_told(main: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = main("doctor", "--json", WEIGHBRIDGE_HOME=str(tmp_path / "file"))
-    assert {"home", "file store"} == statuses(done, "failed")
+    assert {"home", "queue folder", "file store"} == statuses(done, "failed")
     assert "cannot be written" in found(done, "home")["found"]
 
 

@@ -64,6 +64,7 @@ RIGHTS: dict[str, dict[str, str]] = {
     "weighbridge_tenant": {
         **dict.fromkeys((*PRODUCTION, *GROUPS, "projects", "csv_processing_jobs", "upload_duplicates"), "S"),
         **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
+        "storage_usage": "S",
         "weighbridge.resumable_uploads": "S",
     },
 }
@@ -141,11 +142,21 @@ def test_no_worker_can_move_the_clock_or_read_keys_or_change_the_moves(database_
 @pytest.mark.parametrize("role", RIGHTS)
 def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, role: str) -> None:
     own = {
-        "weighbridge_intake": {"receive_upload", "note_duplicate", "make_project", "defer_upload", "finish_replay"},
+        "weighbridge_intake": {
+            "receive_upload",
+            "note_duplicate",
+            "make_project",
+            "defer_upload",
+            "finish_replay",
+            "reserve_storage",
+            "release_storage",
+            "count_blob",
+            "increment_storage_usage",
+        },
         "weighbridge_parse": {"fence", "begin_staging", "note_rows_read", "note_staged", "finish_staging"},
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
-        "weighbridge_clean": {"expire_staging"},
+        "weighbridge_clean": {"expire_staging", "retire_blob", "note_blob_removed", "sweep_reservations"},
         "weighbridge_group": {"lock_project", "may_group", "note_grouped", "signature"},
         "weighbridge_tenant": {
             "known_upload",
@@ -153,6 +164,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "project_status",
             "kick_project",
             "in_hand",
+            "storage_standing",
         },
     }
     for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status", "job_status"}

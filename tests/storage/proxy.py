@@ -4,6 +4,7 @@
         proxy.cut(after=100_000)               so many bytes more from clients, then every connection is closed, once
         proxy.cut(after=100_000, times=None)   the same again and again, however often they come back
         proxy.hang(after=100_000)              so many bytes more, then nothing passes; proxy.stuck is set
+        proxy.mute()                           what clients send passes, no answer comes back
         proxy.refuse()                         every request is answered with 503 as S3 says it; the server sees none
         proxy.slow(1_000_000)                  bytes a second from clients
         proxy.mend()                           everything passes, also what a hanging line has held up
@@ -41,6 +42,7 @@ class _Manner:
     again: int = 0  # what `left` is after a cut, while `times` last
     times: int | None = 1
     rate: int | None = None
+    mute: bool = False
     answer: tuple[int, bytes] | None = None  # what every request is refused with
 
 
@@ -72,6 +74,9 @@ class Proxy:
 
     def hang(self, *, after: int = 0) -> None:
         self._be(_Manner(after, "hang"))
+
+    def mute(self) -> None:
+        self._be(_Manner(mute=True))
 
     def refuse(self, status: int = 503, body: bytes = SLOW_DOWN) -> None:
         self._be(_Manner(answer=(status, body)))
@@ -148,9 +153,13 @@ class Proxy:
                 self._changed.wait()
 
     def hold(self) -> None:
-        """What the server says waits too, while the line hangs."""
+        """What the server says waits too, while the line hangs or is mute."""
         with self._changed:
-            self._changed.wait_for(lambda: self._manner.then != "hang" or self._manner.left != 0)
+            self._changed.wait_for(lambda: not self._silent)
+
+    @property
+    def _silent(self) -> bool:
+        return self._manner.mute or (self._manner.then == "hang" and self._manner.left == 0)
 
     def _cut(self) -> None:
         with self._changed:

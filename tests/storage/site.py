@@ -13,13 +13,21 @@ import re
 import signal
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx
 import psutil
 
+from tests.engine.conftest import meta_file
 from tests.proof.workers import until
+
+FILE = meta_file(days=20, ads=40)
+ROWS = 20 * 40
+FIRST_PAUSE = timedelta(seconds=31)  # what a file waits before it is first tried again, and a little
+DEFAULT_USER = UUID(int=0)
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
@@ -124,6 +132,19 @@ class Site:
             assert str(self._folder) not in program.log
             assert "Traceback" not in program.log
             assert not re.search(r'"level": ?"(critical|exception)"|chore_failed', program.log), program.log
+
+
+def check_deferred(answer: httpx.Response) -> dict[str, str]:
+    """S5's answer, and nothing but the upload's id beside it."""
+    assert answer.status_code == 202, answer.text
+    told: dict[str, str] = answer.json()
+    assert told == {
+        "status": "pending_retry",
+        "queue_id": str(UUID(told["queue_id"])),
+        "storage_status": "pending_retry",
+        "upload_id": str(UUID(told["upload_id"])),
+    }
+    return told
 
 
 class Program:

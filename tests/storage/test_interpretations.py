@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import httpx
 
 from tests.api.conftest import client, key, make_key, make_upload  # noqa: F401 (fixtures)
+from tests.storage.counting import until_next_month
 from tests.storage.test_quota import counted
-from tests.storage.test_usage import until_next_month
 from weighbridge.app import App
 from weighbridge.db import projects, uploads, usage
 from weighbridge.steps.projects import retry_failed

@@ -17,7 +17,7 @@ import pytest
 
 from tests.api.conftest import client, key, make_key  # noqa: F401 (fixtures)
 from tests.cli.conftest import Command, environment, main  # noqa: F401 (fixtures)
-from tests.storage.test_usage import CSV, increment, send, until_next_month
+from tests.storage.counting import CSV, increment, send, until_next_month
 from weighbridge.app import App
 from weighbridge.db import usage
 from weighbridge.model.errors import QuotaExceeded
@@ -206,7 +206,7 @@ def test_limits_are_set_and_shown_from_the_command_line(main: Command, workspace
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--month", "5 parsecs"], "--month: expected an amount such as 500MB or 2GB, none or default, got '5 parsecs'."),
+        (["--month", "5 cm"], "--month: expected an amount such as 500MB or 2GB, none or default, got '5 cm'."),
         (["--interpretations", "5"], "--interpretations: they are counted by user; say which with --user."),
         ([], "expected a limit: --month, --total or --interpretations."),
     ],

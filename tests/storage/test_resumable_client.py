@@ -264,10 +264,11 @@ def test_a_process_killed_in_the_middle_of_a_part_keeps_what_it_had_noted(
     with ThreadPoolExecutor(1) as threads:
         sending = threads.submit(send)
         assert sent.wait(10)
-        noted = until(lambda: service.received(workspace))
+        until(lambda: service.received(workspace))
         service.kill()
         killed.set()
         sending.result(10)
+    noted = service.received(workspace)
     service.start()
     asked = httpx.head(url, headers=key)
     assert int(asked.headers["upload-offset"]) == noted >= 8 << 20

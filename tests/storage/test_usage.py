@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.storage.counting import CSV, USAGE, increment, month_of, send, until_next_month
 from weighbridge.app import App
 from weighbridge.db import migrate, roles, usage
 from weighbridge.db.errors import RowFault
@@ -22,34 +22,6 @@ from weighbridge.model.errors import Refused
 from weighbridge.steps import quota
 from weighbridge.steps.context import Context
 from weighbridge.steps.quota import DEFAULT_USER, readable
-from weighbridge.steps.receive import Received, receive
-from weighbridge.steps.request import Request
-
-USAGE = "SELECT total_bytes, total_sources, month_bytes, interpretation_count_month, billing_month FROM storage_usage"
-CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"
-
-
-def month_of(when: datetime) -> str:
-    return f"{when:%Y-%m}"
-
-
-def until_next_month(query: Any) -> timedelta:
-    """From the database's now to some hours into the next month."""
-    ((now, begins),) = query("SELECT weighbridge.now(), weighbridge.next_month()")
-    return begins - now + timedelta(hours=3)
-
-
-async def increment(db: Database, workspace: UUID, user: UUID, size: int) -> None:
-    async with db.tx("weighbridge_intake", workspace) as tx:
-        await usage.increment(tx, user, size)
-
-
-async def send(ctx: Context, workspace: UUID, content: bytes = CSV, **said: Any) -> Received:
-    async def chunks() -> AsyncIterator[bytes]:
-        yield content
-
-    return await receive(ctx, Request(workspace_id=workspace, platform="meta", **said), chunks())
-
 
 # S5's unit test 2: incrementStorageUsage calls the function with the correct parameters and surfaces errors ----
 

@@ -29,15 +29,18 @@ from weighbridge.steps.receive import Received
 from weighbridge.steps.request import check
 
 router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus.same_version)])
-_NONE: dict[str, Any] = {
-    "response_class": Response,
-    "response_model": None,
-    "openapi_extra": {"security": SECURITY},
-}
+_BYTES: dict[str, Any] = {"content": {tus.PART_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
 _412 = "Tus-Resumable is not 1.0.0."
 _404 = "No such file."
+_422 = "A parameter is wrong."
 _410 = "It has expired, or was refused; Weighbridge-Error says why."
 _423 = "Another process is at this file."
+
+
+def _empty(*headers: str, **more: Any) -> dict[str, Any]:
+    """A route whose answer is in its headers."""
+    described = {"security": SECURITY, "parameters": tus.headers_in(*headers), **more}
+    return {"response_class": Response, "response_model": None, "openapi_extra": described}
 
 
 class FileOut(BaseModel):
@@ -77,7 +80,7 @@ async def describe_tus(app: TheApp) -> Response:
         _413="The file would be too large, or more than the workspace or the user may store.",
         _422="The file would be empty, or a field in Upload-Metadata is wrong.",
     ),
-    **_NONE,
+    **_empty("Upload-Length", "Upload-Metadata"),
 )
 @needs("upload")
 async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
@@ -95,8 +98,8 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
 @router.head(
     tus.PATH + "/{file_id}",
     status_code=200,
-    responses=documented(_404=_404, _410=_410, _412=_412, _423=_423),
-    **_NONE,
+    responses=documented(_404=_404, _410=_410, _412=_412, _422=_422, _423=_423),
+    **_empty(),
 )
 @needs("upload")
 async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
@@ -128,7 +131,7 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
         _423=_423,
         _460="The checksum is another. Nothing of this part was kept.",
     ),
-    **_NONE,
+    **_empty("Upload-Offset", "Upload-Checksum", requestBody=_BYTES),
 )
 @needs("upload")
 async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
@@ -158,9 +161,13 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
     tus.PATH + "/{file_id}",
     status_code=204,
     responses=documented(
-        _404=_404, _410="It has expired, or is an upload by now, which stays.", _412=_412, _423=_423
+        _404=_404,
+        _410="It has expired, or is an upload by now, which stays.",
+        _412=_412,
+        _422=_422,
+        _423=_423,
     ),
-    **_NONE,
+    **_empty(),
 )
 @needs("upload")
 async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
@@ -176,7 +183,7 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
 
 @router.get(
     tus.PATH + "/{file_id}",
-    responses=documented(_404=_404, _410="It has expired."),
+    responses=documented(_404=_404, _410="It has expired.", _422=_422),
     openapi_extra={"security": SECURITY},
 )
 @needs("upload")

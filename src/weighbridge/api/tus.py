@@ -10,6 +10,7 @@ import binascii
 import re
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from typing import Any
 from uuid import UUID
 
 from fastapi import Request
@@ -36,6 +37,23 @@ _IGNORED = (
     "lastModified",
 )  # common clients say them
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+
+
+_DESCRIBED = {
+    "Tus-Resumable": "The version of tus: 1.0.0.",
+    "Upload-Length": "How many bytes the file has.",
+    "Upload-Metadata": "The fields of POST /api/uploads, comma separated: a name, a space, the value as base64.",
+    "Upload-Offset": "How many bytes of the file come before these.",
+    "Upload-Checksum": "An algorithm (sha1, sha256, md5), a space, the checksum of this part as base64.",
+}
+
+
+def headers_in(*names: str) -> list[dict[str, Any]]:
+    """What OpenAPI says of them."""
+    return [
+        {"name": name, "in": "header", "schema": {"type": "string"}, "description": _DESCRIBED[name]}
+        for name in ("Tus-Resumable", *names)
+    ]
 
 
 class Tus:

@@ -160,6 +160,19 @@ async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
     return ok("outbox", "Nothing is overdue.")
 
 
+async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    found = await doctor.waiting_for_store(tx)
+    if found.given_up:
+        told = f"{_counted(found.given_up, 'file')} could not be stored and will not be tried again."
+        return failed(
+            "storage queue", told, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
+        )
+    if found.late:
+        told = f"{_counted(found.late, 'file')} could not be stored yet."
+        return warning("storage queue", told, "Does the file store work? weighbridge storage list says why.")
+    return ok("storage queue", "Every file is stored.")
+
+
 def _counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
@@ -183,4 +196,5 @@ THEN: dict[str, Question] = {
     "stale runs": stale_runs,
     "dead letters": dead_letters,
     "outbox": outbox,
+    "storage queue": storage_queue,
 }

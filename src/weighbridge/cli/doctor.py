@@ -170,6 +170,7 @@ async def _files(settings: Settings) -> AsyncIterator[Check]:
     from weighbridge.cli import machine_checks as machine
 
     yield machine.home(settings)
+    yield machine.queue_folder(settings)
     yield machine.disk_space(settings)
     yield await machine.file_store(settings)
 

@@ -103,7 +103,10 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     taken: list[Received | RequestRefused] = []
     for file, request in wanted:
         try:
-            taken.append(await receive(app.ctx, request, file))
+            received = await receive(app.ctx, request, file)
+            taken.append(received)
+            if received.storage_status == "pending_retry":
+                complain(f"{file.name}: {_DEFERRED}")
         except RequestRefused as refusal:
             taken.append(refusal)
         except RetryLater as trouble:
@@ -126,6 +129,12 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
         else Outcome(file, upload=ended[each.upload_id], duplicate=each.duplicate)
         for (file, _), each in zip(wanted, taken, strict=True)
     ]
+
+
+_DEFERRED = (
+    "the file store cannot take it now. It is kept and stored by itself; this command waits for that, and Ctrl-C "
+    "leaves it to the service. weighbridge storage list says why and when."
+)
 
 
 class _Once:

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from weighbridge.blobs.base import BlobMissing, Blobs
+from weighbridge.blobs.spool import Spool
 from weighbridge.blobs.store import open_store
 from weighbridge.cli.check import Check, Status, failed, ok, skipped, warning
 from weighbridge.model.errors import ConfigError, RetryLater
@@ -40,9 +41,26 @@ def home(settings: Settings) -> Check:
     return ok("home", f"{settings.home} can be written.")
 
 
+def queue_folder(settings: Settings) -> Check:
+    """May we write where files wait for the store?"""
+    try:
+        spool = Spool(settings.queue_folder)
+        with tempfile.TemporaryFile(dir=spool.folder) as file:
+            file.write(b"doctor")
+    except (ConfigError, OSError) as error:
+        told = str(error) if isinstance(error, ConfigError) else f"It cannot be written: {error.strerror}."
+        mend = "Let UPLOAD_QUEUE_DIR name a folder of the user that runs Weighbridge, on a disk that stays."
+        return failed("queue folder", told, mend)
+    return ok("queue folder", f"{spool.folder} can be written.")
+
+
 def disk_space(settings: Settings) -> Check:
     """Each disk once, however many of our folders lie on it."""
-    folders = {"home": settings.home, "scratch": settings.home / "scratch"}
+    folders = {
+        "home": settings.home,
+        "scratch": settings.home / "scratch",
+        "queue": settings.queue_folder,
+    }
     if not settings.database_url:
         folders["database"] = settings.home / "postgres"
     try:

@@ -182,3 +182,9 @@ async def dead_letters(tx: Tx) -> DeadLetters:
 async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
     [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
     return Undelivered(*row)
+
+
+async def waiting_for_store(tx: Tx) -> Undelivered:
+    """Files that the store could not take."""
+    [row] = await fetch_all(tx, _SQL["waiting_for_store"])
+    return Undelivered(*row)

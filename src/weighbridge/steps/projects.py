@@ -74,7 +74,8 @@ async def retry_failed(
                 retried.append(upload)
             except RequestRefused as refusal:
                 skipped.append(Skipped(job.id, refusal.code, refusal.message))
-        await quota.read_again(tx, [upload.created_by for upload in retried], limited=limited)
+        read_again = [upload.created_by for upload in retried if upload.storage_status == "stored"]
+        await quota.read_again(tx, read_again, limited=limited)
     return Retried(tuple(upload.id for upload in reversed(retried)), tuple(reversed(skipped)))
 
 

@@ -20,7 +20,8 @@ async def reopen(
     """
     async with db.tx(workspace_id=upload.workspace_id) as tx:
         status = await open_again(tx, upload, force_partial=force_partial, actor=actor)
-        await quota.read_again(tx, [upload.created_by], limited=limited)
+        if upload.storage_status == "stored":  # else it is the storing that is tried again
+            await quota.read_again(tx, [upload.created_by], limited=limited)
     return status
 
 

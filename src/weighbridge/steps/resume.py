@@ -102,7 +102,9 @@ async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
     try:
         return await _record(ctx, upload, part)
     except RequestRefused as refusal:
-        if refusal.status >= 500 or refusal.code == "unreadable_file":  # ours, not the sender's
+        if refusal.code == "unreadable_file":  # our trouble, not the sender's
+            raise RetryLater("connection", f"{refusal.message} Try again later.") from refusal
+        if refusal.status >= 500:
             raise
         await _refuse(ctx, upload, Refusal(refusal.status, refusal.code, refusal.message))
         await asyncio.to_thread(part.remove)
@@ -156,6 +158,8 @@ async def finish_waiting(ctx: Context) -> int:
                     await finish(ctx, upload, part)
                     ended += 1
         except RequestRefused as refusal:
+            if refusal.status >= 500:
+                trouble = RetryLater("connection", refusal.message)
             ended += refusal.status < 500 and refusal.code != "locked"
         except RetryLater as error:
             trouble = error

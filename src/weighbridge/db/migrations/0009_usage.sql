@@ -374,10 +374,14 @@ BEGIN
             ORDER BY n.key, n.created_at, n.id
             RETURNING user_id, bytes, counted_at
         ), of_month AS (
-            UPDATE storage_usage u SET month_bytes = u.month_bytes + m.bytes
+            UPDATE storage_usage u
+            SET month_bytes = CASE WHEN u.billing_month >= billing_month() THEN u.month_bytes ELSE 0 END + m.bytes,
+                interpretation_count_month =
+                    CASE WHEN u.billing_month >= billing_month() THEN u.interpretation_count_month ELSE 0 END,
+                billing_month = greatest(u.billing_month, billing_month())
             FROM (SELECT x.user_id, sum(x.bytes) AS bytes FROM missed x
                   WHERE to_char(x.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month() GROUP BY x.user_id) m
-            WHERE u.workspace_id = v_workspace AND u.user_id = m.user_id AND u.billing_month = billing_month()
+            WHERE u.workspace_id = v_workspace AND u.user_id = m.user_id
         )
         SELECT jsonb_build_object(
             'missing', coalesce((

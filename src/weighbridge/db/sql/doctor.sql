@@ -47,7 +47,7 @@ WITH tables AS (
            OR n.nspname = 'public' AND c.relname = ANY (%(production)s || ARRAY[
                'data_uploads', 'upload_rejections', 'upload_warnings', 'staging_id_resolution', 'staging_rows',
                'projects', 'keyword_groups', 'group_keywords', 'token_merges', 'csv_processing_jobs',
-               'project_processing_leases', 'upload_duplicates']))
+               'project_processing_leases', 'upload_duplicates', 'upload_queue', 'storage_usage']))
 ), allowed (role, kind, rights) AS (VALUES
     ('weighbridge_intake', 'data_uploads', 'IU'), ('weighbridge_intake', 'resumable_uploads', 'SIUD'),
     ('weighbridge_tenant', 'resumable_uploads', 'S'),
@@ -64,6 +64,7 @@ WITH tables AS (
     ('weighbridge_promote', 'keywords', 'SIU'), ('weighbridge_tenant', 'keywords', 'S'),
     ('weighbridge_tenant', 'projects', 'S'), ('weighbridge_tenant', 'groups', 'S'),
     ('weighbridge_tenant', 'csv_processing_jobs', 'S'), ('weighbridge_tenant', 'upload_duplicates', 'S'),
+    ('weighbridge_tenant', 'storage_usage', 'S'),
     ('everyone', 'clock', 'S'), ('everyone', 'moves', 'S')
 ), rights (letter, name, by_column) AS (VALUES
     ('S', 'SELECT', true), ('I', 'INSERT', true), ('U', 'UPDATE', true), ('D', 'DELETE', false), ('T', 'TRUNCATE', false)
@@ -129,3 +130,7 @@ SELECT count(*) FILTER (WHERE d.gave_up_at IS NOT NULL),
        count(*) FILTER (WHERE d.gave_up_at IS NULL AND e.created_at < weighbridge.now() - make_interval(mins => %s))
 FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id
 WHERE d.delivered_at IS NULL
+
+-- name: waiting_for_store
+SELECT count(*) FILTER (WHERE q.retry_count >= q.max_retries), count(*) FILTER (WHERE q.retry_count < q.max_retries)
+FROM public.upload_queue q

@@ -1,0 +1,100 @@
+"""What is refused before a byte of a resumable upload is sent, and what is set aside for one that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from tests.api.conftest import CSV, Query
+from tests.conftest import Clock
+from tests.storage.files import PART, VERSION, Sender, metadata
+from weighbridge.app import App
+from weighbridge.steps import quota
+from weighbridge.steps.context import Allowance
+from weighbridge.steps.request import Request, check
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
+
+
+@pytest.fixture
+def sender(client: httpx.AsyncClient, key: dict[str, str]) -> Sender:
+    return Sender(client, key)
+
+
+@pytest.mark.parametrize(
+    ("length", "said", "headers", "status", "code", "message"),
+    [
+        (None, None, {}, 400, "invalid_header", "Upload-Length: expected a number of bytes, got none."),
+        (None, None, {"Upload-Length": "-1"}, 400, "invalid_header", "got '-1'"),
+        (9, None, {"Upload-Defer-Length": "1"}, 400, "unsupported_extension", "creation-defer-length is not supported"),
+        (9, None, {"Upload-Concat": "partial"}, 400, "unsupported_extension", "concatenation is not supported"),
+        (0, None, {}, 422, "empty_file", "expected rows, got an empty file"),
+        (50 * 2**20 + 1, None, {}, 413, "file_too_large", "expected at most 50 MB"),
+        (9, metadata(platform="mta"), {}, 422, "unknown_platform", "did you mean 'meta'?"),
+        (9, "", {}, 422, "unknown_platform", "got none"),
+        (9, metadata(platfrom="meta"), {}, 422, "unknown_field", "did you mean 'platform'?"),
+        (9, metadata(platform="meta", pipeline="adds"), {}, 422, "unknown_pipeline", "did you mean 'ads'?"),
+        (9, metadata(platform="meta", force="perhaps"), {}, 422, "invalid_field", "force: expected true or false"),
+        (9, metadata(platform="meta", created_by="me"), {}, 422, "invalid_creator", "created_by: expected a UUID"),
+        (9, metadata(platform="meta", workspace_id=str(UUID(int=7))), {}, 403, "wrong_workspace", "another workspace"),
+        (9, "platform meta!", {}, 400, "invalid_header", "platform: expected UTF-8 as base64"),
+        (9, "platform bWV0YQ==,platform bWV0YQ==", {}, 422, "repeated_field", "expected once"),
+    ],
+)  # fmt: skip
+async def test_a_file_that_cannot_be_taken_is_refused_when_it_begins(
+    sender: Sender, query: Query, left_behind: Callable[[], list[str]],
+    length: int | None, said: str | None, headers: dict[str, str], status: int, code: str, message: str,
+) -> None:  # fmt: skip
+    answer = await sender.create(length, said, **headers)
+    assert (answer.status_code, answer.json()["error"]) == (status, code)
+    assert message in answer.json()["message"]
+    assert ("tus-max-size" in answer.headers) == (status == 413)
+    assert query("SELECT count(*) FROM weighbridge.resumable_uploads") == [(0,)]
+    assert left_behind() == []
+
+
+async def test_bytes_in_the_creation_are_refused_clearly(sender: Sender) -> None:
+    headers = {**sender.key, **VERSION, **PART, "Upload-Length": "9"}
+    answer = await sender.client.post("/api/files", headers=headers, content=b"123")
+    assert (answer.status_code, answer.json()["error"]) == (400, "unsupported_extension")
+    assert "Send it with PATCH" in answer.json()["message"]
+
+
+async def test_what_is_too_much_for_the_quota_is_refused_when_it_begins(
+    app: App, sender: Sender, query: Query, clock: Clock
+) -> None:
+    object.__setattr__(app.ctx, "limits", replace(app.ctx.limits, workspace=Allowance(total=1000)))
+    first = await sender.begin(600)
+    refused = await sender.create(600)
+    assert (refused.status_code, refused.json()["error"]) == (413, "STORAGE_QUOTA_EXCEEDED")
+    assert query("SELECT count(*) FROM weighbridge.resumable_uploads") == [(1,)]
+    await first.ask("DELETE")  # which gives back what was set aside
+    second = await sender.begin(600)
+    clock.forward(hours=20)
+    await second.patch(CSV[:9], 0)  # holds it for another day
+    clock.forward(hours=20)
+    assert (await sender.create(600)).status_code == 413
+    clock.forward(hours=20)
+    assert (await sender.create(600)).status_code == 201
+
+
+async def test_a_refused_file_gives_back_what_was_set_aside(app: App, sender: Sender) -> None:
+    object.__setattr__(app.ctx, "limits", replace(app.ctx.limits, workspace=Allowance(total=300)))
+    assert (await sender.send(PNG)).status_code == 415
+    assert (await sender.send(CSV)).status_code == 204
+    assert (await sender.send(CSV)).headers["weighbridge-duplicate"] == "true"
+    assert (await sender.create(300 - len(CSV))).status_code == 201
+
+
+async def test_the_reservation_is_the_files_own(app: App, sender: Sender, query: Query) -> None:
+    object.__setattr__(app.ctx, "limits", replace(app.ctx.limits, workspace=Allowance(total=1000)))
+    file = await sender.begin(len(CSV))
+    assert query("SELECT id, bytes FROM weighbridge.storage_reservations") == [(file.id, len(CSV))]
+    await file.patch(CSV, 0)
+    assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
+    ((workspace,),) = query("SELECT workspace_id FROM data_uploads")
+    await quota.reserve(app.ctx, check(app.ctx, Request(workspace, "meta")), 1000 - len(CSV), uuid4())
