@@ -27,11 +27,11 @@ Settled = Callable[[UUID | str], None]
 
 
 @contextmanager
-def in_the_way(url: str, statement: str) -> Iterator[psycopg.Connection]:
+def in_the_way(url: str, statement: str) -> Iterator[None]:
     """A transaction that others wait for, gone in the end."""
     with psycopg.connect(url, application_name="test") as connection:
         connection.execute(statement)  # type: ignore[call-overload]
-        yield connection
+        yield
         connection.rollback()
 
 

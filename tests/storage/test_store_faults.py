@@ -273,4 +273,4 @@ async def test_a_large_file_is_stored_in_little_memory(s3: S3, store: Blobs, tmp
         check=True,
     )
     assert s3.stored[key] == 100 * 2**20
-    assert int(done.stdout) < 40 * 1024
+    assert int(done.stdout) < 60 * 1024  # 25 to 35 MB were seen; all of it would be 100

@@ -29,7 +29,6 @@ from weighbridge.steps.receive import Received
 from weighbridge.steps.request import check
 
 router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus.same_version)])
-_BYTES: dict[str, Any] = {"content": {tus.PART_TYPE: {"schema": {"type": "string", "format": "binary"}}}}
 _412 = "Tus-Resumable is not 1.0.0."
 _404 = "No such file."
 _422 = "A parameter is wrong."
@@ -37,9 +36,9 @@ _410 = "It has expired, or was refused; Weighbridge-Error says why."
 _423 = "Another process is at this file."
 
 
-def _empty(*headers: str, **more: Any) -> dict[str, Any]:
+def _empty(*headers: str) -> dict[str, Any]:
     """A route whose answer is in its headers."""
-    described = {"security": SECURITY, "parameters": tus.headers_in(*headers), **more}
+    described = {"security": SECURITY, "parameters": tus.headers_in(*headers)}
     return {"response_class": Response, "response_model": None, "openapi_extra": described}
 
 
@@ -131,11 +130,12 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
         _423=_423,
         _460="The checksum is another. Nothing of this part was kept.",
     ),
-    **_empty("Upload-Offset", "Upload-Checksum", requestBody=_BYTES),
+    **_empty("Upload-Offset", "Upload-Checksum"),
 )
 @needs("upload")
 async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
-    """The next bytes. With the last ones the file is taken in, and the answer says as which upload."""
+    """The next bytes, as application/offset+octet-stream. With the last ones the file is taken in, and the answer says
+    as which upload."""
     offset, checksum = tus.offset_of(request), tus.checksum_of(request)
     upload = await resume.find(app.ctx, key.workspace_id, _id(file_id))
     if upload.ended:

@@ -90,9 +90,15 @@ async def get(tx: Tx, id_: UUID) -> Resumable | None:
     return Resumable(**rows[0], refusal=Refusal(status, code, text) if code else None)
 
 
-async def note_received(tx: Tx, id_: UUID, received: int, lasts: timedelta) -> datetime | None:
-    """So many bytes are on the disk; returns when it expires now. None: it has ended, or is gone."""
-    row = await fetch_one(tx, _SQL["note_received"], {"id": id_, "received": received, "lasts": lasts})
+async def adopt(tx: Tx, id_: UUID, spool_id: UUID) -> bool:
+    """It is this machine's from now on. False: another one has bytes that count."""
+    return await fetch_one(tx, _SQL["adopt_resumable"], {"id": id_, "spool": spool_id}) is not None
+
+
+async def note_received(tx: Tx, upload: Resumable, received: int, lasts: timedelta) -> datetime | None:
+    """So many bytes are on the disk; returns when it expires now. None: it has ended, or is another machine's."""
+    named = {"id": upload.id, "spool": upload.spool_id, "received": received, "lasts": lasts}
+    row = await fetch_one(tx, _SQL["note_received"], named)
     return row[0] if row else None
 
 

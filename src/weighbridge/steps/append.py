@@ -110,7 +110,7 @@ class _Writer:
             await asyncio.to_thread(self._part.sync)
         lasts = self._ctx.limits.resumable
         async with self._ctx.db.tx(ROLE, self._upload.workspace_id) as tx:
-            expires_at = await resumable.note_received(tx, self._upload.id, self._written, lasts)
+            expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
         if expires_at is None:
             raise gone(self._upload)
         self._upload = replace(self._upload, received=self._written, expires_at=expires_at)

@@ -65,7 +65,7 @@ async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable
 
     RequestRefused where another process writes it, or another machine has it, or its bytes are gone.
     """
-    if upload.spool_id != ctx.spool.id:
+    if upload.spool_id != ctx.spool.id and not await _adopted(ctx, upload):
         message = (
             "The bytes of this file are on another machine than this request. Send all requests for one file to "
             "the same machine: make the load balancer choose it by the path."
@@ -95,6 +95,14 @@ async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable
         if upload.ended:
             part.remove()
         yield upload, None if upload.ended else part
+
+
+async def _adopted(ctx: Context, upload: Resumable) -> bool:
+    """A balancer that goes by the path may send the first bytes to another machine than the one where it began."""
+    if upload.received:
+        return False
+    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+        return await resumable.adopt(tx, upload.id, ctx.spool.id)
 
 
 async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
@@ -206,12 +214,12 @@ async def _expire(ctx: Context, place: Place) -> bool:
 
 
 async def _orphaned(ctx: Context, id_: UUID) -> bool:
-    """Bytes that belong to no row, or to one that has ended. Whoever makes a row's first bytes holds them."""
+    """Bytes that belong to no row, or to one that has ended or went elsewhere. Whoever makes a row's first bytes holds them."""
     try:
         with await asyncio.to_thread(parts.hold, ctx.spool, id_) as part:
             async with ctx.db.tx() as tx:
                 row = await resumable.get(tx, id_)
-            if row is None or row.ended:
+            if row is None or row.ended or row.spool_id != ctx.spool.id:
                 part.remove()
                 return True
     except FileNotFoundError:

@@ -33,9 +33,10 @@ BEGIN
 END $$;
 
 -- A blob within its workspace: date and content. Where the store is, is no part of it: a store can be moved.
+-- No regular expression: one takes 40 µs, and a recount asks for all.
 CREATE FUNCTION weighbridge.blob_key(p_file_url text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $$ SELECT coalesce(substring(p_file_url FROM '[0-9]{4}/[0-9]{2}/[0-9]{2}/[0-9a-f]{64}$'), p_file_url) $$;
+    AS $$ SELECT CASE WHEN right(p_file_url, 76) LIKE '/____/__/__/%' THEN right(p_file_url, 75) ELSE p_file_url END $$;
 
 -- Tables ----------------------------------------------------------------------------------------------------
 
@@ -194,6 +195,7 @@ CREATE FUNCTION weighbridge.reserve_storage(
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
+    v_month text := billing_month();
     v_limits bigint[]; -- of the user in all, the workspace in all, the user in the month, the workspace in the month
 BEGIN
     SELECT ARRAY[
@@ -210,7 +212,7 @@ BEGIN
     DELETE FROM storage_reservations r WHERE r.workspace_id = v_workspace AND r.until <= weighbridge.now();
     -- One statement, so one moment: a file that is counted meanwhile is seen as reserved or as used.
     WITH parts (user_id, total, month) AS (
-        SELECT u.user_id, u.total_bytes, CASE WHEN u.billing_month >= billing_month() THEN u.month_bytes ELSE 0 END
+        SELECT u.user_id, u.total_bytes, CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END
         FROM storage_usage u WHERE u.workspace_id = v_workspace
         UNION ALL
         SELECT r.user_id, r.bytes, r.bytes FROM storage_reservations r
@@ -241,7 +243,7 @@ BEGIN
     END IF;
     PERFORM emit(v_workspace, NULL, 'quota.storage.exceeded', jsonb_build_object(
         'workspace_id', v_workspace, 'user_id', CASE WHEN whose = 'user' THEN p_user END, 'limit_of', whose, 'span', span,
-        'billing_month', billing_month(), 'used', used, 'limit', allowed, 'resets_at', resets_at), p_consumers);
+        'billing_month', v_month, 'used', used, 'limit', allowed, 'resets_at', resets_at), p_consumers);
     RETURN NEXT;
 END $$;
 
@@ -340,10 +342,11 @@ CREATE FUNCTION weighbridge.storage_standing(
 -- are recorded and stay until their uploads say 'removed'. Nobody counts in the workspace while this runs.
 CREATE FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamptz, p_dry boolean) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
-    SET enable_nestloop = off -- the planner takes a listing for ten rows, and there may be a million
+    SET enable_nestloop = off SET work_mem = '64MB' -- the planner takes a listing for ten rows; there may be a million
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
+    v_month text := billing_month();
     v_answer jsonb;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(v_workspace::text, 4));
@@ -375,12 +378,12 @@ BEGIN
             RETURNING user_id, bytes, counted_at
         ), of_month AS (
             UPDATE storage_usage u
-            SET month_bytes = CASE WHEN u.billing_month >= billing_month() THEN u.month_bytes ELSE 0 END + m.bytes,
+            SET month_bytes = CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END + m.bytes,
                 interpretation_count_month =
-                    CASE WHEN u.billing_month >= billing_month() THEN u.interpretation_count_month ELSE 0 END,
-                billing_month = greatest(u.billing_month, billing_month())
+                    CASE WHEN u.billing_month >= v_month THEN u.interpretation_count_month ELSE 0 END,
+                billing_month = greatest(u.billing_month, v_month)
             FROM (SELECT x.user_id, sum(x.bytes) AS bytes FROM missed x
-                  WHERE to_char(x.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month() GROUP BY x.user_id) m
+                  WHERE to_char(x.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = v_month GROUP BY x.user_id) m
             WHERE u.workspace_id = v_workspace AND u.user_id = m.user_id
         )
         SELECT jsonb_build_object(
@@ -413,7 +416,7 @@ BEGIN
                    -- only where there was no row: all of it was missed
                    coalesce((SELECT sum(c.bytes) FROM counted_blobs c
                              WHERE c.workspace_id = v_workspace AND c.user_id = w.user_id
-                               AND to_char(c.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month()), 0)
+                               AND to_char(c.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = v_month), 0)
             FROM wrong w
             ON CONFLICT (workspace_id, user_id) DO UPDATE
             SET total_bytes = EXCLUDED.total_bytes, total_sources = EXCLUDED.total_sources,

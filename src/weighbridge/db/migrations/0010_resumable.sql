@@ -1,7 +1,7 @@
 -- Resumable uploads (tus 1.0): files that come in parts, over lines that break.
 --
--- The bytes lie on the machine that took them (spool_id), in a file that is called like the row. What counts of them is
--- `received`: it is noted after they are on the disk. A row whose bytes are all here is ended by intake, once: with an
+-- The bytes lie on the machine that took the first of them (spool_id), in a file that is called like the row. What counts
+-- of them is `received`: it is noted after they are on the disk. A row whose bytes are all here is ended by intake, once: with an
 -- upload, in the transaction that records it, or with a refusal. Rows are forgotten when they expire; one that is whole
 -- and waits for intake does not.
 
@@ -36,5 +36,5 @@ ALTER TABLE weighbridge.resumable_uploads ENABLE ROW LEVEL SECURITY;
 CREATE POLICY workspace ON weighbridge.resumable_uploads USING (workspace_id = (SELECT weighbridge.workspace()));
 GRANT SELECT ON weighbridge.resumable_uploads TO weighbridge_tenant;
 GRANT SELECT, INSERT, DELETE,
-    UPDATE (received, expires_at, upload_id, duplicate, refusal_status, refusal_code, refusal_text)
+    UPDATE (spool_id, received, expires_at, upload_id, duplicate, refusal_status, refusal_code, refusal_text)
     ON weighbridge.resumable_uploads TO weighbridge_intake;

@@ -13,11 +13,16 @@ FROM weighbridge.resumable_uploads r
 LEFT JOIN public.data_uploads d ON d.id = r.upload_id
 WHERE r.id = %s
 
+-- name: adopt_resumable
+-- Nothing counts yet: whichever machine is asked for it may have it.
+UPDATE weighbridge.resumable_uploads SET spool_id = %(spool)s WHERE id = %(id)s AND received = 0
+RETURNING id
+
 -- name: note_received
--- Never less than before: whoever lost its lock must not undo what another has noted.
+-- Never less than before, and not of bytes that lie elsewhere: the file may have gone to another machine meanwhile.
 UPDATE weighbridge.resumable_uploads
 SET received = %(received)s, expires_at = weighbridge.now() + %(lasts)s
-WHERE id = %(id)s AND received <= %(received)s AND upload_id IS NULL AND refusal_code IS NULL
+WHERE id = %(id)s AND spool_id = %(spool)s AND received <= %(received)s AND upload_id IS NULL AND refusal_code IS NULL
 RETURNING expires_at
 
 -- name: note_recorded
