@@ -42,7 +42,11 @@ if TYPE_CHECKING:
 _SERVER = pytest.StashKey[Path]()
 TEMPLATE = "weighbridge_template"
 # Modules whose tests share processes of their own.
-TOGETHER = {"tests/api/test_socket.py", "tests/projects/test_scenarios.py"}
+TOGETHER = {
+    "tests/api/test_socket.py",
+    "tests/projects/test_scenarios.py",
+    "tests/storage/test_resumable_client.py",
+}
 
 
 # One server for the run -------------------------------------------------------------------------------------

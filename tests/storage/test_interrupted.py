@@ -103,6 +103,22 @@ async def test_a_sender_that_falls_silent_is_not_waited_for(
         assert await file.offset() == 20
 
 
+async def test_a_service_that_stops_waits_for_no_sender(app: App, key: dict[str, str]) -> None:
+    stop = asyncio.Event()
+    api = create(app, stop)
+    async with (
+        api.router.lifespan_context(api),
+        httpx.AsyncClient(transport=httpx.ASGITransport(api), base_url="http://weighbridge") as client,
+    ):
+        file, line = await Sender(client, key).begin(len(CSV)), Line(CSV[:20])
+        part = asyncio.create_task(file.patch(aiter(line), 0))
+        await line.silent.wait()
+        stop.set()
+        async with asyncio.timeout(5):
+            assert (await part).json()["error"] == "interrupted"
+        assert await file.offset() == 20
+
+
 async def test_progress_is_noted_on_the_way(sender: Sender, query: Query) -> None:
     file, line = await sender.begin(30 << 20), Line(*[bytes(1 << 20)] * 17)
     part = asyncio.create_task(file.patch(aiter(line), 0))

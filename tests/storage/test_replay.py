@@ -118,7 +118,7 @@ async def test_dropped_is_gone_and_a_retry_says_so(
     from weighbridge.db import uploads
 
     store.fails()
-    received = await send()
+    received = await send(source_batch_id="march")
     await step.give_up(ctx, received.queue_id, "me")
     assert not ctx.spool.path(received.queue_id).exists()
     assert query("SELECT status, error_code, dismissed_at IS NOT NULL FROM data_uploads") == [
@@ -132,7 +132,8 @@ async def test_dropped_is_gone_and_a_retry_says_so(
     assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
     with pytest.raises(RequestRefused, match="No file waits"):
         await step.give_up(ctx, received.queue_id, "me")
-    assert (await send()).upload_id != received.upload_id  # the way is free
+    again = await send(source_batch_id="march")  # the way is free, by content and by name
+    assert (again.upload_id != received.upload_id, again.duplicate) == (True, False)
 
 
 async def test_a_retry_after_the_content_came_again_is_refused(

@@ -18,6 +18,24 @@ from weighbridge.steps.context import Allowance
 from weighbridge.steps.request import Request, check
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
+# Length, metadata, other headers, and what is said.
+REFUSED: list[tuple[int | None, str | None, dict[str, str], int, str, str]] = [
+    (None, None, {}, 400, "invalid_header", "Upload-Length: expected a number of bytes, got none."),
+    (None, None, {"Upload-Length": "-1"}, 400, "invalid_header", "got '-1'"),
+    (9, None, {"Upload-Defer-Length": "1"}, 400, "unsupported_extension", "creation-defer-length is not supported"),
+    (9, None, {"Upload-Concat": "partial"}, 400, "unsupported_extension", "concatenation is not supported"),
+    (0, None, {}, 422, "empty_file", "expected rows, got an empty file"),
+    (50 * 2**20 + 1, None, {}, 413, "file_too_large", "expected at most 50 MB"),
+    (9, metadata(platform="mta"), {}, 422, "unknown_platform", "did you mean 'meta'?"),
+    (9, "", {}, 422, "unknown_platform", "got none"),
+    (9, metadata(platfrom="meta"), {}, 422, "unknown_field", "did you mean 'platform'?"),
+    (9, metadata(platform="meta", pipeline="adds"), {}, 422, "unknown_pipeline", "did you mean 'ads'?"),
+    (9, metadata(platform="meta", force="perhaps"), {}, 422, "invalid_field", "force: expected true or false"),
+    (9, metadata(platform="meta", created_by="me"), {}, 422, "invalid_creator", "created_by: expected a UUID"),
+    (9, metadata(platform="meta", workspace_id=str(UUID(int=7))), {}, 403, "wrong_workspace", "another workspace"),
+    (9, "platform meta!", {}, 400, "invalid_header", "platform: expected UTF-8 as base64"),
+    (9, "platform bWV0YQ==,platform bWV0YQ==", {}, 422, "repeated_field", "expected once"),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -25,34 +43,14 @@ def sender(client: httpx.AsyncClient, key: dict[str, str]) -> Sender:
     return Sender(client, key)
 
 
-@pytest.mark.parametrize(
-    ("length", "said", "headers", "status", "code", "message"),
-    [
-        (None, None, {}, 400, "invalid_header", "Upload-Length: expected a number of bytes, got none."),
-        (None, None, {"Upload-Length": "-1"}, 400, "invalid_header", "got '-1'"),
-        (9, None, {"Upload-Defer-Length": "1"}, 400, "unsupported_extension", "creation-defer-length is not supported"),
-        (9, None, {"Upload-Concat": "partial"}, 400, "unsupported_extension", "concatenation is not supported"),
-        (0, None, {}, 422, "empty_file", "expected rows, got an empty file"),
-        (50 * 2**20 + 1, None, {}, 413, "file_too_large", "expected at most 50 MB"),
-        (9, metadata(platform="mta"), {}, 422, "unknown_platform", "did you mean 'meta'?"),
-        (9, "", {}, 422, "unknown_platform", "got none"),
-        (9, metadata(platfrom="meta"), {}, 422, "unknown_field", "did you mean 'platform'?"),
-        (9, metadata(platform="meta", pipeline="adds"), {}, 422, "unknown_pipeline", "did you mean 'ads'?"),
-        (9, metadata(platform="meta", force="perhaps"), {}, 422, "invalid_field", "force: expected true or false"),
-        (9, metadata(platform="meta", created_by="me"), {}, 422, "invalid_creator", "created_by: expected a UUID"),
-        (9, metadata(platform="meta", workspace_id=str(UUID(int=7))), {}, 403, "wrong_workspace", "another workspace"),
-        (9, "platform meta!", {}, 400, "invalid_header", "platform: expected UTF-8 as base64"),
-        (9, "platform bWV0YQ==,platform bWV0YQ==", {}, 422, "repeated_field", "expected once"),
-    ],
-)  # fmt: skip
 async def test_a_file_that_cannot_be_taken_is_refused_when_it_begins(
-    sender: Sender, query: Query, left_behind: Callable[[], list[str]],
-    length: int | None, said: str | None, headers: dict[str, str], status: int, code: str, message: str,
-) -> None:  # fmt: skip
-    answer = await sender.create(length, said, **headers)
-    assert (answer.status_code, answer.json()["error"]) == (status, code)
-    assert message in answer.json()["message"]
-    assert ("tus-max-size" in answer.headers) == (status == 413)
+    sender: Sender, query: Query, left_behind: Callable[[], list[str]]
+) -> None:
+    for length, said, headers, status, code, message in REFUSED:
+        answer = await sender.create(length, said, **headers)
+        assert (answer.status_code, answer.json()["error"]) == (status, code)
+        assert message in answer.json()["message"]
+        assert ("tus-max-size" in answer.headers) == (status == 413)
     assert query("SELECT count(*) FROM weighbridge.resumable_uploads") == [(0,)]
     assert left_behind() == []
 

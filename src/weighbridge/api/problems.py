@@ -40,12 +40,20 @@ def problem(status: int, code: str, message: str, **more: Any) -> JSONResponse:
     return JSONResponse({"error": code, "message": message, **more}, status, headers=_HEADERS.get(status))
 
 
+def figures(error: Exception) -> dict[str, Any]:
+    """What there is to say of a quota beside the sentence; of other errors nothing."""
+    if not isinstance(error, QuotaExceeded):
+        return {}
+    resets_at = error.resets_at and error.resets_at.isoformat()
+    return {"used": error.used, "limit": error.limit, "resets_at": resets_at}
+
+
 def documented(**codes: str) -> dict[int | str, dict[str, Any]]:
     """`responses=documented(_404="no such upload")`; 401, 403 and 503 are always among them."""
     always = {
         "_401": "No key, or one that is not valid.",
         "_403": "The key lacks the scope, or is another workspace's.",
-        "_503": "The database or the file store does not answer; try again.",
+        "_503": "The database does not answer; try again.",
     }
     return {
         int(code.removeprefix("_")): {"model": Problem, "description": text}
@@ -62,10 +70,7 @@ def answer_problems(api: FastAPI) -> None:
 
     @api.exception_handler(QuotaExceeded)
     async def _(request: Request, error: QuotaExceeded) -> Response:
-        resets = error.resets_at and error.resets_at.isoformat()
-        answer = problem(
-            error.status, error.code, error.message, used=error.used, limit=error.limit, resets_at=resets
-        )
+        answer = problem(error.status, error.code, error.message, **figures(error))
         if error.seconds is not None:
             answer.headers["Retry-After"] = str(ceil(error.seconds))
         return answer

@@ -20,6 +20,7 @@ from python_multipart.multipart import parse_options_header
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.describe import SEND_BODY, SEND_PARAMETERS, SEND_RESPONSES
 from weighbridge.api.multipart import Part, malformed, parts
+from weighbridge.api.problems import figures
 from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
@@ -224,7 +225,7 @@ class _Intake:
                 told.append(of_it)
             except (RequestRefused, RetryLater) as error:
                 code = error.code if isinstance(error, RequestRefused) else "unavailable"
-                told.append({"filename": name, "error": code, "message": error.message})
+                told.append({"filename": name, "error": code, "message": error.message, **figures(error)})
         refused = sum("error" in each for each in told)
         if refused == len(told):
             message = f"None of the {len(told)} files was accepted."

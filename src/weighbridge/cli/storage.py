@@ -38,19 +38,20 @@ def listing(
     if not found:
         out().print("No file waits for the store.")
         return
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("queue id", "upload", "since", "state", "next try", "reason"):
-        table.add_column(name, overflow="fold")
+    for name in ("queue id", "upload", "since", "next try"):
+        table.add_column(name, no_wrap=True)
     for name in ("bytes", "tries"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("reason", overflow="fold")
     for each in found:
-        next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "an operator's"
+        next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "given up"
         table.add_row(
-            str(each.queue_id), str(each.upload_id or ""), f"{each.created_at:%Y-%m-%d %H:%M:%S}",
-            each.storage_status, next_try, each.error_message or "", f"{each.byte_size:,}",
-            f"{each.retry_count} of {each.max_retries}",
+            str(each.queue_id), str(each.upload_id or ""), f"{each.created_at:%Y-%m-%d %H:%M:%S}", next_try,
+            f"{each.byte_size:,}", f"{each.retry_count} of {each.max_retries}", escape(each.error_message or ""),
         )  # fmt: skip
     out().print(table)
 

@@ -53,8 +53,6 @@ def listing(
     from rich.markup import escape
     from rich.table import Table
 
-    from weighbridge.cli.report import status_text
-
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("upload", "received", "pipeline", "file", "status"):
         table.add_column(name, overflow="fold")
@@ -65,9 +63,16 @@ def listing(
         kind = " ".join(filter(None, (each.pipeline, each.platform)))
         table.add_row(
             str(each.id), f"{each.created_at:%Y-%m-%d %H:%M:%S}", kind, escape(each.filename or ""),
-            status_text(each.status), *(f"{number:,}" for number in numbers),
+            _state(each), *(f"{number:,}" for number in numbers),
         )  # fmt: skip
     out().print(table)
+
+
+def _state(upload: Upload) -> str:
+    from weighbridge.cli.report import status_text
+
+    waits = upload.storage_status == "pending_retry"
+    return f"{status_text(upload.status)}{', not stored yet' if waits else ''}"
 
 
 @app.command()

@@ -269,7 +269,7 @@ CREATE FUNCTION weighbridge.billing_month() RETURNS text
 
 CREATE FUNCTION weighbridge.blob_key(p_file_url text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS $_$ SELECT coalesce(substring(p_file_url FROM '[0-9]{4}/[0-9]{2}/[0-9]{2}/[0-9a-f]{64}$'), p_file_url) $_$;
+    AS $$ SELECT CASE WHEN right(p_file_url, 76) LIKE '/____/__/__/%' THEN right(p_file_url, 75) ELSE p_file_url END $$;
 
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER
@@ -574,17 +574,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM fail_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
+    PERFORM give_up_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
         'The file could not be stored, and an operator gave it up. Upload it again.');
-    -- It may have failed before, with a word that it is kept.
-    UPDATE data_uploads d
-    SET error_code = 'STORAGE_DROPPED',
-        error_text = 'The file could not be stored, and an operator gave it up. Upload it again.'
-    WHERE d.id = v_queue.payload_submission_id AND d.storage_status = 'retry_failed';
     PERFORM dismiss_upload(v_queue.payload_submission_id, p_actor);
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_queue.workspace_id, p_actor, 'storage.drop', v_queue.payload_submission_id,
-            jsonb_build_object('queue_id', p_queue, 'byte_size', v_queue.byte_size));
+            jsonb_build_object('queue_id', p_queue, 'byte_size', v_queue.byte_size, 'metadata', v_queue.metadata));
     RETURN true;
 END $$;
 
@@ -870,6 +865,15 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        SELECT fail_unstored(p_upload, p_code, p_text);
+        UPDATE data_uploads d SET error_code = p_code, error_text = p_text, source_batch_id = NULL
+        WHERE d.id = p_upload AND d.storage_status = 'retry_failed'
+    $$;
+
 CREATE FUNCTION weighbridge.guard_status() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -1120,7 +1124,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM fail_unstored(v_upload, 'STORAGE_FILE_LOST',
+    PERFORM give_up_unstored(v_upload, 'STORAGE_FILE_LOST',
         'The file could not be stored when it came, and the copy that waited for the store is gone or damaged. Upload it again.');
     RETURN true;
 END $$;
@@ -1382,9 +1386,11 @@ CREATE FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_b
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     SET enable_nestloop TO 'off'
+    SET work_mem TO '64MB'
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
+    v_month text := billing_month();
     v_answer jsonb;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(v_workspace::text, 4));
@@ -1415,10 +1421,14 @@ BEGIN
             ORDER BY n.key, n.created_at, n.id
             RETURNING user_id, bytes, counted_at
         ), of_month AS (
-            UPDATE storage_usage u SET month_bytes = u.month_bytes + m.bytes
+            UPDATE storage_usage u
+            SET month_bytes = CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END + m.bytes,
+                interpretation_count_month =
+                    CASE WHEN u.billing_month >= v_month THEN u.interpretation_count_month ELSE 0 END,
+                billing_month = greatest(u.billing_month, v_month)
             FROM (SELECT x.user_id, sum(x.bytes) AS bytes FROM missed x
-                  WHERE to_char(x.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month() GROUP BY x.user_id) m
-            WHERE u.workspace_id = v_workspace AND u.user_id = m.user_id AND u.billing_month = billing_month()
+                  WHERE to_char(x.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = v_month GROUP BY x.user_id) m
+            WHERE u.workspace_id = v_workspace AND u.user_id = m.user_id
         )
         SELECT jsonb_build_object(
             'missing', coalesce((
@@ -1450,7 +1460,7 @@ BEGIN
                    -- only where there was no row: all of it was missed
                    coalesce((SELECT sum(c.bytes) FROM counted_blobs c
                              WHERE c.workspace_id = v_workspace AND c.user_id = w.user_id
-                               AND to_char(c.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = billing_month()), 0)
+                               AND to_char(c.counted_at AT TIME ZONE 'UTC', 'YYYY-MM') = v_month), 0)
             FROM wrong w
             ON CONFLICT (workspace_id, user_id) DO UPDATE
             SET total_bytes = EXCLUDED.total_bytes, total_sources = EXCLUDED.total_sources,
@@ -1614,6 +1624,7 @@ CREATE FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes b
     AS $$
 DECLARE
     v_workspace uuid := acting_workspace();
+    v_month text := billing_month();
     v_limits bigint[]; -- of the user in all, the workspace in all, the user in the month, the workspace in the month
 BEGIN
     SELECT ARRAY[
@@ -1630,7 +1641,7 @@ BEGIN
     DELETE FROM storage_reservations r WHERE r.workspace_id = v_workspace AND r.until <= weighbridge.now();
     -- One statement, so one moment: a file that is counted meanwhile is seen as reserved or as used.
     WITH parts (user_id, total, month) AS (
-        SELECT u.user_id, u.total_bytes, CASE WHEN u.billing_month >= billing_month() THEN u.month_bytes ELSE 0 END
+        SELECT u.user_id, u.total_bytes, CASE WHEN u.billing_month >= v_month THEN u.month_bytes ELSE 0 END
         FROM storage_usage u WHERE u.workspace_id = v_workspace
         UNION ALL
         SELECT r.user_id, r.bytes, r.bytes FROM storage_reservations r
@@ -1661,7 +1672,7 @@ BEGIN
     END IF;
     PERFORM emit(v_workspace, NULL, 'quota.storage.exceeded', jsonb_build_object(
         'workspace_id', v_workspace, 'user_id', CASE WHEN whose = 'user' THEN p_user END, 'limit_of', whose, 'span', span,
-        'billing_month', billing_month(), 'used', used, 'limit', allowed, 'resets_at', resets_at), p_consumers);
+        'billing_month', v_month, 'used', used, 'limit', allowed, 'resets_at', resets_at), p_consumers);
     RETURN NEXT;
 END $$;
 
@@ -3004,6 +3015,8 @@ GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_c
 REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;
 
+REVOKE ALL ON FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.hand_over(p_token uuid) FROM PUBLIC;
@@ -3199,6 +3212,8 @@ GRANT SELECT ON TABLE weighbridge.receipts TO weighbridge_parse;
 
 GRANT SELECT ON TABLE weighbridge.resumable_uploads TO weighbridge_tenant;
 GRANT SELECT,INSERT,DELETE ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
+
+GRANT UPDATE(spool_id) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
 
 GRANT UPDATE(received) ON TABLE weighbridge.resumable_uploads TO weighbridge_intake;
 

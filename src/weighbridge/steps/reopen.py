@@ -29,17 +29,15 @@ async def open_again(tx: Tx, upload: Upload, *, force_partial: bool, actor: str)
     """One upload of a transaction that may open several; RequestRefused(409), and the transaction goes on."""
     if upload.status not in (Status.FAILED, Status.PARTIAL):
         raise _not_finished(upload.status)
+    if upload.storage_status == "retry_failed" and await _stored_again(tx, upload, actor):
+        return Status.PENDING
     try:
         async with savepoint(tx):
             status = await uploads.retry(tx, upload.id, force_partial=force_partial, actor=actor)
     except RowFault as fault:
-        # The content was sent again after this upload failed, and that one counts now.
-        message = "The same content was uploaded again since; look at that upload instead."
-        raise RequestRefused(409, "superseded", message) from fault
+        raise _superseded() from fault
     if status == "removed":
         raise await _removed(tx, upload)
-    if status == "retry_failed" and await _stored_again(tx, upload, actor):
-        return Status.PENDING
     if status in ("pending_retry", "retry_failed"):
         message = f"There is nothing to read again. {upload.error_text or ''}".rstrip()
         raise RequestRefused(409, "not_stored", message)
@@ -49,9 +47,15 @@ async def open_again(tx: Tx, upload: Upload, *, force_partial: bool, actor: str)
 
 
 async def _stored_again(tx: Tx, upload: Upload, actor: str) -> bool:
-    """Where its file still waits for the store, that is what there is to try again."""
+    """Where its file still waits for the store, that is what there is to try again.
+
+    Before the upload's row is locked: the queue's comes first, as in a replay.
+    """
     queue_id = await storage.of_upload(tx, upload.id)
-    return queue_id is not None and await storage.retry(tx, queue_id, actor) == "queued"
+    found = await storage.retry(tx, queue_id, actor) if queue_id else "gone"
+    if found == "superseded":
+        raise _superseded()
+    return found == "queued"
 
 
 async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
@@ -61,6 +65,12 @@ async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
     if status != Status.FAILED:
         message = f"Only a failed upload can be dismissed; this one is {status}."
         raise RequestRefused(409, "not_failed", message)
+
+
+def _superseded() -> RequestRefused:
+    """The content was sent again after this upload failed, and that one counts now."""
+    message = "The same content was uploaded again since; look at that upload instead."
+    return RequestRefused(409, "superseded", message)
 
 
 async def _removed(tx: Tx, upload: Upload) -> RequestRefused:

@@ -214,7 +214,7 @@ async def _expire(ctx: Context, place: Place) -> bool:
 
 
 async def _orphaned(ctx: Context, id_: UUID) -> bool:
-    """Bytes that belong to no row, or to one that has ended or went elsewhere. Whoever makes a row's first bytes holds them."""
+    """Bytes of no row, or of one that has ended or went elsewhere. Whoever writes a row's first bytes holds them."""
     try:
         with await asyncio.to_thread(parts.hold, ctx.spool, id_) as part:
             async with ctx.db.tx() as tx:

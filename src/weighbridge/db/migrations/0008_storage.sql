@@ -216,6 +216,16 @@ CREATE FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text, p_text tex
         WHERE d.id = p_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry'
     $$;
 
+-- The same for good, also of one that had failed with the word that its file is kept. Nothing of its batch is here or
+-- ever will be: the name is free for whoever sends it again.
+CREATE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        SELECT fail_unstored(p_upload, p_code, p_text);
+        UPDATE data_uploads d SET error_code = p_code, error_text = p_text, source_batch_id = NULL
+        WHERE d.id = p_upload AND d.storage_status = 'retry_failed'
+    $$;
+
 -- After the delay it is tried again. A NULL delay was the last time: file and row are left to an operator.
 CREATE FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_consumers text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -259,7 +269,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM fail_unstored(v_upload, 'STORAGE_FILE_LOST',
+    PERFORM give_up_unstored(v_upload, 'STORAGE_FILE_LOST',
         'The file could not be stored when it came, and the copy that waited for the store is gone or damaged. Upload it again.');
     RETURN true;
 END $$;
@@ -312,17 +322,12 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    PERFORM fail_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
+    PERFORM give_up_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
         'The file could not be stored, and an operator gave it up. Upload it again.');
-    -- It may have failed before, with a word that it is kept.
-    UPDATE data_uploads d
-    SET error_code = 'STORAGE_DROPPED',
-        error_text = 'The file could not be stored, and an operator gave it up. Upload it again.'
-    WHERE d.id = v_queue.payload_submission_id AND d.storage_status = 'retry_failed';
     PERFORM dismiss_upload(v_queue.payload_submission_id, p_actor);
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_queue.workspace_id, p_actor, 'storage.drop', v_queue.payload_submission_id,
-            jsonb_build_object('queue_id', p_queue, 'byte_size', v_queue.byte_size));
+            jsonb_build_object('queue_id', p_queue, 'byte_size', v_queue.byte_size, 'metadata', v_queue.metadata));
     RETURN true;
 END $$;
 
@@ -386,7 +391,7 @@ END $$;
 REVOKE EXECUTE ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]), weighbridge.hurry_replays(),
     weighbridge.defer_upload(uuid, uuid, uuid, text, text, text, uuid, int, interval, text, text[]),
     weighbridge.claim_replays(text, uuid, interval, int), weighbridge.finish_replay(uuid, text),
-    weighbridge.fail_unstored(uuid, text, text), weighbridge.fail_replay(uuid, interval, text, text[]),
+    weighbridge.fail_unstored(uuid, text, text), weighbridge.give_up_unstored(uuid, text, text), weighbridge.fail_replay(uuid, interval, text, text[]),
     weighbridge.lose_replay(uuid, uuid), weighbridge.retry_replay(uuid, text), weighbridge.drop_replay(uuid, text),
     weighbridge.watch_storage(int, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
