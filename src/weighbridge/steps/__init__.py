@@ -6,4 +6,13 @@ promote   staged rows → production rows, exactly once
 finish    a project whose files have all ended → its groups, once
 announce  what landed → audit log, alert evaluation, notifier
 clean     staged rows that nobody needs any more → gone
+
+Beside it, where a file does not come or stay as it should:
+
+resume    a file that comes in parts → receive; append writes one part
+defer     a file that the store cannot take → a queue on this machine
+replay    that queue → the store, and the upload on its way
+quota     may these bytes be stored, and how many are; recount compares that with the store
+reopen    an ended upload → once more
+retain    stored files that are kept no longer → gone
 """
