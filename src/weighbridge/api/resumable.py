@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from weighbridge.api import tus
+from weighbridge.api import fields, tus
 from weighbridge.api.access import SECURITY, Key, TheApp, needs, opened
 from weighbridge.api.problems import documented, problem
 from weighbridge.api.turns import Turn, Turns
@@ -26,7 +26,6 @@ from weighbridge.model.states import Status
 from weighbridge.steps import resume
 from weighbridge.steps.append import ALGORITHMS, append
 from weighbridge.steps.receive import Received
-from weighbridge.steps.request import check
 
 router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus.same_version)])
 _412 = "Tus-Resumable is not 1.0.0."
@@ -86,9 +85,8 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
     """Begin a file: Upload-Length, and the fields of `POST /api/uploads` in Upload-Metadata. Location is where to
     send it."""
     length = tus.length_of(request)
-    said = tus.request_of(tus.fields_of(request), key.workspace_id)
-    if check(app.ctx, said).workspace_id != key.workspace_id:
-        raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
+    said = fields.request_of(tus.fields_of(request), key)
+    fields.checked(app, said, key)
     upload = await resume.begin(app.ctx, said, length, request.headers.get("upload-metadata", ""))
     headers = {"Location": f"{tus.PATH}/{upload.id}", "Upload-Expires": tus.moment(upload.expires_at)}
     return Response(status_code=201, headers=headers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -17,30 +17,25 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from python_multipart.multipart import parse_options_header
 
+from weighbridge.api import fields
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.describe import SEND_BODY, SEND_PARAMETERS, SEND_RESPONSES
 from weighbridge.api.multipart import Part, malformed, parts
 from weighbridge.api.problems import figures
 from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
-from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
+from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.observe.redact import said_back
 from weighbridge.steps import quota, receive
-from weighbridge.steps import request as steps_request
 from weighbridge.steps.receive import Received, Spooled
 from weighbridge.steps.request import Checked
 
 router = APIRouter(tags=["uploads"])
 
-FIELDS = (
-    "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
-    "filename", "source_batch_id", "project_id",
-)  # fmt: skip
 RAW_TYPES = (
     "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
 )  # fmt: skip
 FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
-_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 
 
 @router.post(
@@ -130,14 +125,12 @@ class _Intake:
             )
             raise RequestRefused(422, "field_after_file", message)
         else:
-            self._known(part.name)
+            fields.known(part.name)
             self.note(part.name, await part.text())
 
     def note(self, name: str, value: str) -> None:
         """A field of the form or of the query."""
-        if name in self.fields:
-            shown = name if name in FIELDS else said_back(name)
-            raise RequestRefused(422, "repeated_field", f"{shown}: expected once, got more than once.")
+        fields.once(name, self.fields)
         self.fields[name] = value
 
     async def take_raw(self, request: Request) -> None:
@@ -176,30 +169,12 @@ class _Intake:
         """The request in our terms, known when the first file begins."""
         if self.checked is None:
             for name in self.fields:
-                self._known(name)
-            said: dict[str, Any] = {n: v for n, v in self.fields.items() if v and not n.startswith("force")}
-            said.setdefault("workspace_id", self.key.workspace_id)
-            said.setdefault("source", "api")
-            said.pop("filename", None)
-            said |= {name: self._flag(name) for name in ("force_partial", "force")}
-            checked = steps_request.check(self.app.ctx, steps_request.Request(**said))
-            if checked.workspace_id != self.key.workspace_id:
-                raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
-            self.checked = checked
+                fields.known(name)
+            request = replace(
+                fields.request_of(self.fields, self.key), filename=None
+            )  # each file has its own
+            self.checked = fields.checked(self.app, request, self.key)
         return self.checked
-
-    def _known(self, name: str) -> None:
-        if name not in FIELDS:
-            hint = did_you_mean(name, FIELDS) or "; a file needs a file name."
-            raise RequestRefused(422, "unknown_field", f"{said_back(name)} is not a field{hint}")
-
-    def _flag(self, name: str) -> bool:
-        value = self.fields.get(name, "")
-        if value.lower() not in _YES + _NO:
-            raise RequestRefused(
-                422, "invalid_field", f"{name}: expected true or false, got {said_back(value)}."
-            )
-        return value.lower() in _YES
 
     async def answer(self) -> JSONResponse:
         """Record what was spooled and say what became of each file."""
@@ -247,13 +222,13 @@ class _Intake:
 
 
 @contextlib.contextmanager
-def _fields_first(fields: dict[str, str]) -> Iterator[None]:
+def _fields_first(said: dict[str, str]) -> Iterator[None]:
     """A form whose files begin before a field that we need: the field may well be on its way."""
     try:
         yield
     except RequestRefused as refusal:
         missing = {"unknown_platform": "platform", "invalid_project": "project_id"}.get(refusal.code)
-        if missing and not fields.get(missing):
+        if missing and not said.get(missing):
             message = f"{refusal.message} Fields come before files."
             raise RequestRefused(refusal.status, refusal.code, message) from None
         raise

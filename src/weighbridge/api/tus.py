@@ -11,16 +11,14 @@ import re
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
-from uuid import UUID
 
 from fastapi import Request
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from weighbridge.api.send import FIELDS
+from weighbridge.api.fields import FIELDS, known, once
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.observe.redact import said_back
-from weighbridge.steps import request as steps_request
 from weighbridge.steps.append import ALGORITHMS, Checksum
 
 VERSION = "1.0.0"
@@ -28,16 +26,8 @@ EXTENSIONS = "creation,checksum,expiration,termination"
 PATH = "/api/files"
 PART_TYPE = "application/offset+octet-stream"
 _OVERRIDES = ("HEAD", "PATCH", "DELETE")
-_IGNORED = (
-    "filetype",
-    "type",
-    "relativePath",
-    "contentType",
-    "size",
-    "lastModified",
-)  # common clients say them
-_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
-
+# Common clients say these.
+_IGNORED = ("filetype", "type", "relativePath", "contentType", "size", "lastModified")
 
 _DESCRIBED = {
     "Tus-Resumable": "The version of tus: 1.0.0.",
@@ -68,9 +58,7 @@ class Tus:
             await self.app(scope, receive, send)
             return
         wanted = Headers(scope=scope).get("x-http-method-override", "").upper()
-        if (
-            wanted in _OVERRIDES
-        ):  # from where PATCH and DELETE cannot be sent; the route then asks for its key
+        if wanted in _OVERRIDES:  # from where PATCH cannot be sent; the route then asks for its key
             scope["method"] = wanted
 
         async def spoken(message: Message) -> None:
@@ -154,13 +142,9 @@ def fields_of(request: Request) -> dict[str, str]:
         None, (each.strip() for each in request.headers.get("upload-metadata", "").split(","))
     ):
         name, _, value = pair.partition(" ")
-        if name in fields:
-            raise RequestRefused(
-                422, "repeated_field", f"{said_back(name)}: expected once, got more than once."
-            )
-        if name not in (*FIELDS, "name", *_IGNORED):
-            hint = did_you_mean(name, FIELDS) or f"; there are {', '.join(FIELDS)}."
-            raise RequestRefused(422, "unknown_field", f"{said_back(name)} is not a field{hint}")
+        once(name, fields)
+        if name not in ("name", *_IGNORED):
+            known(name)
         try:
             fields[name] = base64.b64decode(value.strip(), validate=True).decode()
         except ValueError:
@@ -168,19 +152,6 @@ def fields_of(request: Request) -> dict[str, str]:
             raise RequestRefused(400, "invalid_header", message) from None
     fields.setdefault("filename", fields.pop("name", ""))
     return {name: value for name, value in fields.items() if value and name in FIELDS}
-
-
-def request_of(fields: dict[str, str], workspace_id: UUID) -> steps_request.Request:
-    """What the sender says of the file, for intake to check."""
-    flags = {name: _flag(name, fields.get(name, "")) for name in ("force", "force_partial")}
-    said = {"workspace_id": workspace_id, "source": "api", **fields, **flags}
-    return steps_request.Request(**said)  # type: ignore[arg-type]
-
-
-def _flag(name: str, value: str) -> bool:
-    if value.lower() not in _YES + _NO:
-        raise RequestRefused(422, "invalid_field", f"{name}: expected true or false, got {said_back(value)}.")
-    return value.lower() in _YES
 
 
 def moment(at: datetime) -> str:
