@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -41,6 +42,11 @@ def _moved(file: Path, target: Path) -> bool:
             raise
         return False
     return True
+
+
+def sha256(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def private(path: Path) -> BinaryIO:

@@ -85,7 +85,7 @@ class FolderStore:
     async def digest(self, key: str) -> bytes:
         with _folder_trouble(self._root):
             try:
-                return await asyncio.to_thread(_sha256, self._root / key)
+                return await asyncio.to_thread(files.sha256, self._root / key)
             except FileNotFoundError:
                 raise _gone() from None
 
@@ -221,11 +221,6 @@ def _elsewhere() -> BlobMissing:
         "The file lies in another folder or bucket than this worker reads, perhaps on another machine. "
         "Give all machines the same WEIGHBRIDGE_BLOB_URL (a shared folder, or s3://…), then try it again."
     )
-
-
-def _sha256(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 @contextmanager

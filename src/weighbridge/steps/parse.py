@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
+from weighbridge.blobs.files import sha256
 from weighbridge.db import clock, receipts, rejections, staging, uploads
 from weighbridge.db.declared import fingerprint
 from weighbridge.formats import UnknownHeader, open_sheet
@@ -86,16 +86,11 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
             path = await ctx.blobs.fetch(upload.file_url or "", scratch)
         except BlobMissing as error:
             raise FileRefused("file_not_found", str(error)) from error
-        if await asyncio.to_thread(_sha256, path) != upload.content_sha256:
+        if await asyncio.to_thread(sha256, path) != upload.content_sha256:
             raise FileRefused(
                 "file_changed", "The stored file is not the one that was uploaded. Upload it again."
             )
         yield path, scratch
-
-
-def _sha256(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from uuid import UUID
 
 from weighbridge.blobs.base import BlobMissing
+from weighbridge.blobs.files import sha256
 from weighbridge.db import storage
 from weighbridge.db.pool import Database
 from weighbridge.db.storage import Replay
@@ -33,7 +32,7 @@ async def due(ctx: Context, worker: str, lease: timedelta, limit: int) -> list[R
 async def replay(ctx: Context, waiting: Replay) -> None:
     """One file to the store, verified there, and its upload set free. Never raises: what goes wrong has its verdict."""
     try:
-        if await asyncio.to_thread(_sha256, ctx.spool.path(waiting.queue_id)) != waiting.content_sha256:
+        if not await asyncio.to_thread(_whole, ctx, waiting):
             await _lost(ctx, waiting)
             return
         file_url = await ctx.blobs.put(waiting.object_path, ctx.spool.path(waiting.queue_id), keep=True)
@@ -140,10 +139,9 @@ def _not_waiting(queue_id: UUID) -> RequestRefused:
     return RequestRefused(404, "unknown_queue_id", message)
 
 
-def _sha256(path: Path) -> bytes:
-    """Empty where there is no such file."""
+def _whole(ctx: Context, waiting: Replay) -> bool:
+    """Is the file there, and the one that came?"""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return sha256(ctx.spool.path(waiting.queue_id)) == waiting.content_sha256
     except FileNotFoundError:
-        return b""
+        return False
