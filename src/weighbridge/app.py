@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
+from uuid import UUID
 
 from weighbridge.blobs.spool import Spool
 from weighbridge.blobs.store import open_store
-from weighbridge.db import address, readiness
+from weighbridge.db import address, readiness, storage
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Pipeline
@@ -34,6 +35,18 @@ class App:
 
 
 @asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[Database]:
+    """The database alone, whatever is in it. Raises ConfigError where it does not answer."""
+    url = await database_url(settings)
+    db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
+    await db.open()
+    try:
+        yield db
+    finally:
+        await db.close()
+
+
+@asynccontextmanager
 async def open_app(settings: Settings, *, check: bool = True, serves: bool = False) -> AsyncIterator[App]:
     """All parts, built and connected. An embedded database is migrated on the way, another one only checked.
 
@@ -45,13 +58,15 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
     blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
     scratch = _make_home(settings)
-    spool = Spool(settings.queue_folder)
-    url = await database_url(settings)
-    db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
-    await db.open()
-    try:
+    async with open_database(settings) as db:
+        spool = Spool(settings.queue_folder, UUID(int=0))  # unchecked, nobody hands over a file
         if check:
             await _ready(db, list(pipelines.values()), embedded=not settings.database_url)
+            async with db.tx() as tx:
+                spool = Spool(settings.queue_folder, await storage.identity(tx))
+            await asyncio.to_thread(
+                lambda: spool.id
+            )  # here, where a folder that cannot work is told as a setting
         ctx = Context(
             db=db,
             blobs=blobs,
@@ -62,8 +77,6 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
             consumers=_consumers(settings, hook, db, serves=serves),
         )
         yield App(settings, db, ctx)
-    finally:
-        await db.close()
 
 
 def _limits(settings: Settings) -> Limits:

@@ -78,7 +78,7 @@ async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
 
 def _length(request: Request) -> int | None:
     length = request.headers.get("content-length", "")
-    return int(length) if length.isascii() and length.isdigit() else None
+    return min(int(length), 2**50) if length.isascii() and length.isdigit() else None
 
 
 async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
@@ -149,6 +149,9 @@ class _Intake:
             if refusal.status in (400, 408, 413):
                 raise  # it ends the request: the rest cannot be read, or there is no telling how much it is
             self.files.append((name, refusal))
+            if grant in self.grants:  # what was set aside for it is for the others
+                self.grants.discard(grant)
+                await quota.let_go(self.app.ctx, checked, grant)
             left = limit
             async for chunk in chunks:  # on to the next file
                 left -= len(chunk)

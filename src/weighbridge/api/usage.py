@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
@@ -48,15 +49,20 @@ class UsageOut(BaseModel):
     reserved_bytes: int = Field(description="Set aside for files on their way.")
     limits: LimitsOut
     users: list[UserUsageOut]
+    more_users: int = Field(description="How many there are beside these.")
 
 
 @router.get(
     "/api/usage",
-    responses=documented(),
+    responses=documented(_422="A parameter is wrong."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
-async def get_usage(key: Key, app: TheApp) -> UsageOut:
+async def get_usage(
+    key: Key,
+    app: TheApp,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many users, those with most first.")] = 200,
+) -> UsageOut:
     """What the workspace and each of its users have stored, and may store. A file is refused where used, waiting and
     reserved bytes and its own would be more than a limit."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
@@ -71,7 +77,8 @@ async def get_usage(key: Key, app: TheApp) -> UsageOut:
         waiting_bytes=workspace.waiting_bytes,
         reserved_bytes=workspace.reserved_bytes,
         limits=_limits(workspace),
-        users=[_user(each) for each in users],
+        users=[_user(each) for each in sorted(users, key=lambda each: -each.total_bytes)[:limit]],
+        more_users=max(0, len(users) - limit),
     )
 
 

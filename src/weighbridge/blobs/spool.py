@@ -1,41 +1,48 @@
 """Files that wait on this machine: for a store that could not take them, or for the rest of their bytes (S5).
 
-The folder knows who it is: a worker on another machine, which cannot see its files, leaves them alone. Files are 0600,
-the folder 0700; nothing in it is worth anything without its row in the database.
+UPLOAD_QUEUE_DIR has a folder for each database, and that folder knows who it is: a worker on another machine, which
+cannot see its files, leaves them alone. Files are 0600, the folder 0700; nothing in it is worth anything without its
+row in the database.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from weighbridge.blobs import files
-from weighbridge.model.errors import ConfigError
+from weighbridge.model.errors import ConfigError, RetryLater
 
 IDENTITY = "spool-id"
+_HALF = re.compile(r"\.[0-9a-f]{32}")  # as files.place calls them
 
 
 class Spool:
-    def __init__(self, folder: Path) -> None:
-        """Opens the folder, and makes it where there is none. Raises ConfigError."""
-        self.folder = folder
+    def __init__(self, root: Path, database: UUID) -> None:
+        self._root = root
+        self.folder = root / str(database)
+
+    @cached_property
+    def id(self) -> UUID:
+        """What the folder is called in the database; it is made where there is none. Raises ConfigError."""
         try:
-            files.make_folders(folder)
-            if folder.stat().st_mode & 0o077:
-                folder.chmod(0o700)
-            self.id = _identity(folder / IDENTITY)
+            files.make_folders(self.folder)
+            return _identity(self.folder / IDENTITY)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else f"{IDENTITY} in it is not one of ours"
             raise ConfigError(
-                f"UPLOAD_QUEUE_DIR: expected a folder where Weighbridge may write, got {folder} ({reason})."
+                f"UPLOAD_QUEUE_DIR: expected a folder where Weighbridge may write, got {self._root} ({reason})."
             ) from error
 
     def keep(self, queue_id: UUID, file: Path) -> Path:
         """Move a file here, on the disk when this returns. OSError: it stays where it was."""
+        os.utime(file)  # its age is how long it has waited, not how long it took to come
         target = self.path(queue_id)
         files.place(file, target)
         return target
@@ -45,6 +52,18 @@ class Spool:
 
     def drop(self, queue_id: UUID) -> None:
         self.path(queue_id).unlink(missing_ok=True)
+
+    def look(self) -> None:
+        """RetryLater where the folder is not the one that it was: what is not in it then is not lost."""
+        try:
+            there = UUID((self.folder / IDENTITY).read_text().strip())
+        except (OSError, ValueError):
+            there = None
+        if there != self.id:
+            raise RetryLater(
+                "connection",
+                "The folder where files wait is not there. Is its disk mounted? See UPLOAD_QUEUE_DIR.",
+            )
 
     def waiting(self) -> Iterator[tuple[UUID, float]]:
         """The files that wait here, and for how many seconds by the machine's own clock."""
@@ -56,11 +75,10 @@ class Spool:
 
     def leftovers(self) -> Iterator[tuple[Path, float]]:
         """Halves of files, from processes that were killed while they copied, and their ages."""
-        for path in self.folder.glob(".*"):
-            try:
-                yield path, time.time() - path.stat().st_mtime
-            except FileNotFoundError:
-                continue
+        for path in self.folder.iterdir():
+            if _HALF.fullmatch(path.name):
+                with suppress(FileNotFoundError):
+                    yield path, time.time() - path.stat().st_mtime
 
 
 def _identity(path: Path) -> UUID:

@@ -244,13 +244,33 @@ def _bucket_trouble() -> Iterator[None]:
             ) from error
         raise _gone() from error
     except BaseError as error:
-        slow = re.search(
-            r"SlowDown|TooManyRequests|(?<![:\d])429(?!\d)", str(error)
-        )  # 429, not part of a port
-        kind = "rate_limit" if slow else "connection"
-        raise RetryLater(kind, "The file store cannot be used now.") from error
+        why = _why(error)
+        kind = "rate_limit" if why == _SLOWLY else "connection"
+        raise RetryLater(kind, f"The file store cannot be used now: {why}.") from error
     except OSError as error:
         raise RetryLater("connection", f"A scratch file cannot be written now: {error.strerror}.") from error
+
+
+_SLOWLY = "it asks for fewer requests"
+# What obstore says of a request that failed, without its address: the first that is found.
+_REASONS = (
+    (r"SlowDown|TooManyRequests|status: 429", _SLOWLY),
+    (
+        r"PermissionDenied|Unauthenticated|status: 40[13]",
+        "it refuses the credentials, or what they may do there",
+    ),
+    (r"kind: Timeout", "it does not answer in time"),
+    (r"dns error|failed to lookup", "nobody knows its address"),
+    (r"builder error", "an endpoint without TLS needs AWS_ALLOW_HTTP=true"),
+    (r"kind: Connect", "nothing answers at its address"),
+    (r"status: 5\d\d", "it answers that something is wrong with it"),
+)
+
+
+def _why(error: Exception) -> str:
+    """A class of trouble, in words: the text itself has addresses in it."""
+    said = re.sub(r"https?://\S+", "", f"{type(error).__name__} {error}")
+    return next((why for pattern, why in _REASONS if re.search(pattern, said)), "the request broke off")
 
 
 def _first_line(error: Exception) -> str:

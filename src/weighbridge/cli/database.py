@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import typer
 
 from weighbridge.cli.running import AsJson, err, out, print_json, read_settings, run
 
 if TYPE_CHECKING:
-    from weighbridge.app import App
+    from weighbridge.db.pool import Tx
+    from weighbridge.model.pipeline import Pipeline
 
 app = typer.Typer(help="The database: its schema and its address.", no_args_is_help=True)
 
@@ -18,11 +20,10 @@ app = typer.Typer(help="The database: its schema and its address.", no_args_is_h
 def migrate(as_json: AsJson = False) -> None:
     """Bring the database to this version's schema, with tables for every pipeline."""
 
-    async def work(app: App) -> list[str]:
+    async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
         from weighbridge.db import readiness
 
-        async with app.db.tx() as tx:
-            return await readiness.make_ready(tx, list(app.ctx.pipelines.values()))
+        return await readiness.make_ready(tx, pipelines)
 
     done = _unchecked(work)
     if as_json:
@@ -35,11 +36,10 @@ def migrate(as_json: AsJson = False) -> None:
 def status(as_json: AsJson = False) -> None:
     """Whether the schema is current; exit code 1 where it is not."""
 
-    async def work(app: App) -> list[str]:
+    async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
         from weighbridge.db import readiness
 
-        async with app.db.tx() as tx:
-            return await readiness.missing(tx, list(app.ctx.pipelines.values()))
+        return await readiness.missing(tx, pipelines)
 
     missing = _unchecked(work)
     if as_json:
@@ -62,15 +62,16 @@ def url() -> None:
         err().print("The embedded Postgres answers there while Weighbridge runs: weighbridge up.")
 
 
-def _unchecked(work: Any) -> list[str]:
-    """Open the application without asking whether the schema is current."""
-    from weighbridge.app import open_app
+def _unchecked(work: Callable[[Tx, list[Pipeline]], Awaitable[list[str]]]) -> list[str]:
+    """In a transaction of the database, without asking whether the schema is current."""
+    from weighbridge.app import open_database
+    from weighbridge.pipelines import find
 
     settings = read_settings()
+    pipelines = list(find(settings.pipelines).values())
 
     async def inside() -> list[str]:
-        async with open_app(settings, check=False) as app:
-            found: list[str] = await work(app)
-            return found
+        async with open_database(settings) as db, db.tx() as tx:
+            return await work(tx, pipelines)
 
     return run(inside)

@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from uuid import uuid4
 
+from weighbridge.blobs import files
 from weighbridge.blobs.base import BlobMissing, Blobs
-from weighbridge.blobs.spool import Spool
 from weighbridge.blobs.store import open_store
 from weighbridge.cli.check import Check, Status, failed, ok, skipped, warning
 from weighbridge.model.errors import ConfigError, RetryLater
@@ -44,14 +44,14 @@ def home(settings: Settings) -> Check:
 def queue_folder(settings: Settings) -> Check:
     """May we write where files wait for the store?"""
     try:
-        spool = Spool(settings.queue_folder)
-        with tempfile.TemporaryFile(dir=spool.folder) as file:
+        files.make_folders(settings.queue_folder)
+        with tempfile.TemporaryFile(dir=settings.queue_folder) as file:
             file.write(b"doctor")
-    except (ConfigError, OSError) as error:
-        told = str(error) if isinstance(error, ConfigError) else f"It cannot be written: {error.strerror}."
+    except OSError as error:
+        told = f"{settings.queue_folder} cannot be written: {error.strerror}."
         mend = "Let UPLOAD_QUEUE_DIR name a folder of the user that runs Weighbridge, on a disk that stays."
         return failed("queue folder", told, mend)
-    return ok("queue folder", f"{spool.folder} can be written.")
+    return ok("queue folder", f"{settings.queue_folder} can be written.")
 
 
 def disk_space(settings: Settings) -> Check:

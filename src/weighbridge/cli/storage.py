@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import AsJson, out, print_json, with_app
+from weighbridge.cli.running import AsJson, complain, out, print_json, with_app
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -64,19 +64,31 @@ def retry(
 ) -> None:
     """Try files again now; the process on the machine that has them takes it from there."""
 
-    async def work(app: App) -> list[str]:
+    async def work(app: App) -> list[dict[str, str]]:
+        from weighbridge.model.errors import RequestRefused
         from weighbridge.steps.replay import again
 
-        chosen = await _chosen(app, queue_ids, all_)
-        for each in chosen:
-            await again(app.db, each, actor="command line")
-        return [str(each) for each in chosen]
+        told = []
+        for each in await _chosen(app, queue_ids, all_):
+            try:
+                await again(app.db, each, actor="command line")
+                told.append({"queue_id": str(each), "storage_status": "pending_retry"})
+            except RequestRefused as refusal:
+                told.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
+        return told
 
-    tried = with_app(work)
+    told = with_app(work)
+    refused = [each for each in told if "error" in each]
+    for each in refused:
+        complain(f"{each['queue_id']}: {each['message']}")
     if as_json:
-        print_json([{"queue_id": each, "storage_status": "pending_retry"} for each in tried])
+        print_json(told)
     else:
-        out().print(f"{len(tried)} tried again now." if tried else "No file waits for the store.")
+        out().print(
+            f"{len(told) - len(refused)} tried again now." if told else "No file waits for the store."
+        )
+    if refused:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -143,9 +143,12 @@ def recount(
     remove_orphans: Annotated[
         bool, typer.Option("--remove-orphans", help="Remove stored files that no upload names.")
     ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare the counters with the stored files, and set them right. Exit 1: a file is missing."""
+    if remove_orphans and not dry_run and not yes:
+        typer.confirm("Remove every stored file that no upload names, for good?", abort=True, err=True)
 
     async def work(app: App) -> list[Recounted]:
         from weighbridge.steps.recount import recount

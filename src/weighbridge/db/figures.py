@@ -14,7 +14,7 @@ from weighbridge.model.states import LIVE, Status
 _SQL = load("figures")
 
 # Counted even where there are none, so that nobody mistakes a quiet queue for a missing one.
-CONDITIONS = ("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue")
+CONDITIONS = ("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue", "storage_left")
 QUEUES = ("uploads", "outbox", "projects", "storage")
 JOBS = ("queued", "running", "succeeded", "failed")
 

@@ -112,6 +112,11 @@ async def note_refused(tx: Tx, id_: UUID, refusal: Refusal, lasts: timedelta) ->
     await tx.execute(_SQL["note_refused"], {"id": id_, "lasts": lasts, **vars(refusal)})
 
 
+async def forget_expired(tx: Tx, id_: UUID) -> bool:
+    """False: it has not expired, or not any more."""
+    return await fetch_one(tx, _SQL["forget_expired"], (id_,)) is not None
+
+
 async def forget(tx: Tx, id_: UUID) -> None:
     await tx.execute(_SQL["forget_resumable"], (id_,))
 

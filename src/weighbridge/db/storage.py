@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -42,6 +43,7 @@ class Replay:
     byte_size: int
     retry_count: int
     max_retries: int
+    early: bool  # before its time: a failure does not count
 
     @property
     def queue_id(self) -> UUID:
@@ -81,12 +83,23 @@ async def upload_of(tx: Tx, queue_id: UUID) -> UUID | None:
     return row[0] if row else None
 
 
-async def claim(tx: Tx, worker: str, spool_id: UUID, lease: timedelta, limit: int) -> list[Replay]:
-    """Files of this spool whose time has come, each with a lease of its own."""
-    rows = await fetch_all(tx, _SQL["claim_replays"], (worker, spool_id, lease, limit))
+@dataclass(frozen=True)
+class Claim:
+    """What a process is ready to replay."""
+
+    worker: str
+    spool_id: UUID
+    lease: timedelta
+    limit: int
+    early: bool = False  # also files whose time has not come, but for those tried within the last minute
+
+
+async def claim(tx: Tx, wish: Claim) -> list[Replay]:
+    """Files of a spool, each with a lease of its own."""
+    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(wish).values()))
     return [
-        Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), size, count, most)
-        for token, queue, workspace, upload, user, path, digest, size, count, most in rows
+        Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), *rest)
+        for token, queue, workspace, upload, user, path, digest, *rest in rows
     ]
 
 
@@ -96,9 +109,20 @@ async def finish(tx: Tx, replay: Replay, file_url: str) -> bool:
     return bool(row and row[0])
 
 
-async def fail(tx: Tx, replay: Replay, delay: timedelta | None, error: str, consumers: list[str]) -> None:
-    """Try again after the delay; without one, give up and leave file and row for an operator."""
-    await tx.execute(_SQL["fail_replay"], (replay.lease.token, delay, error, consumers))
+@dataclass(frozen=True)
+class Failure:
+    """How a replay failed. Without a delay it was the last time; one that does not count leaves its time as it is."""
+
+    error: str
+    delay: timedelta | None
+    counts: bool
+    consumers: list[str]
+
+
+async def fail(tx: Tx, replay: Replay, how: Failure) -> None:
+    """Put it off, or give up and leave file and row for an operator."""
+    params = (replay.lease.token, how.delay, how.error, how.counts, how.consumers)
+    await tx.execute(_SQL["fail_replay"], params)
 
 
 async def release(tx: Tx, replay: Replay) -> None:
@@ -115,6 +139,24 @@ async def lose(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:
 async def spooled(tx: Tx, spool_id: UUID) -> set[UUID]:
     """Every file that should lie in this spool."""
     return {row[0] for row in await fetch_all(tx, _SQL["spooled"], (spool_id,))}
+
+
+async def adopt(tx: Tx, spool_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+    """Files that lie in this spool belong to it, whatever their rows say; those of them that have a row."""
+    return {row[0] for row in await fetch_all(tx, _SQL["adopt"], (spool_id, list(ids)))}
+
+
+async def store_waiting(tx: Tx, upload_id: UUID, file_url: str) -> bool:
+    """The content of an upload that waits came again, and is stored now. False: it waits no more."""
+    row = await fetch_one(tx, _SQL["store_waiting"], (upload_id, file_url))
+    return bool(row and row[0])
+
+
+async def identity(tx: Tx) -> UUID:
+    """Which database this is."""
+    row = await fetch_one(tx, _SQL["identity"])
+    assert row is not None
+    return UUID(str(row[0]))
 
 
 async def waiting(

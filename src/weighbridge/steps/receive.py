@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID, uuid4
 
-from weighbridge.db import intake, uploads
+from weighbridge.db import intake, storage, uploads
 from weighbridge.db.intake import Content
 from weighbridge.db.uploads import Known, NewUpload
 from weighbridge.formats import describe, sniff
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
 from weighbridge.observe.redact import said_back
 from weighbridge.steps import quota
@@ -214,10 +215,10 @@ async def record(ctx: Context, checked: Checked, spooled: Spooled, inside: Insid
     """Store the file and note the upload, unless the content is already there or it would be too much."""
     try:
         today, known = await _known(ctx, checked, spooled)
-        if known is not None:
-            return await _again(ctx, checked, known, spooled.filename)
-        await quota.reserve(ctx, checked, spooled.size, spooled.grant)
         key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
+        if known is not None:
+            return await _again(ctx, checked, known, spooled, key)
+        await quota.reserve(ctx, checked, spooled.size, spooled.grant)
         return await _store(ctx, checked, spooled, key, inside)
     finally:
         await quota.let_go(ctx, checked, spooled.grant)
@@ -275,12 +276,12 @@ async def _store(
                 if inside is not None:
                     await inside(tx, received)
     if isinstance(received, Known):  # another sender of the same was quicker
-        return await _again(ctx, checked, received, spooled.filename)
+        return await _again(ctx, checked, received, spooled, key)
     status = "stored" if queue_id is None else "pending_retry"
     return Received(received, Status.PENDING, duplicate=False, storage_status=status, queue_id=queue_id)
 
 
-async def _again(ctx: Context, checked: Checked, known: Known, filename: str | None) -> Received:
+async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str) -> Received:
     """A file that is here already: its upload, or RequestRefused(409) where its batch is in the way (S3 §1.3)."""
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
         first = await uploads.get(tx, known.upload_id)
@@ -299,11 +300,30 @@ async def _again(ctx: Context, checked: Checked, known: Known, filename: str | N
             )
             raise RequestRefused(409, known.reason, message)
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
-        await intake.note_duplicate(tx, first.id, filename)
+        await intake.note_duplicate(tx, first.id, spooled.filename)
     journal.duplicate_skipped(first.batch, known.reason)
-    return Received(
-        first.id, first.status, duplicate=True, reason=known.reason, storage_status=first.storage_status
-    )
+    stored = first.storage_status
+    if stored == "pending_retry" and await _stored_now(ctx, first, spooled, key):
+        stored = "stored"
+    return Received(first.id, first.status, duplicate=True, reason=known.reason, storage_status=stored)
+
+
+async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -> bool:
+    """The first one waits for the store, perhaps on a machine that never comes back: here are its bytes again."""
+    try:
+        if not await asyncio.to_thread(
+            spooled.path.exists
+        ):  # another sender was quicker, and the store has moved it
+            return False
+        file_url = await ctx.blobs.put(key, spooled.path)
+    except RetryLater as trouble:
+        journal.not_stored(ctx.blobs.bucket, trouble.kind)
+        return False
+    journal.stored(ctx.blobs.bucket)
+    async with ctx.db.tx("weighbridge_intake", first.workspace_id) as tx:
+        if await storage.store_waiting(tx, first.id, file_url):
+            await quota.count(tx, first.id, first.created_by, first.byte_size, file_url, grant=None)
+    return True
 
 
 def _empty(filename: str | None) -> RequestRefused:

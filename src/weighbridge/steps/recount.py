@@ -35,11 +35,12 @@ async def recount(
     """Compare and mend, in one workspace or in all; those where something did not agree. Raises RetryLater."""
     async with ctx.db.tx() as tx:
         began = await clock.now(tx)
-        known = [workspace_id] if workspace_id else await usage.workspaces(tx)
+        known = {workspace_id} if workspace_id else set(await usage.workspaces(tx))
     listing = await _listed(ctx, workspace_id)
     found = [await _compare(ctx, each, listing[each], began, dry=dry) for each in sorted({*known, *listing})]
     if remove_orphans and not dry:
-        found = [await _rid_of_orphans(ctx, each) for each in found]
+        # Of a workspace that the database does not know they may well be another database's.
+        found = [await _rid_of_orphans(ctx, each) if each.workspace_id in known else each for each in found]
     return [each for each in found if each.users or each.orphans or each.missing]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
+
+import structlog
 
 from weighbridge.blobs.base import BlobMissing
 from weighbridge.blobs.files import sha256
 from weighbridge.db import storage
 from weighbridge.db.pool import Database
-from weighbridge.db.storage import Replay
+from weighbridge.db.storage import Failure, Replay
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.observe import journal
 from weighbridge.steps import quota
@@ -19,45 +22,91 @@ from weighbridge.steps.announce import TOLD
 from weighbridge.steps.context import Context
 from weighbridge.steps.defer import pause
 
+log = structlog.get_logger()
+
 ROLE = "weighbridge_intake"
 GRACE = 600  # seconds; far longer than the row of a file takes to come
 
 
-async def due(ctx: Context, worker: str, lease: timedelta, limit: int) -> list[Replay]:
-    """Claim files of this machine whose time has come."""
+async def due(
+    ctx: Context, worker: str, lease: timedelta, limit: int, *, early: bool = False
+) -> list[Replay]:
+    """Claim files of this machine whose time has come; `early`: or has not, to see whether the store is back."""
     async with ctx.db.tx() as tx:
-        return await storage.claim(tx, worker, ctx.spool.id, lease, limit)
+        return await storage.claim(tx, storage.Claim(worker, ctx.spool.id, lease, limit, early))
 
 
-async def replay(ctx: Context, waiting: Replay) -> None:
-    """One file to the store, verified there, and its upload set free. Never raises: what goes wrong has its verdict."""
+async def replay(ctx: Context, waiting: Replay) -> bool:
+    """One file to the store, verified there, and its upload set free. False: the store did not take it.
+
+    Never raises but when it is cancelled: what goes wrong has its verdict.
+    """
     try:
-        if not await asyncio.to_thread(_whole, ctx, waiting):
-            await _lost(ctx, waiting)
-            return
-        file_url = await ctx.blobs.put(waiting.object_path, ctx.spool.path(waiting.queue_id), keep=True)
-        await _verify(ctx, waiting)
+        file_url = await _stored(ctx, waiting)
+        if file_url is not None:
+            await _finish(ctx, waiting, file_url)
+            await asyncio.to_thread(ctx.spool.drop, waiting.queue_id)
+            journal.stored(ctx.blobs.bucket)
+            journal.replayed(waiting.queue_id, "stored", waiting.retry_count + 1)
+        return file_url is not None
+    except LeaseLost:
+        return False  # another has it, and the file with it
+    except _NotNow:
+        await _release(ctx, waiting)
+        return False
+    except RetryLater as trouble:
+        await _fail(ctx, waiting, trouble.message, pause(waiting.retry_count + 2, waiting.max_retries))
+        return False
+    except asyncio.CancelledError:
+        await _release(ctx, waiting)
+        raise
+    except Exception as error:
+        log.exception("Bug", queue_id=str(waiting.queue_id))
+        told = f"Something went wrong inside Weighbridge ({type(error).__name__})."
+        await _fail(ctx, waiting, told, pause(waiting.retry_count + 2, waiting.max_retries))
+        return False
+
+
+class _NotNow(Exception):
+    """Nothing that the store could do anything about: it is handed back as it is."""
+
+
+async def _stored(ctx: Context, waiting: Replay) -> str | None:
+    """The file_url of the file, once the store has it. None: there is no such file to store."""
+    path = ctx.spool.path(waiting.queue_id)
+    try:
+        whole = await asyncio.to_thread(sha256, path) == waiting.content_sha256
+    except FileNotFoundError:
+        try:
+            ctx.spool.look()
+        except RetryLater as trouble:
+            raise _NotNow from trouble
+        await _lost(ctx, waiting)
+        return None
+    if not whole:  # an operator may know why, and have the right one
+        damaged = "The copy that waits for the store is damaged: its bytes are not those that came."
+        await _fail(ctx, replace(waiting, early=False), damaged, None)
+        return None
+    file_url = await ctx.blobs.put(waiting.object_path, path, keep=True)
+    await _verify(ctx, waiting)
+    return file_url
+
+
+async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
+    try:
         async with ctx.db.fenced(waiting.lease, ROLE) as tx:
             if await storage.finish(tx, waiting, file_url) and waiting.upload_id:
                 await quota.count(
                     tx, waiting.upload_id, waiting.user_id, waiting.byte_size, file_url, grant=None
                 )
-    except LeaseLost:
-        return  # another has it, and the file with it
-    except RetryLater as trouble:
-        await _fail(ctx, waiting, trouble.message)
-        return
-    except asyncio.CancelledError:
-        with suppress(LeaseLost, RetryLater):
-            async with ctx.db.tx() as tx:
-                await storage.release(tx, waiting)
-        raise
-    except Exception as error:
-        await _fail(ctx, waiting, f"Something went wrong inside Weighbridge ({type(error).__name__}).")
-        return
-    await asyncio.to_thread(ctx.spool.drop, waiting.queue_id)
-    journal.stored(ctx.blobs.bucket)
-    journal.replayed(waiting.queue_id, "stored", waiting.retry_count + 1)
+    except RetryLater as trouble:  # the database's, not the store's
+        raise _NotNow from trouble
+
+
+async def _release(ctx: Context, waiting: Replay) -> None:
+    with suppress(LeaseLost, RetryLater):  # the lease runs out
+        async with ctx.db.tx() as tx:
+            await storage.release(tx, waiting)
 
 
 async def _verify(ctx: Context, waiting: Replay) -> None:
@@ -70,22 +119,23 @@ async def _verify(ctx: Context, waiting: Replay) -> None:
         raise RetryLater("connection", "The file store has other bytes than it was given just now.")
 
 
-async def _fail(ctx: Context, waiting: Replay, error: str) -> None:
-    failures = waiting.retry_count + 1
-    # The first failure was at intake: the pause before the first retry is over.
-    delay = pause(failures + 1, waiting.max_retries)
+async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | None) -> None:
+    """Put off, or given up without a delay. The first failure was at intake: its pause is over."""
     consumers = [name for name in TOLD if name in ctx.consumers]
+    how = Failure(error, delay, counts=not waiting.early, consumers=consumers)
     with suppress(LeaseLost, RetryLater):  # the lease runs out, and it is tried again
         async with ctx.db.tx() as tx:
-            await storage.fail(tx, waiting, delay, error, consumers)
-        journal.replayed(waiting.queue_id, "put_off" if delay else "retry_failed", failures)
+            await storage.fail(tx, waiting, how)
+        given_up = how.counts and delay is None
+        journal.replayed(
+            waiting.queue_id, "retry_failed" if given_up else "put_off", waiting.retry_count + how.counts
+        )
 
 
 async def _lost(ctx: Context, waiting: Replay) -> None:
     with suppress(LeaseLost, RetryLater):
         async with ctx.db.tx() as tx:
             await storage.lose(tx, waiting.queue_id, waiting.lease)
-        await asyncio.to_thread(ctx.spool.drop, waiting.queue_id)
         journal.replayed(waiting.queue_id, "lost", waiting.retry_count)
 
 
@@ -94,12 +144,17 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
 
     A file is there before its row, and goes after it. So a file without a row is new, or was left by a crash: its age
     tells. A row without a file has lost it, unless it was settled after we looked: then it is gone when we come to it.
+    Raises RetryLater where the folder itself is away.
     """
     async with ctx.db.tx() as tx:
         rows = await storage.spooled(tx, ctx.spool.id)
     there = await asyncio.to_thread(lambda: dict(ctx.spool.waiting()))
     halves = await asyncio.to_thread(lambda: list(ctx.spool.leftovers()))
-    orphans = [each for each, age in there.items() if each not in rows and age > GRACE]
+    ctx.spool.look()
+    old = [each for each, age in there.items() if each not in rows and age > GRACE]
+    async with ctx.db.tx() as tx:
+        # The folder may have been called otherwise when they came: moved, or its name was lost.
+        orphans = set(old) - await storage.adopt(tx, ctx.spool.id, old)
     for each in orphans:
         ctx.spool.drop(each)
     for path, age in halves:
@@ -137,11 +192,3 @@ async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
 def _not_waiting(queue_id: UUID) -> RequestRefused:
     message = f"No file waits under {queue_id}. It was stored, or dropped: weighbridge storage list."
     return RequestRefused(404, "unknown_queue_id", message)
-
-
-def _whole(ctx: Context, waiting: Replay) -> bool:
-    """Is the file there, and the one that came?"""
-    try:
-        return sha256(ctx.spool.path(waiting.queue_id)) == waiting.content_sha256
-    except FileNotFoundError:
-        return False

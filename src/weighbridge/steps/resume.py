@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 from weighbridge.blobs import parts
@@ -30,6 +31,7 @@ from weighbridge.steps.request import Request, check
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
     """Room for a file of this length. RequestRefused as intake would say it, QuotaExceeded among them."""
+    request = replace(request, filename=receive.tidy_name(request.filename))
     checked = check(ctx, request)
     receive.refuse_large(length, ctx.limits.max_upload_bytes)
     if not length:
@@ -205,12 +207,23 @@ async def _expire(ctx: Context, place: Place) -> bool:
         return False
     try:
         with await asyncio.to_thread(parts.hold, ctx.spool, place.id) as part:
-            await terminate(ctx, found, part)
+            if not await _forgotten(ctx, found):
+                return False
+            await asyncio.to_thread(part.remove)
+            return True
     except PartHeld:
         return False
     except FileNotFoundError:
-        await _forget(ctx, found)
-    return True
+        return await _forgotten(ctx, found)
+
+
+async def _forgotten(ctx: Context, upload: Resumable) -> bool:
+    """Asked again in the statement that removes it: a part may have come since."""
+    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+        gone = await resumable.forget_expired(tx, upload.id)
+    if gone:
+        await _let_go(ctx, upload)
+    return gone
 
 
 async def _orphaned(ctx: Context, id_: UUID) -> bool:
@@ -242,6 +255,7 @@ async def _refuse(ctx: Context, upload: Resumable, refusal: Refusal) -> None:
 
 
 async def _lost(ctx: Context, upload: Resumable) -> RequestRefused:
+    ctx.spool.look()  # RetryLater, where its disk is away
     message = (
         "The bytes of this file that had come are gone from the machine that took them. Begin a new one."
     )

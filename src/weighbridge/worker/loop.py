@@ -313,7 +313,7 @@ class Worker:
 
 
 def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
-    return Replayer(ctx, options.name, options.lease, options.ceiling, options.poll)
+    return Replayer(ctx, options.name, options.lease, options.poll)
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:

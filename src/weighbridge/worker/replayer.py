@@ -22,65 +22,85 @@ from weighbridge.steps.replay import due, reconcile, replay
 log = structlog.get_logger()
 
 AT_ONCE = 4
-SWEEP_EVERY = timedelta(minutes=5)
+CEILING = timedelta(days=1)  # a store that hangs ends its request by itself; a large file may take its time
+PROBE_EVERY = 60.0  # seconds; one file that waits, before its time: is the store back?
+SWEEP_EVERY = 300.0
+LONGEST_PAUSE = 60.0  # between two tries to end resumable uploads
 
 
 class Replayer:
     """Works until told to stop; what it has in hand then goes back as it is."""
 
-    def __init__(
-        self, ctx: Context, name: str, lease: timedelta, ceiling: timedelta, poll: timedelta
-    ) -> None:
+    def __init__(self, ctx: Context, name: str, lease: timedelta, poll: timedelta) -> None:
         self.ctx = ctx
         self._name = name
         self._lease = lease
-        self._poll = poll
+        self._poll = poll.total_seconds()
         self._running: dict[UUID, asyncio.Task[None]] = {}
+        self._works = False  # the store has taken what it was last given
+        self._probed = -PROBE_EVERY
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._heartbeat = Heartbeat(ctx.db.url, lease, ceiling, self._lost)
-        self._swept = -SWEEP_EVERY.total_seconds()
+        self._heartbeat = Heartbeat(ctx.db.url, lease, CEILING, self._lost)
 
     async def run(self, stop: asyncio.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._heartbeat.start()
         stopping = asyncio.create_task(stop.wait())
+        chores = [
+            asyncio.create_task(self._every(self._poll, self._end_resumable)),
+            asyncio.create_task(self._every(SWEEP_EVERY, self._sweep)),
+        ]
         try:
             while not stop.is_set():
                 await self._tried(self._claim)
-                await self._tried(self._end_resumable)
-                if monotonic() - self._swept >= SWEEP_EVERY.total_seconds():
-                    await self._tried(self._sweep)
                 # Jitter: processes that started together must not poll together.
-                pause = self._poll.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
+                pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
                 await asyncio.wait(
                     {stopping, *self._running.values()}, timeout=pause, return_when=asyncio.FIRST_COMPLETED
                 )
         finally:
             stopping.cancel()
-            for task in self._running.values():
+            ending = [*chores, *self._running.values()]
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*self._running.values(), return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
             self._heartbeat.stop()
 
-    async def _tried(self, chore: Callable[[], Awaitable[Any]]) -> None:
+    async def _every(self, seconds: float, chore: Callable[[], Awaitable[Any]]) -> None:
+        """Over and over; after trouble less and less often."""
+        pause = seconds
+        while True:
+            well = await self._tried(chore)
+            pause = seconds if well else min(pause * 2, max(seconds, LONGEST_PAUSE))
+            await asyncio.sleep(pause)
+
+    async def _tried(self, chore: Callable[[], Awaitable[Any]]) -> bool:
         try:
             await chore()
+            return True
         except RetryLater as trouble:
-            log.warning("replayer.database_away", reason=trouble.message)
+            log.warning("replayer.put_off", chore=chore.__name__, reason=trouble.message)
         except Exception:  # a chore that went wrong once must be done again all the same
             log.exception("replayer.chore_failed", chore=chore.__name__)
+        return False
 
     async def _claim(self) -> None:
+        """What is due; while the store works, everything that waits; else, now and then, one file to find out."""
         room = AT_ONCE - len(self._running)
-        if room > 0:
-            for waiting in await due(self.ctx, self._name, self._lease, room):
-                self._running[waiting.lease.token] = asyncio.create_task(self._replay(waiting))
+        if room <= 0:
+            return
+        claimed = await due(self.ctx, self._name, self._lease, room, early=self._works)
+        if not claimed and not self._running and monotonic() - self._probed >= PROBE_EVERY:
+            self._probed = monotonic()
+            claimed = await due(self.ctx, self._name, self._lease, 1, early=True)
+        for waiting in claimed:
+            self._running[waiting.lease.token] = asyncio.create_task(self._replay(waiting))
 
     async def _replay(self, waiting: Replay) -> None:
         token = waiting.lease.token
         self._heartbeat.hold(token)
         try:
-            await replay(self.ctx, waiting)
+            self._works = await replay(self.ctx, waiting)
         finally:
             self._heartbeat.drop(token)
             del self._running[token]
@@ -95,7 +115,6 @@ class Replayer:
         await resume.finish_waiting(self.ctx)
 
     async def _sweep(self) -> None:
-        self._swept = monotonic()
         files, rows = await reconcile(self.ctx)
         expired = await resume.sweep(self.ctx)
         if files or rows or expired:

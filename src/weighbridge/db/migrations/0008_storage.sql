@@ -8,6 +8,14 @@
 -- and sets it free; fail_replay puts it off or, the last time, fails the upload and leaves file and row to an operator.
 -- Whoever dies is recovered like everybody else.
 
+-- Which database this is. Files that wait lie in a folder of this name: two databases on one machine must not take each
+-- other's for orphans.
+CREATE TABLE weighbridge.identity (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    id uuid NOT NULL DEFAULT gen_random_uuid()
+);
+INSERT INTO weighbridge.identity DEFAULT VALUES;
+
 -- Where the bytes are ---------------------------------------------------------------------------------------
 
 ALTER TABLE public.data_uploads ADD COLUMN storage_status text NOT NULL DEFAULT 'stored'
@@ -62,19 +70,6 @@ END $$;
 
 -- Intake ----------------------------------------------------------------------------------------------------
 
--- The store has just taken a file: those that wait need not wait for their time. Not one that was tried within the last
--- minute: where it alone cannot be stored, that must not use up its retries.
-CREATE FUNCTION weighbridge.hurry_replays() RETURNS void
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
-    AS $$
-        UPDATE upload_queue q SET next_retry_at = weighbridge.now()
-        FROM (SELECT w.id FROM upload_queue w
-              WHERE w.retry_count < w.max_retries AND w.next_retry_at > weighbridge.now()
-                AND w.tried_at < weighbridge.now() - INTERVAL '1 minute'
-              FOR UPDATE SKIP LOCKED) waiting
-        WHERE q.id = waiting.id
-    $$;
-
 -- As before; without a file_url the upload waits for its bytes to be stored.
 CREATE OR REPLACE FUNCTION weighbridge.receive_upload(
     p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text,
@@ -110,9 +105,6 @@ BEGIN
             PERFORM pg_notify('weighbridge_work', '');
             PERFORM pg_notify('weighbridge_live', json_build_object(
                 'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
-            IF NOT v_deferred THEN
-                PERFORM hurry_replays();
-            END IF;
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
@@ -154,9 +146,11 @@ END $$;
 
 -- Replay ----------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit int)
+-- Files whose time has come. p_early: also others, but for those tried within the last minute; what comes of such a try
+-- does not count, if it is not stored.
+CREATE FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit int, p_early boolean)
     RETURNS TABLE (lease_token uuid, queue_id uuid, workspace_id uuid, upload_id uuid, user_id uuid, object_path text,
-                   content_hash text, byte_size bigint, retry_count int, max_retries int)
+                   content_hash text, byte_size bigint, retry_count int, max_retries int, early boolean)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 #variable_conflict use_column
@@ -166,7 +160,8 @@ BEGIN
     RETURN QUERY
     WITH due AS MATERIALIZED (
         SELECT q.* FROM upload_queue q
-        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries AND q.next_retry_at <= v_now
+        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries
+          AND (q.next_retry_at <= v_now OR p_early AND q.tried_at < v_now - INTERVAL '1 minute')
           AND NOT EXISTS (SELECT FROM attempts a
                           WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
         ORDER BY q.next_retry_at, q.id LIMIT p_limit
@@ -178,8 +173,28 @@ BEGIN
         RETURNING a.lease_token, a.subject
     )
     SELECT o.lease_token, d.id, d.workspace_id, d.payload_submission_id, d.user_id, d.object_path, d.content_hash,
-           d.byte_size, d.retry_count, d.max_retries
+           d.byte_size, d.retry_count, d.max_retries, d.next_retry_at > v_now
     FROM opened o JOIN due d ON d.id = o.subject;
+END $$;
+
+-- An upload whose bytes are stored after all is on its way like any other.
+CREATE FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_workspace uuid;
+BEGIN
+    UPDATE data_uploads d
+    SET file_url = p_file_url, storage_status = 'stored', run_after = '-infinity', error_code = NULL, error_text = NULL
+    WHERE d.id = p_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry'
+    RETURNING d.workspace_id INTO v_workspace;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify('weighbridge_work', '');
+    PERFORM pg_notify('weighbridge_live', json_build_object(
+        'workspace_id', v_workspace, 'upload_id', p_upload, 'status', 'pending')::text);
+    RETURN true;
 END $$;
 
 -- The object is there and has been verified: the upload is as if it had been stored at once. False: an operator has
@@ -193,17 +208,7 @@ DECLARE
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
     DELETE FROM upload_queue q WHERE q.id = v_queue RETURNING q.payload_submission_id INTO v_upload;
-    UPDATE data_uploads d
-    SET file_url = p_file_url, storage_status = 'stored', run_after = '-infinity', error_code = NULL, error_text = NULL
-    WHERE d.id = v_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry';
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM hurry_replays();
-    PERFORM pg_notify('weighbridge_work', '');
-    PERFORM pg_notify('weighbridge_live', json_build_object(
-        'workspace_id', d.workspace_id, 'upload_id', d.id, 'status', d.status)::text) FROM data_uploads d WHERE d.id = v_upload;
-    RETURN true;
+    RETURN set_stored(v_upload, p_file_url);
 END $$;
 
 -- Fails an upload that waits for its bytes.
@@ -226,8 +231,25 @@ CREATE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text 
         WHERE d.id = p_upload AND d.storage_status = 'retry_failed'
     $$;
 
--- After the delay it is tried again. A NULL delay was the last time: file and row are left to an operator.
-CREATE FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_consumers text[]) RETURNS void
+-- File and row are left to an operator.
+CREATE FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queue, p_error text, p_consumers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    UPDATE upload_queue q SET retry_count = q.max_retries WHERE q.id = p_queue.id;
+    PERFORM fail_unstored(p_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
+        'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
+        p_queue.max_retries, p_queue.id));
+    PERFORM emit(p_queue.workspace_id, p_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
+        'upload_id', p_queue.payload_submission_id, 'workspace_id', p_queue.workspace_id, 'queue_id', p_queue.id,
+        'bucket', p_queue.bucket, 'object_path', p_queue.object_path, 'byte_size', p_queue.byte_size,
+        'retry_count', p_queue.max_retries, 'error_message', p_error), p_consumers);
+END $$;
+
+-- After the delay it is tried again; a NULL delay was the last time. One that came early does not count: its time stays.
+CREATE FUNCTION weighbridge.fail_replay(
+    p_token uuid, p_delay interval, p_error text, p_counts boolean, p_consumers text[]
+) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
@@ -236,23 +258,17 @@ DECLARE
 BEGIN
     PERFORM close_attempt(p_token, 'failed', p_error);
     UPDATE upload_queue q
-    SET retry_count = CASE WHEN p_delay IS NULL THEN q.max_retries ELSE q.retry_count + 1 END,
-        next_retry_at = weighbridge.now() + coalesce(p_delay, '0'), error_message = p_error, tried_at = weighbridge.now()
+    SET retry_count = q.retry_count + p_counts::int,
+        next_retry_at = CASE WHEN p_counts THEN weighbridge.now() + coalesce(p_delay, '0') ELSE q.next_retry_at END,
+        error_message = p_error, tried_at = weighbridge.now()
     WHERE q.id = v_id
     RETURNING * INTO v_queue;
-    IF FOUND AND p_delay IS NULL THEN
-        PERFORM fail_unstored(v_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
-            'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
-            v_queue.max_retries, v_id));
-        PERFORM emit(v_queue.workspace_id, v_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
-            'upload_id', v_queue.payload_submission_id, 'workspace_id', v_queue.workspace_id, 'queue_id', v_id,
-            'bucket', v_queue.bucket, 'object_path', v_queue.object_path, 'byte_size', v_queue.byte_size,
-            'retry_count', v_queue.retry_count, 'error_message', p_error), p_consumers);
+    IF FOUND AND p_counts AND p_delay IS NULL THEN
+        PERFORM exhaust_replay(v_queue, p_error, p_consumers);
     END IF;
 END $$;
 
--- The file that waited is gone, or is not the one that came: there is nothing to try again with. Without a token only
--- where nobody has it in hand.
+-- The file that waited is gone: there is nothing to try again with. Without a token only where nobody has it in hand.
 CREATE FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -270,8 +286,17 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM give_up_unstored(v_upload, 'STORAGE_FILE_LOST',
-        'The file could not be stored when it came, and the copy that waited for the store is gone or damaged. Upload it again.');
+        'The file could not be stored when it came, and the copy that waited for the store is gone. Upload it again.');
     RETURN true;
+END $$;
+
+-- The same content came again, and the store took it: what waited for it is stored. False: it waits no more.
+CREATE FUNCTION weighbridge.store_waiting(p_upload uuid, p_file_url text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    DELETE FROM upload_queue q WHERE q.payload_submission_id = p_upload AND q.workspace_id = weighbridge.workspace();
+    RETURN FOUND AND set_stored(p_upload, p_file_url);
 END $$;
 
 -- Operators -------------------------------------------------------------------------------------------------
@@ -279,7 +304,7 @@ END $$;
 -- Now, whatever its time: one that waits, or one that was given up, with its upload. What happened: 'queued', 'gone' (no
 -- such row) or 'superseded' (the content came again since, and that one counts).
 CREATE FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$
 DECLARE
     v_queue upload_queue;
@@ -289,6 +314,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'gone';
     END IF;
+    -- A job that is opened again is one that comes: its project must not be edited meanwhile.
+    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    WHERE d.id = v_queue.payload_submission_id FOR KEY SHARE OF p;
     SELECT d.status INTO v_status FROM data_uploads d WHERE d.id = v_queue.payload_submission_id FOR UPDATE;
     IF v_status = 'failed' THEN
         PERFORM set_config('weighbridge.verb', 'retry', true);
@@ -331,6 +359,13 @@ BEGIN
     RETURN true;
 END $$;
 
+-- What an operator drops needs no alert.
+DROP TRIGGER alert_on_status ON public.data_uploads;
+CREATE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads
+    FOR EACH ROW WHEN (NEW.status IN ('completed', 'partial', 'failed') AND OLD.status <> NEW.status
+                       AND NEW.error_code IS DISTINCT FROM 'STORAGE_DROPPED')
+    EXECUTE FUNCTION weighbridge.alert_on_status();
+
 -- As before; of an upload whose bytes are not stored there is nothing to read: the answer says so.
 CREATE OR REPLACE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
@@ -368,32 +403,129 @@ BEGIN
     RETURN 'pending';
 END $$;
 
--- More files waiting than the threshold, for longer than the patience: one that moves on is none to be woken for (S5).
+-- More files waiting than the threshold, for longer than the patience (S5); or some that nobody tries any more, long after
+-- their time: the machine that has them is gone.
 CREATE FUNCTION weighbridge.watch_storage(p_threshold int, p_patience interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
+    v_now timestamptz := weighbridge.now();
     v_depth bigint;
     v_old bigint;
+    v_left bigint;
 BEGIN
-    SELECT count(*), count(*) FILTER (WHERE q.created_at < weighbridge.now() - p_patience) INTO v_depth, v_old
+    SELECT count(*), count(*) FILTER (WHERE q.created_at < v_now - p_patience),
+           count(*) FILTER (WHERE q.next_retry_at < v_now - INTERVAL '1 hour')
+    INTO v_depth, v_old, v_left
     FROM upload_queue q WHERE q.retry_count < q.max_retries;
     IF v_old > p_threshold THEN
         PERFORM raise_alert('storage_queue', '', 'WARNING', format('%s files wait for the file store', v_depth));
     ELSIF v_depth <= p_threshold THEN
         PERFORM withdraw_alert('storage_queue', '', format('%s files wait for the file store', v_depth));
     END IF;
+    IF v_left > 0 THEN
+        PERFORM raise_alert('storage_left', '', 'ERROR',
+            format('%s files wait for the file store on a machine that does not try any more', v_left));
+    ELSE
+        PERFORM withdraw_alert('storage_left', '', 'No file waits on a machine that does not try any more');
+    END IF;
     RETURN v_depth;
+END $$;
+
+-- As before; a replay that died counts as one that failed: a file that takes its workers down does not go round for ever.
+CREATE OR REPLACE FUNCTION weighbridge.recover(p_max_crashes int)
+    RETURNS TABLE (queue text, subject uuid, worker text, opened_at timestamptz, hours double precision, batch text,
+                   gave_up boolean)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_dead record;
+    v_queue upload_queue;
+    v_any boolean := false;
+BEGIN
+    -- A frozen worker may hold its fence: end the session that does, long after its lease.
+    PERFORM pg_terminate_backend(s.pid)
+    FROM attempts a
+    JOIN pg_stat_activity s ON s.application_name = 'weighbridge ' || a.lease_token AND s.datname = current_database()
+    WHERE a.closed_at IS NULL AND a.lease_until < v_now AND s.xact_start IS NOT NULL;
+
+    FOR v_dead IN
+        SELECT a.* FROM attempts a
+        WHERE a.closed_at IS NULL AND a.lease_until < v_now
+        ORDER BY a.lease_until
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        queue := v_dead.queue;
+        subject := v_dead.subject;
+        worker := v_dead.worker;
+        opened_at := v_dead.opened_at;
+        hours := EXTRACT(EPOCH FROM v_now - v_dead.opened_at) / 3600;
+        batch := NULL;
+        gave_up := false;
+        UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
+        DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
+        IF v_dead.queue = 'uploads' THEN
+            SELECT batch_name(d) INTO batch FROM data_uploads d WHERE d.id = v_dead.subject;
+            gave_up := rescue(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
+        END IF;
+        IF v_dead.queue = 'outbox' THEN
+            UPDATE event_deliveries d
+            SET failures = d.failures + 1, last_error = 'the worker stopped while it delivered',
+                gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
+            WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
+            RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
+        END IF;
+        IF v_dead.queue = 'storage' THEN
+            UPDATE upload_queue q
+            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while it stored the file.'
+            WHERE q.id = v_dead.subject AND q.retry_count < q.max_retries
+            RETURNING * INTO v_queue;
+            gave_up := FOUND AND v_queue.retry_count >= v_queue.max_retries;
+            IF gave_up THEN
+                PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']);
+            END IF;
+        END IF;
+        gave_up := coalesce(gave_up, false);
+        v_any := true;
+        RETURN NEXT;
+    END LOOP;
+
+    FOR v_dead IN
+        SELECT o.* FROM orphans o JOIN data_uploads d ON d.id = o.id
+        WHERE d.status IN ('processing', 'promoting')
+        FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        -- Another may have taken it between the look and the lock: its attempt is seen now.
+        CONTINUE WHEN EXISTS (SELECT FROM attempts a
+                              WHERE a.queue = 'uploads' AND a.subject = v_dead.id AND a.closed_at IS NULL);
+        queue := 'uploads';
+        subject := v_dead.id;
+        worker := 'unknown';
+        opened_at := v_dead.started_at;
+        hours := v_dead.hours_stale;
+        batch := v_dead.source_batch_id;
+        gave_up := rescue(v_dead.id, batch, v_now::text, hours, p_max_crashes);
+        v_any := true;
+        RETURN NEXT;
+    END LOOP;
+    IF v_any THEN
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
 END $$;
 
 -- Who may do what -------------------------------------------------------------------------------------------
 
-REVOKE EXECUTE ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]), weighbridge.hurry_replays(),
+REVOKE EXECUTE ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]),
     weighbridge.defer_upload(uuid, uuid, uuid, text, text, text, uuid, int, interval, text, text[]),
-    weighbridge.claim_replays(text, uuid, interval, int), weighbridge.finish_replay(uuid, text),
-    weighbridge.fail_unstored(uuid, text, text), weighbridge.give_up_unstored(uuid, text, text), weighbridge.fail_replay(uuid, interval, text, text[]),
-    weighbridge.lose_replay(uuid, uuid), weighbridge.retry_replay(uuid, text), weighbridge.drop_replay(uuid, text),
+    weighbridge.claim_replays(text, uuid, interval, int, boolean), weighbridge.set_stored(uuid, text),
+    weighbridge.finish_replay(uuid, text), weighbridge.store_waiting(uuid, text),
+    weighbridge.fail_unstored(uuid, text, text), weighbridge.give_up_unstored(uuid, text, text),
+    weighbridge.exhaust_replay(public.upload_queue, text, text[]),
+    weighbridge.fail_replay(uuid, interval, text, boolean, text[]), weighbridge.lose_replay(uuid, uuid),
+    weighbridge.retry_replay(uuid, text), weighbridge.drop_replay(uuid, text),
     weighbridge.watch_storage(int, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION
     weighbridge.defer_upload(uuid, uuid, uuid, text, text, text, uuid, int, interval, text, text[]),
-    weighbridge.finish_replay(uuid, text) TO weighbridge_intake;
+    weighbridge.finish_replay(uuid, text), weighbridge.store_waiting(uuid, text) TO weighbridge_intake;

@@ -40,6 +40,12 @@ WHERE id = %(id)s AND upload_id IS NULL AND refusal_code IS NULL
 -- name: forget_resumable
 DELETE FROM weighbridge.resumable_uploads WHERE id = %s
 
+-- name: forget_expired
+DELETE FROM weighbridge.resumable_uploads r
+WHERE r.id = %s AND r.expires_at <= weighbridge.now()
+  AND (r.received < r.length OR r.upload_id IS NOT NULL OR r.refusal_code IS NOT NULL)
+RETURNING r.id
+
 -- name: whole_resumables
 -- Those of one machine that have all their bytes and wait for intake.
 SELECT id, workspace_id FROM weighbridge.resumable_uploads

@@ -8,14 +8,14 @@ SELECT payload_submission_id FROM public.upload_queue WHERE id = %s
 
 -- name: claim_replays
 SELECT lease_token, queue_id, workspace_id, upload_id, user_id, object_path, content_hash, byte_size, retry_count,
-       max_retries
-FROM weighbridge.claim_replays(%s, %s, %s, %s)
+       max_retries, early
+FROM weighbridge.claim_replays(%s, %s, %s, %s, %s)
 
 -- name: finish_replay
 SELECT weighbridge.finish_replay(%s, %s)
 
 -- name: fail_replay
-SELECT weighbridge.fail_replay(%s, %s, %s, %s)
+SELECT weighbridge.fail_replay(%s, %s, %s, %s, %s)
 
 -- name: release_replay
 SELECT weighbridge.close_attempt(%s, 'released', NULL)
@@ -25,6 +25,15 @@ SELECT weighbridge.lose_replay(%s, %s)
 
 -- name: spooled
 SELECT id FROM public.upload_queue WHERE spool_id = %s
+
+-- name: adopt
+UPDATE public.upload_queue SET spool_id = %s WHERE id = ANY (%s) RETURNING id
+
+-- name: store_waiting
+SELECT weighbridge.store_waiting(%s, %s)
+
+-- name: identity
+SELECT id FROM weighbridge.identity
 
 -- name: waiting_files
 SELECT q.id AS queue_id, q.payload_submission_id AS upload_id, q.workspace_id, q.user_id, q.bucket, q.object_path,
