@@ -66,7 +66,8 @@ def left_behind(home: Path, query: Query) -> Callable[[], list[str]]:
     def left_behind() -> list[str]:
         rows = [f"row {id_}" for (id_,) in query("SELECT id FROM data_uploads")]
         files = [str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()]
-        files.remove("queue/spool-id")  # what the folder is called: it is there from the start
+        # What the folder of files that wait is called is there from the start.
+        files = [each for each in files if not each.endswith("/spool-id")]
         return rows + files
 
     return left_behind

@@ -115,7 +115,7 @@ class Site:
     @property
     def waiting(self) -> list[Path]:
         """The files that wait."""
-        return [each for each in self.queue.iterdir() if each.name != "spool-id"]
+        return [each for each in self.queue.glob("*/*") if each.name != "spool-id"]
 
     def said(self, event: str) -> list[dict[str, Any]]:
         """The lines of this name in all logs."""

@@ -31,8 +31,8 @@ from weighbridge.worker.replayer import Replayer
 LEASE = timedelta(seconds=60)
 
 
-async def due(ctx: Context, worker: str = "one") -> list[storage.Replay]:
-    return await step.due(ctx, worker, LEASE, 10)
+async def due(ctx: Context, worker: str = "one", *, early: bool = False) -> list[storage.Replay]:
+    return await step.due(ctx, worker, LEASE, 10, early=early)
 
 
 async def pass_(ctx: Context) -> int:
@@ -158,7 +158,7 @@ async def test_a_worker_of_another_spool_leaves_it_to_its_owner(
     await send()
     clock.forward(hours=1)
     async with ctx.db.tx() as tx:
-        assert await storage.claim(tx, "elsewhere", uuid4(), LEASE, 10) == []
+        assert await storage.claim(tx, storage.Claim("elsewhere", uuid4(), LEASE, 10, early=True)) == []
     assert len(await due(ctx)) == 1
 
 
@@ -185,23 +185,81 @@ async def test_two_workers_have_it_once_and_a_lost_lease_changes_nothing(
     assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(len(CSV), 1)]
 
 
-async def test_a_store_that_takes_a_file_wakes_those_that_wait(
+async def test_an_early_try_that_fails_does_not_count(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
     store.fails()
-    received = await send()
-    for _ in range(4):
-        clock.forward(days=1)
-        await pass_(ctx)
-    store.works()
-    await send(meta_file(1, 2))  # tried just now: not yet
-    assert await due(ctx) == []
+    await send()
+    assert await due(ctx, early=True) == []  # it was tried just now
+    for _ in range(10):
+        clock.forward(seconds=61)
+        query("UPDATE upload_queue SET next_retry_at = weighbridge.now() + interval '5 h'")
+        before = query("SELECT retry_count, next_retry_at FROM upload_queue")
+        [waiting] = await due(ctx, early=True)
+        assert not await step.replay(ctx, waiting)
+        assert query("SELECT retry_count, next_retry_at FROM upload_queue") == before
+    assert query("SELECT status FROM data_uploads") == [("pending",)]
+
+
+async def test_one_file_that_goes_through_calls_the_others(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock, eventually: Callable[..., Any]
+) -> None:
+    store.fails()
+    for ads in range(1, 8):
+        await send(meta_file(1, ads))
+    query("UPDATE upload_queue SET retry_count = 4, next_retry_at = weighbridge.now() + interval '5 h'")
     clock.forward(minutes=2)
-    await send(meta_file(1, 3))
-    assert [each.queue_id for each in await due(ctx)] == [received.queue_id]
+    store.works()
+    stop = asyncio.Event()
+    running = asyncio.create_task(Replayer(ctx, "me", LEASE, timedelta(seconds=0.05)).run(stop))
+    await eventually(
+        lambda: query("SELECT count(*) FROM data_uploads WHERE storage_status = 'stored'") == [(7,)]
+    )
+    stop.set()
+    await running
+    assert query("SELECT 1 FROM upload_queue") == []
 
 
-async def test_bytes_that_changed_while_they_waited_are_not_stored(
+async def test_the_database_s_trouble_is_not_the_store_s(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    await send()
+    store.works()
+    clock.forward(hours=1)
+    query(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '55P03'; END $$;"
+        "CREATE TRIGGER no BEFORE DELETE ON upload_queue FOR EACH ROW EXECUTE FUNCTION no()"
+    )
+    for _ in range(6):
+        assert await pass_(ctx) == 1
+    assert query("SELECT retry_count FROM upload_queue") == [(0,)]
+    query("DROP TRIGGER no ON upload_queue")
+    assert await pass_(ctx) == 1
+    assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
+
+
+async def test_a_replay_that_dies_counts(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    from weighbridge.db import uploads
+
+    store.fails()
+    received = await send()
+    for retry in range(1, 6):
+        clock.forward(hours=1)
+        assert len(await due(ctx)) == 1
+        clock.forward(seconds=61)
+        async with ctx.db.tx() as tx:
+            [dead] = await uploads.recover(tx, 5)
+        assert query("SELECT retry_count FROM upload_queue") == [(retry,)]
+        assert dead.gave_up == (retry == 5)
+    assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_RETRY_FAILED")]
+    assert ctx.spool.path(received.queue_id).is_file()
+
+
+async def test_bytes_that_changed_while_they_waited_are_an_operator_s(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock, home: Path
 ) -> None:
     store.fails()
@@ -210,10 +268,58 @@ async def test_bytes_that_changed_while_they_waited_are_not_stored(
     store.works()
     clock.forward(hours=1)
     await pass_(ctx)
-    assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_FILE_LOST")]
-    assert query("SELECT FROM upload_queue") == []
+    assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_RETRY_FAILED")]
+    [(why,)] = query("SELECT error_message FROM upload_queue")
+    assert why == "The copy that waits for the store is damaged: its bytes are not those that came."
     assert not (home / "blobs").exists()
+    ctx.spool.path(received.queue_id).write_bytes(CSV)  # from a backup
+    await step.again(ctx.db, received.queue_id, "me")
+    await pass_(ctx)
+    assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
+
+
+async def test_the_copy_stays_until_the_store_has_the_same_bytes(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    """A store that keeps other bytes than it was given: the real one, with a hand in it right after each write."""
+    store.fails()
+    received = await send()
+    store.works()
+    clock.forward(hours=1)
+    put = ctx.blobs.put
+
+    async def spoil(key: str, file: Path, *, keep: bool = False) -> str:
+        url = await put(key, file, keep=keep)
+        assert ctx.blobs.folder is not None
+        with (ctx.blobs.folder / key).open("r+b") as blob:
+            blob.write(b"?")
+        return url
+
+    object.__setattr__(ctx.blobs, "put", spoil)
+    await pass_(ctx)
+    object.__delattr__(ctx.blobs, "put")
+    assert ctx.spool.path(received.queue_id).read_bytes() == CSV
+    assert query("SELECT retry_count, error_message FROM upload_queue") == [
+        (1, "The file store has other bytes than it was given just now.")
+    ]
+    clock.forward(hours=1)
+    await pass_(ctx)
+    assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
     assert not ctx.spool.path(received.queue_id).exists()
+
+
+async def test_the_same_bytes_again_are_stored_for_the_one_that_waits(
+    ctx: Context, store: Store, send: Any, run: Run, query: Query
+) -> None:
+    """Perhaps on a machine that never comes back; whoever has the bytes need not wait for it."""
+    store.fails()
+    first = await send()
+    store.works()
+    again = await send()
+    assert (again.upload_id, again.duplicate, again.storage_status) == (first.upload_id, True, "stored")
+    assert (await run(first.upload_id)).status == Status.COMPLETED
+    assert query("SELECT 1 FROM upload_queue") == []
+    assert query("SELECT total_bytes, total_sources FROM storage_usage") == [(len(CSV), 1)]
 
 
 async def test_folder_and_table_agree_again(ctx: Context, store: Store, send: Any, query: Query) -> None:
@@ -244,7 +350,7 @@ async def test_a_stop_hands_it_back(
     os.mkfifo(ctx.spool.path(received.queue_id))  # reading it waits for ever
     clock.forward(hours=1)
     stop = asyncio.Event()
-    replayer = Replayer(ctx, "me", LEASE, timedelta(hours=1), timedelta(seconds=0.05))
+    replayer = Replayer(ctx, "me", LEASE, timedelta(seconds=0.05))
     running = asyncio.create_task(replayer.run(stop))
     await eventually(lambda: query("SELECT FROM weighbridge.attempts WHERE queue = 'storage'"))
     stop.set()

@@ -394,7 +394,7 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, queue_id uuid, workspace_id uuid, upload_id uuid, user_id uuid, object_path text, content_hash text, byte_size bigint, retry_count integer, max_retries integer)
+CREATE FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer, p_early boolean) RETURNS TABLE(lease_token uuid, queue_id uuid, workspace_id uuid, upload_id uuid, user_id uuid, object_path text, content_hash text, byte_size bigint, retry_count integer, max_retries integer, early boolean)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -405,7 +405,8 @@ BEGIN
     RETURN QUERY
     WITH due AS MATERIALIZED (
         SELECT q.* FROM upload_queue q
-        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries AND q.next_retry_at <= v_now
+        WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries
+          AND (q.next_retry_at <= v_now OR p_early AND q.tried_at < v_now - INTERVAL '1 minute')
           AND NOT EXISTS (SELECT FROM attempts a
                           WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
         ORDER BY q.next_retry_at, q.id LIMIT p_limit
@@ -417,7 +418,7 @@ BEGIN
         RETURNING a.lease_token, a.subject
     )
     SELECT o.lease_token, d.id, d.workspace_id, d.payload_submission_id, d.user_id, d.object_path, d.content_hash,
-           d.byte_size, d.retry_count, d.max_retries
+           d.byte_size, d.retry_count, d.max_retries, d.next_retry_at > v_now
     FROM opened o JOIN due d ON d.id = o.subject;
 END $$;
 
@@ -622,6 +623,45 @@ CREATE FUNCTION weighbridge.entity_id(VARIADIC parts text[]) RETURNS uuid
         FROM (SELECT substring(weighbridge.natural_key_hash(VARIADIC parts) FROM 1 FOR 16)) AS cut (h)
     $$;
 
+CREATE TABLE public.upload_queue (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    temp_file_path text NOT NULL,
+    bucket text NOT NULL,
+    object_path text NOT NULL,
+    content_hash text NOT NULL,
+    byte_size bigint NOT NULL,
+    retry_count integer DEFAULT 0 NOT NULL,
+    max_retries integer DEFAULT 5 NOT NULL,
+    next_retry_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    error_message text,
+    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
+    user_id uuid NOT NULL,
+    payload_submission_id uuid,
+    workspace_id uuid NOT NULL,
+    spool_id uuid NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    tried_at timestamp with time zone,
+    CONSTRAINT upload_queue_byte_size_check CHECK ((byte_size > 0)),
+    CONSTRAINT upload_queue_content_hash_check CHECK ((content_hash ~ '^[0-9a-f]{64}$'::text))
+);
+
+COMMENT ON TABLE public.upload_queue IS 'Files that the store could not take. retry_count = max_retries: an operator''s.';
+
+CREATE FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queue, p_error text, p_consumers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE upload_queue q SET retry_count = q.max_retries WHERE q.id = p_queue.id;
+    PERFORM fail_unstored(p_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
+        'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
+        p_queue.max_retries, p_queue.id));
+    PERFORM emit(p_queue.workspace_id, p_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
+        'upload_id', p_queue.payload_submission_id, 'workspace_id', p_queue.workspace_id, 'queue_id', p_queue.id,
+        'bucket', p_queue.bucket, 'object_path', p_queue.object_path, 'byte_size', p_queue.byte_size,
+        'retry_count', p_queue.max_retries, 'error_message', p_error), p_consumers);
+END $$;
+
 CREATE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -659,7 +699,7 @@ BEGIN
     UPDATE projects p SET failures = p.failures + 1, run_after = weighbridge.now() + p_delay WHERE p.key = v_key;
 END $$;
 
-CREATE FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_consumers text[]) RETURNS void
+CREATE FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_counts boolean, p_consumers text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -669,18 +709,13 @@ DECLARE
 BEGIN
     PERFORM close_attempt(p_token, 'failed', p_error);
     UPDATE upload_queue q
-    SET retry_count = CASE WHEN p_delay IS NULL THEN q.max_retries ELSE q.retry_count + 1 END,
-        next_retry_at = weighbridge.now() + coalesce(p_delay, '0'), error_message = p_error, tried_at = weighbridge.now()
+    SET retry_count = q.retry_count + p_counts::int,
+        next_retry_at = CASE WHEN p_counts THEN weighbridge.now() + coalesce(p_delay, '0') ELSE q.next_retry_at END,
+        error_message = p_error, tried_at = weighbridge.now()
     WHERE q.id = v_id
     RETURNING * INTO v_queue;
-    IF FOUND AND p_delay IS NULL THEN
-        PERFORM fail_unstored(v_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
-            'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
-            v_queue.max_retries, v_id));
-        PERFORM emit(v_queue.workspace_id, v_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
-            'upload_id', v_queue.payload_submission_id, 'workspace_id', v_queue.workspace_id, 'queue_id', v_id,
-            'bucket', v_queue.bucket, 'object_path', v_queue.object_path, 'byte_size', v_queue.byte_size,
-            'retry_count', v_queue.retry_count, 'error_message', p_error), p_consumers);
+    IF FOUND AND p_counts AND p_delay IS NULL THEN
+        PERFORM exhaust_replay(v_queue, p_error, p_consumers);
     END IF;
 END $$;
 
@@ -775,17 +810,7 @@ DECLARE
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
     DELETE FROM upload_queue q WHERE q.id = v_queue RETURNING q.payload_submission_id INTO v_upload;
-    UPDATE data_uploads d
-    SET file_url = p_file_url, storage_status = 'stored', run_after = '-infinity', error_code = NULL, error_text = NULL
-    WHERE d.id = v_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry';
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
-    PERFORM hurry_replays();
-    PERFORM pg_notify('weighbridge_work', '');
-    PERFORM pg_notify('weighbridge_live', json_build_object(
-        'workspace_id', d.workspace_id, 'upload_id', d.id, 'status', d.status)::text) FROM data_uploads d WHERE d.id = v_upload;
-    RETURN true;
+    RETURN set_stored(v_upload, p_file_url);
 END $$;
 
 CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) RETURNS void
@@ -925,18 +950,6 @@ CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceili
             renewed_at = weighbridge.now()
         WHERE a.lease_token = ANY (p_tokens) AND a.closed_at IS NULL
         RETURNING a.lease_token
-    $$;
-
-CREATE FUNCTION weighbridge.hurry_replays() RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'weighbridge', 'public', 'pg_temp'
-    AS $$
-        UPDATE upload_queue q SET next_retry_at = weighbridge.now()
-        FROM (SELECT w.id FROM upload_queue w
-              WHERE w.retry_count < w.max_retries AND w.next_retry_at > weighbridge.now()
-                AND w.tried_at < weighbridge.now() - INTERVAL '1 minute'
-              FOR UPDATE SKIP LOCKED) waiting
-        WHERE q.id = waiting.id
     $$;
 
 CREATE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
@@ -1125,7 +1138,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM give_up_unstored(v_upload, 'STORAGE_FILE_LOST',
-        'The file could not be stored when it came, and the copy that waited for the store is gone or damaged. Upload it again.');
+        'The file could not be stored when it came, and the copy that waited for the store is gone. Upload it again.');
     RETURN true;
 END $$;
 
@@ -1368,9 +1381,6 @@ BEGIN
             PERFORM pg_notify('weighbridge_work', '');
             PERFORM pg_notify('weighbridge_live', json_build_object(
                 'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
-            IF NOT v_deferred THEN
-                PERFORM hurry_replays();
-            END IF;
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
@@ -1487,6 +1497,7 @@ CREATE FUNCTION weighbridge.recover(p_max_crashes integer) RETURNS TABLE(queue t
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_dead record;
+    v_queue upload_queue;
     v_any boolean := false;
 BEGIN
     -- A frozen worker may hold its fence: end the session that does, long after its lease.
@@ -1520,6 +1531,16 @@ BEGIN
                 gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
             WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
             RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
+        END IF;
+        IF v_dead.queue = 'storage' THEN
+            UPDATE upload_queue q
+            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while it stored the file.'
+            WHERE q.id = v_dead.subject AND q.retry_count < q.max_retries
+            RETURNING * INTO v_queue;
+            gave_up := FOUND AND v_queue.retry_count >= v_queue.max_retries;
+            IF gave_up THEN
+                PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']);
+            END IF;
         END IF;
         gave_up := coalesce(gave_up, false);
         v_any := true;
@@ -1745,6 +1766,7 @@ END $$;
 CREATE FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET lock_timeout TO '5s'
     AS $$
 DECLARE
     v_queue upload_queue;
@@ -1754,6 +1776,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'gone';
     END IF;
+    -- A job that is opened again is one that comes: its project must not be edited meanwhile.
+    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    WHERE d.id = v_queue.payload_submission_id FOR KEY SHARE OF p;
     SELECT d.status INTO v_status FROM data_uploads d WHERE d.id = v_queue.payload_submission_id FOR UPDATE;
     IF v_status = 'failed' THEN
         PERFORM set_config('weighbridge.verb', 'retry', true);
@@ -1838,6 +1863,26 @@ BEGIN
         'month_bytes', p_month, 'total_bytes', p_total, 'interpretations', p_interpretations)));
 END $$;
 
+CREATE FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid;
+BEGIN
+    UPDATE data_uploads d
+    SET file_url = p_file_url, storage_status = 'stored', run_after = '-infinity', error_code = NULL, error_text = NULL
+    WHERE d.id = p_upload AND d.status = 'pending' AND d.storage_status = 'pending_retry'
+    RETURNING d.workspace_id INTO v_workspace;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM pg_notify('weighbridge_work', '');
+    PERFORM pg_notify('weighbridge_live', json_build_object(
+        'workspace_id', v_workspace, 'upload_id', p_upload, 'status', 'pending')::text);
+    RETURN true;
+END $$;
+
 CREATE FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1888,6 +1933,15 @@ CREATE FUNCTION weighbridge.storage_standing(p_workspace_month bigint, p_workspa
         LEFT JOIN storage_limits l ON l.workspace_id = m.id AND l.user_id IS NOT DISTINCT FROM s.user_id
         ORDER BY s.user_id NULLS FIRST
     $$;
+
+CREATE FUNCTION weighbridge.store_waiting(p_upload uuid, p_file_url text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    DELETE FROM upload_queue q WHERE q.payload_submission_id = p_upload AND q.workspace_id = weighbridge.workspace();
+    RETURN FOUND AND set_stored(p_upload, p_file_url);
+END $$;
 
 CREATE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
     LANGUAGE sql SECURITY DEFINER
@@ -2003,15 +2057,25 @@ CREATE FUNCTION weighbridge.watch_storage(p_threshold integer, p_patience interv
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
 DECLARE
+    v_now timestamptz := weighbridge.now();
     v_depth bigint;
     v_old bigint;
+    v_left bigint;
 BEGIN
-    SELECT count(*), count(*) FILTER (WHERE q.created_at < weighbridge.now() - p_patience) INTO v_depth, v_old
+    SELECT count(*), count(*) FILTER (WHERE q.created_at < v_now - p_patience),
+           count(*) FILTER (WHERE q.next_retry_at < v_now - INTERVAL '1 hour')
+    INTO v_depth, v_old, v_left
     FROM upload_queue q WHERE q.retry_count < q.max_retries;
     IF v_old > p_threshold THEN
         PERFORM raise_alert('storage_queue', '', 'WARNING', format('%s files wait for the file store', v_depth));
     ELSIF v_depth <= p_threshold THEN
         PERFORM withdraw_alert('storage_queue', '', format('%s files wait for the file store', v_depth));
+    END IF;
+    IF v_left > 0 THEN
+        PERFORM raise_alert('storage_left', '', 'ERROR',
+            format('%s files wait for the file store on a machine that does not try any more', v_left));
+    ELSE
+        PERFORM withdraw_alert('storage_left', '', 'No file waits on a machine that does not try any more');
     END IF;
     RETURN v_depth;
 END $$;
@@ -2357,30 +2421,6 @@ CREATE TABLE public.upload_duplicates (
 
 COMMENT ON TABLE public.upload_duplicates IS 'Files that were here already: shown, never counted.';
 
-CREATE TABLE public.upload_queue (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    temp_file_path text NOT NULL,
-    bucket text NOT NULL,
-    object_path text NOT NULL,
-    content_hash text NOT NULL,
-    byte_size bigint NOT NULL,
-    retry_count integer DEFAULT 0 NOT NULL,
-    max_retries integer DEFAULT 5 NOT NULL,
-    next_retry_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
-    error_message text,
-    metadata jsonb DEFAULT '{}'::jsonb NOT NULL,
-    user_id uuid NOT NULL,
-    payload_submission_id uuid,
-    workspace_id uuid NOT NULL,
-    spool_id uuid NOT NULL,
-    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
-    tried_at timestamp with time zone,
-    CONSTRAINT upload_queue_byte_size_check CHECK ((byte_size > 0)),
-    CONSTRAINT upload_queue_content_hash_check CHECK ((content_hash ~ '^[0-9a-f]{64}$'::text))
-);
-
-COMMENT ON TABLE public.upload_queue IS 'Files that the store could not take. retry_count = max_retries: an operator''s.';
-
 CREATE TABLE public.upload_rejections (
     upload_id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -2473,6 +2513,12 @@ CREATE TABLE weighbridge.events (
     payload jsonb NOT NULL,
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
     alert_id uuid
+);
+
+CREATE TABLE weighbridge.identity (
+    one boolean DEFAULT true NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    CONSTRAINT identity_one_check CHECK (one)
 );
 
 CREATE TABLE weighbridge.moves (
@@ -2677,6 +2723,9 @@ ALTER TABLE ONLY weighbridge.event_deliveries
 ALTER TABLE ONLY weighbridge.events
     ADD CONSTRAINT events_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY weighbridge.identity
+    ADD CONSTRAINT identity_pkey PRIMARY KEY (one);
+
 ALTER TABLE ONLY weighbridge.moves
     ADD CONSTRAINT moves_pkey PRIMARY KEY (from_status, to_status, verb);
 
@@ -2778,7 +2827,7 @@ CREATE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.impor
 
 CREATE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_runs FOR EACH ROW EXECUTE FUNCTION ingest.guard_status_transition();
 
-CREATE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads FOR EACH ROW WHEN (((new.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) AND (old.status <> new.status))) EXECUTE FUNCTION weighbridge.alert_on_status();
+CREATE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads FOR EACH ROW WHEN (((new.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) AND (old.status <> new.status) AND (new.error_code IS DISTINCT FROM 'STORAGE_DROPPED'::text))) EXECUTE FUNCTION weighbridge.alert_on_status();
 
 CREATE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
@@ -2958,7 +3007,7 @@ REVOKE ALL ON FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipe
 
 REVOKE ALL ON FUNCTION weighbridge.claim_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer, p_early boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
@@ -2980,6 +3029,8 @@ REVOKE ALL ON FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type 
 
 REVOKE ALL ON FUNCTION weighbridge.enter(p_token uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queue, p_error text, p_consumers text[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) TO weighbridge_clean;
 
@@ -2987,7 +3038,7 @@ REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval,
 
 REVOKE ALL ON FUNCTION weighbridge.fail_project(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_consumers text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.fail_replay(p_token uuid, p_delay interval, p_error text, p_counts boolean, p_consumers text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text, p_text text) FROM PUBLIC;
 
@@ -3024,8 +3075,6 @@ REVOKE ALL ON FUNCTION weighbridge.hand_over(p_token uuid) FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION weighbridge.hurry_replays() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) TO weighbridge_tenant;
@@ -3118,6 +3167,8 @@ REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial b
 
 REVOKE ALL ON FUNCTION weighbridge.set_storage_limit(p_user uuid, p_month bigint, p_total bigint, p_interpretations integer, p_actor text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) TO weighbridge_group;
 
@@ -3125,6 +3176,9 @@ REVOKE ALL ON FUNCTION weighbridge.slots_taken(p_workspace uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.storage_standing(p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.storage_standing(p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint) TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.store_waiting(p_upload uuid, p_file_url text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.store_waiting(p_upload uuid, p_file_url text) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.sweep_reservations() FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.sweep_reservations() TO weighbridge_clean;

@@ -1,0 +1,138 @@
+"""The folder where files wait: what is not there is not always lost, and what is there is not always ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.conftest import Clock
+from tests.storage.test_defer import CSV, Query, Store
+from tests.storage.test_defer import send as send
+from tests.storage.test_defer import store as store
+from tests.storage.test_replay import due, pass_
+from weighbridge.blobs.spool import Spool
+from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.steps import replay as step
+from weighbridge.steps.context import Context
+
+LONG_AGO = time.time() - 24 * 3600
+
+
+async def test_a_file_that_took_long_to_come_is_new_when_it_waits(ctx: Context, tmp_path: Path) -> None:
+    """The sweep goes by its age, and its row is not there yet."""
+    file = tmp_path / "slow"
+    file.write_bytes(CSV)
+    os.utime(file, (LONG_AGO, LONG_AGO))
+    queue_id = uuid4()
+    ctx.spool.keep(queue_id, file)
+    assert await step.reconcile(ctx) == (0, 0)
+    assert ctx.spool.path(queue_id).is_file()
+
+
+async def test_a_folder_that_lost_its_name_keeps_its_files(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    received = await send()
+    os.utime(ctx.spool.path(received.queue_id), (LONG_AGO, LONG_AGO))
+    (ctx.spool.folder / "spool-id").unlink()
+    renamed = Spool(ctx.spool.folder.parent, type(received.upload_id)(ctx.spool.folder.name))
+    assert renamed.id != ctx.spool.id
+    ctx = type(ctx)(**{**vars(ctx), "spool": renamed})  # the next process
+    assert await step.reconcile(ctx) == (0, 0)
+    store.works()
+    clock.forward(hours=1)
+    assert await pass_(ctx) == 1
+    assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
+
+
+async def test_a_disk_that_is_away_has_lost_nothing(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    store.fails()
+    received = await send()
+    store.works()
+    away = ctx.spool.folder.with_name("unmounted")
+    ctx.spool.folder.rename(away)
+    ctx.spool.folder.mkdir()
+    with pytest.raises(RetryLater, match="Is its disk mounted"):
+        await step.reconcile(ctx)
+    clock.forward(hours=1)
+    assert await pass_(ctx) == 1
+    assert query("SELECT retry_count, 1 FROM upload_queue") == [(0, 1)]
+    assert query("SELECT status, storage_status FROM data_uploads") == [("pending", "pending_retry")]
+    shutil.rmtree(ctx.spool.folder)
+    away.rename(ctx.spool.folder)
+    assert await pass_(ctx) == 1
+    assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
+    assert not ctx.spool.path(received.queue_id).exists()
+
+
+async def test_two_databases_have_a_folder_each(ctx: Context, tmp_path: Path) -> None:
+    other = Spool(ctx.spool.folder.parent, uuid4())
+    assert other.id != ctx.spool.id
+    file = tmp_path / "theirs"
+    file.write_bytes(CSV)
+    theirs = uuid4()
+    os.utime(other.keep(theirs, file), (LONG_AGO, LONG_AGO))
+    assert await step.reconcile(ctx) == (0, 0)
+    assert other.path(theirs).is_file()
+
+
+async def test_what_is_not_ours_stays(ctx: Context) -> None:
+    """UPLOAD_QUEUE_DIR may be any folder; and some file systems have folders of their own everywhere."""
+    root = ctx.spool.folder.parent
+    (root / ".bashrc").write_text("mine")
+    (ctx.spool.folder / ".snapshot").mkdir()
+    (ctx.spool.folder / ".profile").write_text("mine")
+    for path in (root / ".bashrc", ctx.spool.folder / ".snapshot", ctx.spool.folder / ".profile"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert await step.reconcile(ctx) == (0, 0)
+    assert (root / ".bashrc").exists()
+    assert (ctx.spool.folder / ".profile").exists()
+
+
+def test_a_folder_of_others_is_not_closed_to_them(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    spool = Spool(shared, uuid4())
+    assert spool.id
+    assert stat.S_IMODE(shared.stat().st_mode) == 0o755
+    assert stat.S_IMODE(spool.folder.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_cannot_be_is_told_as_a_setting(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"UPLOAD_QUEUE_DIR: expected a folder where Weighbridge may write"):
+        Spool(tmp_path / "file", uuid4()).id  # noqa: B018
+    database = uuid4()
+    (tmp_path / str(database)).mkdir()
+    (tmp_path / str(database) / "spool-id").write_text("something else")
+    with pytest.raises(ConfigError, match="spool-id in it is not one of ours"):
+        Spool(tmp_path, database).id  # noqa: B018
+
+
+async def test_a_row_that_nobody_tries_is_alerted(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    from datetime import timedelta
+
+    from weighbridge.db import storage
+
+    store.fails()
+    await send()
+    query("UPDATE upload_queue SET spool_id = gen_random_uuid()")  # of a machine that is gone
+    for hours, alerts in ((0.5, []), (1, [("storage_left", "ERROR")])):
+        clock.forward(hours=hours)
+        assert await due(ctx) == []
+        async with ctx.db.tx() as tx:
+            await storage.watch(tx, 100, timedelta(minutes=15))
+        assert query("SELECT condition, severity FROM weighbridge.alerts WHERE closed_at IS NULL") == alerts
