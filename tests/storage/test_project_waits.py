@@ -1,0 +1,86 @@
+"""A file of a project that waits for the store: the project waits for it, and for nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tests.conftest import Clock
+from tests.projects.conftest import Send, Work, keyword_file
+from tests.projects.conftest import editor as editor
+from tests.projects.conftest import groups as groups
+from tests.projects.conftest import send as send
+from tests.projects.conftest import standing as standing
+from tests.projects.conftest import transaction as transaction
+from tests.projects.conftest import work as work
+from tests.storage.test_defer import Query, Store
+from tests.storage.test_defer import store as store
+from weighbridge.model.errors import ProcessingLocked, RetryLater
+from weighbridge.steps import replay as step
+from weighbridge.steps.context import Context
+from weighbridge.steps.groups import Editor, merge_tokens
+
+RED = keyword_file([("red shoes", 10), ("shoes red", 20)])
+BLUE = keyword_file([("blue hats", 5)])
+
+
+async def test_its_groups_are_made_when_the_last_file_is_stored(
+    store: Store,
+    send: Send,
+    work: Work,
+    standing: Any,
+    groups: Any,
+    editor: Editor,
+    query: Query,
+    clock: Clock,
+) -> None:
+    first = await send(RED, "red.csv")
+    store.fails()
+    waits = await send(BLUE, "blue.csv")
+    told = (await standing()).as_dict()
+    assert [(each["filename"], each["status"]) for each in told["files"]] == [
+        ("red.csv", "queued"),
+        ("blue.csv", "queued"),
+    ]
+    with pytest.raises(ProcessingLocked):
+        await merge_tokens(editor, ["red"], "blue")
+    store.works()
+    clock.forward(seconds=31)
+    await work(first, waits)
+    assert query("SELECT groupings FROM projects") == [(1,)]
+    assert await groups() == {"shoes red": ("red shoes", "shoes red"), "blue hats": ("blue hats",)}
+
+
+async def test_one_that_is_given_up_holds_nothing_up(
+    ctx: Context, store: Store, send: Send, work: Work, groups: Any, editor: Editor, query: Query
+) -> None:
+    first = await send(RED, "red.csv")
+    store.fails()
+    waits = await send(BLUE, "blue.csv")
+    store.works()
+    assert waits.queue_id is not None
+    await step.give_up(ctx, waits.queue_id, "me")
+    await work(first)
+    assert await groups() == {"shoes red": ("red shoes", "shoes red")}
+    await merge_tokens(editor, ["red"], "blue")
+
+
+async def test_one_is_not_tried_again_in_the_middle_of_an_edit(
+    ctx: Context, store: Store, send: Send, query: Query, clock: Clock, transaction: Callable[..., Any]
+) -> None:
+    store.fails()
+    waits = await send(BLUE, "blue.csv")
+    assert waits.queue_id is not None
+    for _ in range(5):
+        clock.forward(days=1)
+        [claimed] = await step.due(ctx, "me", timedelta(seconds=60), 1)
+        await step.replay(ctx, claimed)
+    edit = transaction("weighbridge_group", "SELECT weighbridge.lock_project(1, 'me', 'edit')")
+    with edit, pytest.raises(RetryLater):
+        await asyncio.wait_for(step.again(ctx.db, waits.queue_id, "me"), 10)
+    await step.again(ctx.db, waits.queue_id, "me")
+    assert query("SELECT status FROM data_uploads") == [("pending",)]
