@@ -12,12 +12,12 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from structlog.testing import capture_logs
 
 from tests.engine.conftest import meta_file
+from tests.observe.conftest import Lines
+from tests.observe.conftest import lines as lines
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
-from weighbridge.observe.logs import configure
 from weighbridge.steps.context import Context
 from weighbridge.steps.receive import Received, receive
 from weighbridge.steps.request import Request
@@ -165,21 +165,21 @@ async def test_the_same_content_again_while_it_waits_is_the_first_upload(
     assert {path.name for path in ctx.spool.folder.iterdir()} == {"spool-id", str(first.queue_id)}
 
 
-async def test_no_log_line_has_the_path_or_the_name(ctx: Context, store: Store, send: Any) -> None:
-    configure("info")
+async def test_no_log_line_has_the_path_or_the_name(
+    ctx: Context, store: Store, send: Any, lines: Lines
+) -> None:
     store.fails()
-    with capture_logs() as lines:
-        received = await send()
-    [said] = [line for line in lines if line["event"] == "UploadQueueEnqueue"]
-    assert {name: said[name] for name in ("queue_id", "bucket", "byte_size", "retry_count", "log_level")} == {
+    received = await send()
+    [said] = lines("UploadQueueEnqueue")
+    assert {name: said[name] for name in ("queue_id", "bucket", "byte_size", "retry_count", "level")} == {
         "queue_id": str(received.queue_id),
         "bucket": "local",
         "byte_size": len(CSV),
         "retry_count": 0,
-        "log_level": "info",
+        "level": "INFO",
     }
-    assert str(ctx.spool.folder) not in str(lines)
-    assert "Smith" not in str(lines)
+    assert str(ctx.spool.folder) not in lines.text
+    assert "Smith" not in lines.text
 
 
 @settings(max_examples=100, deadline=None)
