@@ -13,8 +13,9 @@ from tests.api.conftest import CSV, Query
 from tests.conftest import Clock
 from tests.storage.files import PART, VERSION, Sender, metadata
 from weighbridge.app import App
-from weighbridge.steps import quota
-from weighbridge.steps.context import Allowance
+from weighbridge.db import resumable
+from weighbridge.steps import quota, resume
+from weighbridge.steps.context import Allowance, Context
 from weighbridge.steps.request import Request, check
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
@@ -96,3 +97,27 @@ async def test_the_reservation_is_the_files_own(app: App, sender: Sender, query:
     assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
     ((workspace,),) = query("SELECT workspace_id FROM data_uploads")
     await quota.reserve(app.ctx, check(app.ctx, Request(workspace, "meta")), 1000 - len(CSV), uuid4())
+
+
+async def test_a_name_with_what_no_name_has_is_tidied(sender: Sender, query: Query) -> None:
+    answer = await sender.send(CSV, filename="..\\me/a\x00b.csv")
+    assert answer.status_code == 204
+    assert query("SELECT filename FROM data_uploads") == [("ab.csv",)]
+
+
+async def test_a_file_whose_part_comes_while_it_expires_stays(
+    sender: Sender, ctx: Context, query: Query, clock: Clock
+) -> None:
+    """The row is looked at again in the statement that removes it."""
+    file = await sender.begin(len(CSV))
+    await file.patch(CSV[:9], 0)
+    clock.forward(hours=25)
+    async with ctx.db.tx() as tx:
+        [place] = await resumable.expired(tx)
+        found = await resumable.get(tx, place.id)
+    assert found is not None
+    query(
+        "UPDATE weighbridge.resumable_uploads SET expires_at = weighbridge.now() + interval '1 h'"
+    )  # the part
+    assert not await resume._forgotten(ctx, found)
+    assert (await file.patch(CSV[9:], 9)).status_code == 204

@@ -1,0 +1,112 @@
+"""Bytes set aside while a form comes in: decided before they are read, given back where a file is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import CSV, Query
+from weighbridge.api import create
+from weighbridge.app import App
+from weighbridge.steps.context import Allowance
+
+LINES = CSV.splitlines(keepends=True)
+
+
+def csv(size: int) -> bytes:
+    """A file of at least so many bytes."""
+    return LINES[0] + LINES[1] * (size // len(LINES[1]))
+
+
+@pytest.fixture
+async def narrow(app: App) -> Any:
+    """The API, with room for 30 KB of a workspace."""
+    limits = replace(app.ctx.limits, workspace=Allowance(month=30_000))
+    api = create(replace(app, ctx=replace(app.ctx, limits=limits)))
+    transport = httpx.ASGITransport(api, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
+        yield client
+
+
+async def form(client: httpx.AsyncClient, key: dict[str, str], *files: tuple[str, bytes]) -> httpx.Response:
+    parts = [("file", file) for file in files]
+    return await client.post("/api/uploads", headers=key, data={"platform": "meta"}, files=parts)
+
+
+async def test_a_form_that_is_too_much_is_refused_before_its_files_are_read(
+    narrow: httpx.AsyncClient, key: dict[str, str], query: Query
+) -> None:
+    read = 0
+    boundary = b"--x\r\n"
+    head = boundary + b'Content-Disposition: form-data; name="platform"\r\n\r\nmeta\r\n' + boundary
+    head += b'Content-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n'
+
+    async def body() -> Any:
+        nonlocal read
+        yield head
+        while read < 40_000:
+            read += 1000
+            yield b"x" * 1000
+
+    headers = {
+        **key,
+        "Content-Type": "multipart/form-data; boundary=x",
+        "Content-Length": str(len(head) + 40_000),
+    }
+    answer = await narrow.post("/api/uploads", headers=headers, content=body())
+    assert (answer.status_code, answer.json()["error"]) == (413, "STORAGE_QUOTA_EXCEEDED")
+    assert read <= 1000
+    assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
+
+
+async def test_what_was_set_aside_for_a_file_that_is_refused_is_for_the_next(
+    narrow: httpx.AsyncClient, key: dict[str, str], query: Query
+) -> None:
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(12_000)
+    answer = await form(narrow, key, ("a.png", picture), ("b.csv", csv(15_000)))
+    assert answer.status_code == 207
+    assert [each.get("error") for each in answer.json()["uploads"]] == ["unsupported_format", None]
+    assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
+
+
+async def test_of_several_files_each_says_why_it_was_too_much(
+    narrow: httpx.AsyncClient, key: dict[str, str], query: Query
+) -> None:
+    """Sent without a length: then nothing can be decided before the files are here."""
+    made = narrow.build_request(
+        "POST",
+        "/api/uploads",
+        headers=key,
+        data={"platform": "meta"},
+        files=[("file", (f"{size}.csv", csv(size))) for size in (20_000, 21_000)],
+    )
+
+    async def body() -> Any:
+        yield made.read()
+
+    headers = {**key, "Content-Type": made.headers["content-type"]}
+    answer = await narrow.post("/api/uploads", headers=headers, content=body())
+    assert answer.status_code == 207
+    first, second = answer.json()["uploads"]
+    assert first["status"] == "pending"
+    assert (second["error"], second["limit"]) == ("STORAGE_QUOTA_EXCEEDED", 30_000)
+    assert second["used"] == len(csv(20_000))
+    assert second["resets_at"]
+
+
+async def test_a_length_that_cannot_be_is_no_trouble(narrow: httpx.AsyncClient, key: dict[str, str]) -> None:
+    headers = {**key, "Content-Type": "multipart/form-data; boundary=x", "Content-Length": "9" * 25}
+
+    async def body() -> Any:
+        yield b'--x\r\nContent-Disposition: form-data; name="platform"\r\n\r\nmeta\r\n'
+        yield (
+            b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.csv"\r\n\r\n'
+            + CSV
+            + b"\r\n--x--\r\n"
+        )
+
+    answer = await narrow.post("/api/uploads", headers=headers, content=body())
+    assert (answer.status_code, answer.json()["error"]) == (413, "STORAGE_QUOTA_EXCEEDED")
