@@ -28,7 +28,9 @@ from weighbridge.model.errors import ConfigError, did_you_mean
 class Settings(BaseSettings):
     """Every setting there is, with its default."""
 
-    model_config = SettingsConfigDict(env_prefix="WEIGHBRIDGE_", extra="forbid", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="WEIGHBRIDGE_", env_ignore_empty=True, extra="forbid", frozen=True
+    )
 
     home: Path = Field(
         Path("~/.weighbridge"), description="Holds the embedded database, blobs and scratch files."
@@ -50,10 +52,13 @@ class Settings(BaseSettings):
         30, gt=0, description="How long the store may take to answer one request, such as a part of a file."
     )
     storage_retries: int = Field(
-        5, ge=1, description="How often a file that the store could not take is tried again (S5)."
+        5, ge=1, le=1000, description="How often a file that the store could not take is tried again (S5)."
     )
     blob_days: int | None = Field(
-        None, ge=1, description="How long the file of an upload that has ended is kept. Empty: for ever."
+        None,
+        ge=1,
+        le=36_500,
+        description="How many days the file of an upload that has ended is kept. Empty: for ever.",
     )
     workspace_month_mb: int | None = Field(
         None, ge=0, description="What a workspace may store in a month, in MB. Empty: no limit."
@@ -68,7 +73,7 @@ class Settings(BaseSettings):
         None, ge=0, description="What of one user may lie in the store, in MB. Empty: no limit."
     )
     resumable_hours: float = Field(
-        24, gt=0, description="How long an unfinished resumable upload is kept after its last part."
+        24, gt=0, le=8760, description="How long an unfinished resumable upload is kept after its last part."
     )
     pipelines: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules with pipelines of your own, comma separated: shop.pipes."

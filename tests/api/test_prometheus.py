@@ -52,7 +52,8 @@ async def test_failures_are_dead_letters_until_they_are_dismissed_and_recent_for
     seen = await scrape()
     assert (seen("weighbridge_dead_letters"), seen("weighbridge_failed_24h")) == (1, 1)
     assert {each: seen("weighbridge_alerts_open", condition=each) for each in CONDITIONS} == {
-        "ingest_failure": 1, "stale_takeover": 0, "dead_letters": 0, "backlog": 0, "storage_queue": 0, "storage_left": 0,
+        "ingest_failure": 1, "stale_takeover": 0, "dead_letters": 0, "backlog": 0,
+        "storage_queue": 0, "storage_left": 0,
     }  # fmt: skip
     query("SELECT weighbridge.dismiss_upload(%s, 'test')", (failed.id,))
     seen = await scrape()

@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 import httpx
 
 VERSION = {"Tus-Resumable": "1.0.0"}
 PART = {"Content-Type": "application/offset+octet-stream"}
+
+
+def bytes_of(home: Path, name: object = "") -> Path:
+    """The bytes of a file that is under way, or the folder of all of them."""
+    return next(home.glob(f"queue/*/files/{name}".rstrip("/")))
 
 
 def metadata(**fields: str) -> str:

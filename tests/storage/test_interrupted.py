@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import CSV, Query
-from tests.storage.files import File, Sender
+from tests.storage.files import File, Sender, bytes_of
 from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.blobs import parts
@@ -39,7 +39,7 @@ def sender(client: httpx.AsyncClient, key: dict[str, str]) -> Sender:
 
 @pytest.fixture
 def lying(home: Path) -> Callable[[], list[str]]:
-    return lambda: sorted(path.name for path in (home / "queue" / "files").glob("*"))
+    return lambda: sorted(path.name for path in home.glob("queue/*/files/*"))
 
 
 class Line:
@@ -88,7 +88,7 @@ async def test_what_came_before_the_line_broke_is_kept_but_not_of_a_part_with_a_
         await line.silent.wait()
         assert await file.offset() == kept
         assert (await part).status_code == 409
-        assert (home / "queue" / "files" / str(file.id)).read_bytes() == CSV[:kept]
+        assert bytes_of(home, file.id).read_bytes() == CSV[:kept]
 
 
 async def test_a_sender_that_falls_silent_is_not_waited_for(
@@ -225,7 +225,7 @@ async def test_a_file_becomes_one_upload_however_often_it_is_finished(
 async def test_bytes_that_were_not_noted_do_not_count(sender: Sender, home: Path, query: Query) -> None:
     file = await sender.begin(len(CSV))
     await file.patch(CSV[:9], 0)
-    with (home / "queue" / "files" / str(file.id)).open("ab") as crashed:
+    with bytes_of(home, file.id).open("ab") as crashed:
         crashed.write(b"half of something")
     assert await file.offset() == 9
     assert (await file.patch(CSV[9:], 9)).headers["weighbridge-status"] == "pending"
@@ -238,7 +238,7 @@ async def test_the_sweep_removes_bytes_that_belong_to_nobody(
     going, ended = await sender.begin(len(CSV)), await sender.begin(len(CSV))
     await going.patch(CSV[:9], 0)
     await ended.patch(CSV, 0)
-    folder = home / "queue" / "files"
+    folder = bytes_of(home)
     (folder / str(uuid4())).write_bytes(b"of no row")
     (folder / str(ended.id)).write_bytes(b"of one that has ended")
     (folder / f".{uuid4()}").write_bytes(b"of a store that was killed")
@@ -253,7 +253,7 @@ async def test_a_row_whose_bytes_are_gone_says_so(
 ) -> None:
     file = await sender.begin(len(CSV))
     await file.patch(CSV[:9], 0)
-    (home / "queue" / "files" / str(file.id)).unlink()
+    bytes_of(home, file.id).unlink()
     if found_by == "sweep":
         await resume.sweep(ctx)
     answer = await file.patch(CSV[9:], 9)

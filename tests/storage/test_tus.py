@@ -16,7 +16,7 @@ import pytest
 
 from tests.api.conftest import CSV, MakeKey, Query
 from tests.conftest import Clock
-from tests.storage.files import PART, File, Sender, metadata
+from tests.storage.files import PART, File, Sender, bytes_of, metadata
 from weighbridge.steps import resume
 from weighbridge.steps.context import Context
 
@@ -31,7 +31,7 @@ def sender(client: httpx.AsyncClient, key: dict[str, str]) -> Sender:
 @pytest.fixture
 def parts(home: Path) -> Callable[[], list[str]]:
     """The files that are still coming, by name."""
-    return lambda: sorted(path.name for path in (home / "queue" / "files").glob("*"))
+    return lambda: sorted(path.name for path in home.glob("queue/*/files/*"))
 
 
 # What the server says of itself --------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ async def test_a_file_in_parts_becomes_an_upload(
     assert (first.status_code, first.headers["upload-offset"]) == (204, "20")
     assert "weighbridge-upload-id" not in first.headers
     assert parts() == [str(file.id)]
-    assert stat.S_IMODE((home / "queue" / "files" / str(file.id)).stat().st_mode) == 0o600
-    assert stat.S_IMODE((home / "queue" / "files").stat().st_mode) == 0o700
+    assert stat.S_IMODE(bytes_of(home, file.id).stat().st_mode) == 0o600
+    assert stat.S_IMODE(bytes_of(home).stat().st_mode) == 0o700
     assert await file.offset() == 20
 
     last = await file.patch(CSV[20:], 20)
@@ -198,7 +198,7 @@ async def test_a_part_with_another_checksum_is_460_and_not_kept(
     assert (await file.patch(CSV[:10], 0, **checksum(CSV[:10]))).headers["upload-offset"] == "10"
     spoiled = await file.patch(b"x" * 5, 10, **checksum(CSV[10:15]))
     assert (spoiled.status_code, spoiled.json()["error"]) == (460, "checksum_mismatch")
-    assert (home / "queue" / "files" / str(file.id)).read_bytes() == CSV[:10]
+    assert bytes_of(home, file.id).read_bytes() == CSV[:10]
     assert await file.offset() == 10
     assert (await file.patch(CSV[10:], 10, **checksum(CSV[10:]))).status_code == 204
     assert query("SELECT content_sha256 FROM data_uploads") == [(hashlib.sha256(CSV).digest(),)]
@@ -245,7 +245,7 @@ async def test_a_file_that_the_store_cannot_take_waits_for_it(
     assert (last.status_code, last.headers["weighbridge-storage-status"]) == (204, "pending_retry")
     queue = query("SELECT id::text, payload_submission_id::text FROM upload_queue")
     assert queue == [(last.headers["weighbridge-queue-id"], last.headers["weighbridge-upload-id"])]
-    assert (home / "queue" / last.headers["weighbridge-queue-id"]).read_bytes() == CSV
+    assert next(home.glob(f"queue/*/{last.headers['weighbridge-queue-id']}")).read_bytes() == CSV
     assert (await file.ask("GET")).json()["storage_status"] == "pending_retry"
     assert parts() == []
 

@@ -21,7 +21,7 @@ from weighbridge.api import fields
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.describe import SEND_BODY, SEND_PARAMETERS, SEND_RESPONSES
 from weighbridge.api.multipart import Part, malformed, parts
-from weighbridge.api.problems import figures
+from weighbridge.api.problems import figures, problem
 from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, RetryLater
@@ -192,28 +192,33 @@ class _Intake:
                 return JSONResponse(_deferred(received), 202)
             return JSONResponse(_told(received, found.filename), 200 if received.duplicate else 201)
         told: list[dict[str, Any]] = []
+        statuses: list[int] = []
+        unstored: RetryLater | None = None
         for name, found in self.files:
             try:
                 if isinstance(found, RequestRefused):
                     raise found
-                received = await self._record(found)
+                received = await self._record(found, unstored)
+                unstored = received.unstored or unstored
                 of_it = (
                     {**_deferred(received), "filename": name} if received.queue_id else _told(received, name)
                 )
                 told.append(of_it)
             except (RequestRefused, RetryLater) as error:
-                code = error.code if isinstance(error, RequestRefused) else "unavailable"
+                code, status = "unavailable", 503
+                if isinstance(error, RequestRefused):
+                    code, status = error.code, error.status
+                statuses.append(status)
                 told.append({"filename": name, "error": code, "message": error.message, **figures(error)})
-        refused = sum("error" in each for each in told)
-        if refused == len(told):
+        if len(statuses) == len(told):
             message = f"None of the {len(told)} files was accepted."
-            return JSONResponse({"error": "nothing_accepted", "message": message, "uploads": told}, 422)
+            return problem(_worst(statuses), "nothing_accepted", message, uploads=told)
         deferred = all("queue_id" in each for each in told)
-        return JSONResponse({"uploads": told}, 207 if refused else 202 if deferred else 201)
+        return JSONResponse({"uploads": told}, 207 if statuses else 202 if deferred else 201)
 
-    async def _record(self, spooled: Spooled) -> Received:
+    async def _record(self, spooled: Spooled, unstored: RetryLater | None = None) -> Received:
         self.grants.discard(spooled.grant)
-        return await receive.record(self.app.ctx, self._checked(), spooled)
+        return await receive.record(self.app.ctx, self._checked(), spooled, unstored=unstored)
 
     async def discard(self) -> None:
         """What is left of a request that ended early."""
@@ -235,6 +240,11 @@ def _fields_first(said: dict[str, str]) -> Iterator[None]:
             message = f"{refusal.message} Fields come before files."
             raise RequestRefused(refusal.status, refusal.code, message) from None
         raise
+
+
+def _worst(statuses: list[int]) -> int:
+    """One for all files: that of trouble of ours, which may be over when they are sent again; else what all have."""
+    return max(statuses) if max(statuses) >= 500 or len(set(statuses)) == 1 else 422
 
 
 def _deferred(received: Received) -> dict[str, Any]:

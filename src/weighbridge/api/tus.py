@@ -113,7 +113,7 @@ def offset_of(request: Request) -> int:
 
 def _number(request: Request, name: str) -> int:
     said = request.headers.get(name)
-    if said is None or not re.fullmatch(r"[0-9]{1,15}", said):
+    if said is None or not re.fullmatch(r"[0-9]{1,40}", said):
         got = said_back(said) if said else "none"
         raise RequestRefused(400, "invalid_header", f"{name}: expected a number of bytes, got {got}.")
     return int(said)

@@ -77,13 +77,14 @@ class Part:
 
 
 def hold(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
-    """The file, held until it is closed. Raises PartHeld, FileNotFoundError, or another OSError.
+    """The file, held until it is closed. Raises PartHeld, FileNotFoundError, another OSError, or RetryLater.
 
     With `make` an empty one where there is none.
     """
     path = _folder(spool) / str(id_)
     while True:
         if make:
+            spool.look()
             _make(path)
         descriptor = os.open(path, os.O_RDWR)
         try:

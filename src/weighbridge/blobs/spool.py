@@ -7,6 +7,7 @@ row in the database.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import time
@@ -41,7 +42,8 @@ class Spool:
             ) from error
 
     def keep(self, queue_id: UUID, file: Path) -> Path:
-        """Move a file here, on the disk when this returns. OSError: it stays where it was."""
+        """Move a file here, on the disk when this returns. OSError or RetryLater: it stays where it was."""
+        self.look()
         os.utime(file)  # its age is how long it has waited, not how long it took to come
         target = self.path(queue_id)
         files.place(file, target)
@@ -56,7 +58,7 @@ class Spool:
     def look(self) -> None:
         """RetryLater where the folder is not the one that it was: what is not in it then is not lost."""
         try:
-            there = UUID((self.folder / IDENTITY).read_text().strip())
+            there = _read(self.folder / IDENTITY)
         except (OSError, ValueError):
             there = None
         if there != self.id:
@@ -82,19 +84,33 @@ class Spool:
 
 
 def _identity(path: Path) -> UUID:
-    """What the folder is called in the database, made once."""
+    """What the folder is called in the database. A copy of it is another folder: it gets a name of its own."""
+    folder = os.open(path.parent, os.O_RDONLY)
     try:
-        return UUID(path.read_text().strip())
-    except FileNotFoundError:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # one process gives the name
+        with suppress(FileNotFoundError):
+            found = _read(path)
+            if found is not None:
+                return found
         beside = path.with_name(f".{uuid4().hex}")
         try:
             with files.private(beside) as file:
-                file.write(f"{uuid4()}\n".encode())
+                file.write(f"{uuid4()} {os.fstat(file.fileno()).st_ino}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
-            with suppress(FileExistsError):  # another process was quicker
-                os.link(beside, path)
+            os.replace(beside, path)
         finally:
             beside.unlink(missing_ok=True)
-        files.sync_folder(path.parent)
-        return UUID(path.read_text().strip())
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    found = _read(path)
+    assert found is not None
+    return found
+
+
+def _read(path: Path) -> UUID | None:
+    """None: it was written for another file than this one, so the folder is a copy. ValueError: it is not ours."""
+    with path.open() as file:
+        name, _, inode = file.read().partition(" ")
+        return UUID(name) if int(inode) == os.fstat(file.fileno()).st_ino else None

@@ -132,6 +132,11 @@ class BucketStore:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
 
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            raise ConfigError(
+                f"WEIGHBRIDGE_BLOB_URL: expected s3://bucket/prefix, got {_shown(url)}. Credentials come from the "
+                "environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            )
         self._url = url.rstrip("/")
         self.bucket = self._url.removeprefix("s3://").partition("/")[0]
         try:

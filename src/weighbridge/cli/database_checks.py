@@ -167,6 +167,10 @@ async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
         return failed(
             "storage queue", told, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
         )
+    if found.overdue:
+        told = f"{_counted(found.overdue, 'file')} waiting for the store: nobody has tried it for an hour after its time."
+        mend = "Does the machine that has it run? docs/runbook.md#storage-queue"
+        return failed("storage queue", told, mend)
     if found.late:
         told = f"{_counted(found.late, 'file')} could not be stored yet."
         return warning("storage queue", told, "Does the file store work? weighbridge storage list says why.")

@@ -9,6 +9,8 @@ import hashlib
 import os
 import shutil
 import tempfile
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -100,7 +102,7 @@ async def file_store(settings: Settings) -> Check:
         "Correct WEIGHBRIDGE_BLOB_URL, or the rights there; for S3 the AWS_… names in docs/settings.md.",
     )
     try:
-        blobs = open_store(settings.blob_url, settings.home)
+        blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
         await _put_and_fetch(blobs)
     except (ConfigError, RetryLater, BlobMissing) as error:
         return failed(name, str(error), mend)
@@ -120,8 +122,11 @@ async def _put_and_fetch(blobs: Blobs) -> None:
             stored = await blobs.fetch(await blobs.put(key, file), Path(scratch))
             if stored.read_bytes() != content:
                 raise RetryLater("connection", "The file store gave back something else than it was given.")
-        finally:
-            await blobs.remove(workspace)
+        except BaseException:
+            with suppress(RetryLater):  # what went wrong first is what there is to say
+                await blobs.remove(workspace)
+            raise
+        await blobs.remove(workspace)
 
 
 async def webhook(settings: Settings, *, send: bool) -> Check:

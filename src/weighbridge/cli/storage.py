@@ -31,18 +31,22 @@ def listing(
     as_json: AsJson = False,
 ) -> None:
     """Files that the store could not take, the oldest first."""
-    found = with_app(lambda app: _waiting(app, workspace, failed or None, limit))
+
+    async def work(app: App) -> tuple[list[Waiting], Any]:
+        return await _waiting(app, workspace, failed or None, limit), app.ctx.spool.id
+
+    found, spool_id = with_app(work)
     if as_json:
-        print_json([_told(each) for each in found])
+        print_json([_told(each, spool_id) for each in found])
         return
     if not found:
-        out().print("No file waits for the store.")
+        out().print("No file was given up." if failed else "No file waits for the store.")
         return
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("queue id", "upload", "since", "next try"):
+    for name in ("queue id", "upload", "since", "next try", "where"):
         table.add_column(name, no_wrap=True)
     for name in ("bytes", "tries"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -51,7 +55,7 @@ def listing(
         next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "given up"
         table.add_row(
             str(each.queue_id), str(each.upload_id or ""), f"{each.created_at:%Y-%m-%d %H:%M:%S}", next_try,
-            f"{each.byte_size:,}", f"{each.retry_count} of {each.max_retries}", escape(each.error_message or ""),
+            "here" if each.spool_id == spool_id else "elsewhere", f"{each.byte_size:,}", f"{each.retry_count} of {each.max_retries}", escape(each.error_message or ""),
         )  # fmt: skip
     out().print(table)
 
@@ -64,11 +68,11 @@ def retry(
 ) -> None:
     """Try files again now; the process on the machine that has them takes it from there."""
 
-    async def work(app: App) -> list[dict[str, str]]:
+    async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
         from weighbridge.steps.replay import again
 
-        told = []
+        told: list[dict[str, Any]] = []
         for each in await _chosen(app, queue_ids, all_):
             try:
                 await again(app.db, each, actor="command line")
@@ -77,18 +81,7 @@ def retry(
                 told.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
         return told
 
-    told = with_app(work)
-    refused = [each for each in told if "error" in each]
-    for each in refused:
-        complain(f"{each['queue_id']}: {each['message']}")
-    if as_json:
-        print_json(told)
-    else:
-        out().print(
-            f"{len(told) - len(refused)} tried again now." if told else "No file waits for the store."
-        )
-    if refused:
-        raise typer.Exit(1)
+    _report(with_app(work), "due now: the machine that has it tries it.", as_json=as_json)
 
 
 @app.command()
@@ -98,22 +91,44 @@ def drop(
     as_json: AsJson = False,
 ) -> None:
     """Give files up: their uploads fail, their bytes are deleted. Whoever sent them has to send them again."""
+    if not queue_ids:
+        raise typer.BadParameter("name the files by their ids: weighbridge storage list")
     if not yes:
-        typer.confirm(f"Delete {len(queue_ids or [])} files for good?", abort=True, err=True)
+        typer.confirm(f"Delete {_files(len(queue_ids))} for good?", abort=True, err=True)
 
-    async def work(app: App) -> list[str]:
+    async def work(app: App) -> list[dict[str, Any]]:
+        from weighbridge.model.errors import RequestRefused
         from weighbridge.steps.replay import give_up
 
-        chosen = await _chosen(app, queue_ids, everything=False)
-        for each in chosen:
-            await give_up(app.ctx, each, actor="command line")
-        return [str(each) for each in chosen]
+        told: list[dict[str, Any]] = []
+        for each in await _chosen(app, queue_ids, everything=False):
+            try:
+                await give_up(app.ctx, each, actor="command line")
+                told.append({"queue_id": str(each), "dropped": True})
+            except RequestRefused as refusal:
+                told.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
+        return told
 
-    dropped = with_app(work)
+    _report(with_app(work), "dropped.", as_json=as_json)
+
+
+def _report(told: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
+    """What came of each; exit code 1 where one was refused."""
+    refused = [each for each in told if "error" in each]
+    for each in refused:
+        complain(f"{each['queue_id']}: {each['message']}")
     if as_json:
-        print_json([{"queue_id": each, "dropped": True} for each in dropped])
+        print_json(told)
+    elif told:
+        out().print(f"{_files(len(told) - len(refused))} {done}")
     else:
-        out().print(f"{len(dropped)} dropped.")
+        out().print("No file waits for the store.")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[Any]:
@@ -135,5 +150,5 @@ async def _waiting(app: App, workspace: str | None, failed: bool | None, limit: 
         return await storage.waiting(tx, workspace_id=workspace_id, failed=failed, limit=limit)
 
 
-def _told(waiting: Waiting) -> dict[str, Any]:
-    return {name: value for name, value in vars(waiting).items() if name != "spool_id"}
+def _told(waiting: Waiting, spool_id: Any) -> dict[str, Any]:
+    return {**vars(waiting), "here": waiting.spool_id == spool_id}

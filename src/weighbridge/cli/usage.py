@@ -180,7 +180,7 @@ def _print(found: Recounted, *, dry: bool) -> None:
         )  # fmt: skip
     if found.orphans:
         size = sum(size for _, size in found.orphans)
-        fate = "removed" if found.removed else "--remove-orphans removes them"
+        fate = "removed" if found.removed else "weighbridge storage recount --remove-orphans removes them"
         told = f"{len(found.orphans):,} stored files of {readable(size)} that no upload names; {fate}."
         out().print(f"{found.workspace_id}: {told}", soft_wrap=True)
     for upload_id in found.missing:

@@ -161,7 +161,8 @@ class _Watcher:
         if self._move:
             await asyncio.to_thread(put_aside, file, "received")
         word = "duplicate" if received.duplicate else "received"
-        self._say(word, file.name, upload_id=received.upload_id, status=received.status.value)
+        waits = {} if received.storage_status == "stored" else {"storage_status": received.storage_status}
+        self._say(word, file.name, upload_id=received.upload_id, status=received.status.value, **waits)
         if not received.duplicate:
             self._waiting[received.upload_id] = file.name
 

@@ -184,7 +184,14 @@ async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
     return Undelivered(*row)
 
 
-async def waiting_for_store(tx: Tx) -> Undelivered:
+@dataclass(frozen=True)
+class Unstored:
+    given_up: int
+    late: int
+    overdue: int  # of them: nobody tries
+
+
+async def waiting_for_store(tx: Tx) -> Unstored:
     """Files that the store could not take."""
     [row] = await fetch_all(tx, _SQL["waiting_for_store"])
-    return Undelivered(*row)
+    return Unstored(*row)

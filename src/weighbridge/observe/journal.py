@@ -187,7 +187,7 @@ def interpretations_spent() -> None:
     metrics.QUOTA_INTERPRETATION.inc()
 
 
-def enqueued(queue_id: UUID, bucket: str, object_path: str, byte_size: int) -> None:
+def enqueued(queue_id: UUID, bucket: str, object_path: str, byte_size: int, reason: str) -> None:
     log.info(
         "UploadQueueEnqueue",
         queue_id=str(queue_id),
@@ -195,6 +195,7 @@ def enqueued(queue_id: UUID, bucket: str, object_path: str, byte_size: int) -> N
         object_path=object_path,
         byte_size=byte_size,
         retry_count=0,
+        reason=reason,
     )
 
 
@@ -203,11 +204,11 @@ def not_enqueued(bucket: str, reason: str) -> None:
     log.error("UploadQueueEnqueueFailed", bucket=bucket, error_code="STORAGE_QUEUE_FAILED", reason=reason)
 
 
-def replayed(queue_id: UUID, status: str, retry_count: int) -> None:
+def replayed(queue_id: UUID, status: str, retry_count: int, reason: str | None = None) -> None:
     """`stored`, `put_off`, `retry_failed` or `lost`."""
     metrics.REPLAYED.labels(status).inc()
     say = log.info if status == "stored" else log.error if status in ("retry_failed", "lost") else log.warning
-    say("UploadQueueReplay", queue_id=str(queue_id), status=status, retry_count=retry_count)
+    say("UploadQueueReplay", queue_id=str(queue_id), status=status, retry_count=retry_count, reason=reason)
 
 
 def replay_taken_back(queue_id: UUID, worker: str) -> None:

@@ -25,12 +25,15 @@ from weighbridge.steps.announce import TOLD
 from weighbridge.steps.context import Context
 from weighbridge.steps.quota import DEFAULT_USER
 
+_DAY = timedelta(days=1)
+
 Inside = Callable[[Tx, UUID], Awaitable[None]]  # told of the upload's id in the transaction that records it
 
 
 def pause(failures: int, retries: int) -> timedelta | None:
-    """Before the next try, after so many: half a minute, then five times longer each, six and a half hours in all."""
-    return Backoff(tries=retries, first=timedelta(seconds=30), factor=5).wait(failures)
+    """Before the next try, after so many: half a minute, then five times longer each, but a day at most."""
+    policy = Backoff(tries=min(retries, 5), first=timedelta(seconds=30), factor=5)
+    return policy.wait(failures) or (_DAY if failures <= retries else None)
 
 
 async def defer(
@@ -43,19 +46,19 @@ async def defer(
     queue_id = uuid4()
     try:
         path = await asyncio.to_thread(ctx.spool.keep, queue_id, file)
-    except OSError as error:
-        raise _not_queued(ctx, errno.errorcode.get(error.errno or 0, "OSError")) from error
+    except (OSError, RetryLater) as error:
+        raise _not_queued(ctx, error) from error
     try:
         received = await _enqueue(ctx, new, path, key, queue_id, trouble, inside)
     except Exception as error:
         found = await _queued(ctx, queue_id)
         if found is None:
-            raise _not_queued(ctx, type(error).__name__) from error
+            raise _not_queued(ctx, error) from error
         received = found
     if isinstance(received, Known):
         ctx.spool.drop(queue_id)
     else:
-        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size)
+        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size, trouble.message)
     return received, queue_id
 
 
@@ -109,6 +112,13 @@ async def _queued(ctx: Context, queue_id: UUID) -> UUID | None:
     return found
 
 
-def _not_queued(ctx: Context, reason: str) -> RequestRefused:
+def _not_queued(ctx: Context, error: Exception) -> RequestRefused:
+    match error:
+        case OSError():
+            reason = errno.errorcode.get(error.errno or 0, "OSError")
+        case RetryLater():
+            reason = error.kind
+        case _:
+            reason = type(error).__name__
     journal.not_enqueued(ctx.blobs.bucket, reason)
     return RequestRefused(500, "STORAGE_QUEUE_FAILED", "Unable to persist upload retry")

@@ -65,6 +65,7 @@ class Received:
     reason: str | None = None  # why it is a duplicate: duplicate_content, duplicate_completed, …
     storage_status: str = "stored"
     queue_id: UUID | None = None  # where it waits for the store
+    unstored: RetryLater | None = None  # and why
 
 
 async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] | Path) -> Received:
@@ -211,15 +212,24 @@ def _kind(head: bytes, filename: str | None, pipeline: Pipeline) -> str:
     return kind
 
 
-async def record(ctx: Context, checked: Checked, spooled: Spooled, inside: Inside | None = None) -> Received:
-    """Store the file and note the upload, unless the content is already there or it would be too much."""
+async def record(
+    ctx: Context,
+    checked: Checked,
+    spooled: Spooled,
+    inside: Inside | None = None,
+    unstored: RetryLater | None = None,
+) -> Received:
+    """Store the file and note the upload, unless the content is already there or it would be too much.
+
+    `unstored`: the store could not take another file of the request just now, and is not asked for this one.
+    """
     try:
         today, known = await _known(ctx, checked, spooled)
         key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
         if known is not None:
             return await _again(ctx, checked, known, spooled, key)
         await quota.reserve(ctx, checked, spooled.size, spooled.grant)
-        return await _store(ctx, checked, spooled, key, inside)
+        return await _store(ctx, checked, spooled, key, inside, unstored)
     finally:
         await quota.let_go(ctx, checked, spooled.grant)
 
@@ -240,7 +250,12 @@ async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date
 
 
 async def _store(
-    ctx: Context, checked: Checked, spooled: Spooled, key: str, inside: Inside | None
+    ctx: Context,
+    checked: Checked,
+    spooled: Spooled,
+    key: str,
+    inside: Inside | None,
+    unstored: RetryLater | None,
 ) -> Received:
     new = NewUpload(
         workspace_id=checked.workspace_id,
@@ -263,8 +278,11 @@ async def _store(
     received: UUID | Known
     queue_id = None
     try:
+        if unstored is not None:
+            raise unstored
         file_url = await ctx.blobs.put(key, spooled.path)
     except RetryLater as trouble:
+        unstored = trouble
         journal.not_stored(ctx.blobs.bucket, trouble.kind)
         received, queue_id = await defer(ctx, new, spooled.path, key, trouble, inside)
     else:
@@ -277,8 +295,16 @@ async def _store(
                     await inside(tx, received)
     if isinstance(received, Known):  # another sender of the same was quicker
         return await _again(ctx, checked, received, spooled, key)
-    status = "stored" if queue_id is None else "pending_retry"
-    return Received(received, Status.PENDING, duplicate=False, storage_status=status, queue_id=queue_id)
+    if queue_id is None:
+        return Received(received, Status.PENDING, duplicate=False)
+    return Received(
+        received,
+        Status.PENDING,
+        duplicate=False,
+        storage_status="pending_retry",
+        queue_id=queue_id,
+        unstored=unstored,
+    )
 
 
 async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str) -> Received:

@@ -127,9 +127,8 @@ async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | No
         async with ctx.db.tx() as tx:
             await storage.fail(tx, waiting, how)
         given_up = how.counts and delay is None
-        journal.replayed(
-            waiting.queue_id, "retry_failed" if given_up else "put_off", waiting.retry_count + how.counts
-        )
+        status = "retry_failed" if given_up else "put_off"
+        journal.replayed(waiting.queue_id, status, waiting.retry_count + how.counts, error)
 
 
 async def _lost(ctx: Context, waiting: Replay) -> None:
@@ -151,10 +150,11 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
     there = await asyncio.to_thread(lambda: dict(ctx.spool.waiting()))
     halves = await asyncio.to_thread(lambda: list(ctx.spool.leftovers()))
     ctx.spool.look()
-    old = [each for each, age in there.items() if each not in rows and age > GRACE]
+    unknown = [each for each in there if each not in rows]
     async with ctx.db.tx() as tx:
-        # The folder may have been called otherwise when they came: moved, or its name was lost.
-        orphans = set(old) - await storage.adopt(tx, ctx.spool.id, old)
+        # The folder may have been called otherwise when they came: moved, copied, or its name was lost.
+        adopted = await storage.adopt(tx, ctx.spool.id, unknown)
+    orphans = [each for each in unknown if each not in adopted and there[each] > GRACE]
     for each in orphans:
         ctx.spool.drop(each)
     for path, age in halves:

@@ -227,12 +227,15 @@ async def _forgotten(ctx: Context, upload: Resumable) -> bool:
 
 
 async def _orphaned(ctx: Context, id_: UUID) -> bool:
-    """Bytes of no row, or of one that has ended or went elsewhere. Whoever writes a row's first bytes holds them."""
+    """Bytes of no row, or of one that has ended. Whoever writes a row's first bytes holds them.
+
+    Those of a row that names another folder stay until it ends: that folder may be this one, by an older name.
+    """
     try:
         with await asyncio.to_thread(parts.hold, ctx.spool, id_) as part:
             async with ctx.db.tx() as tx:
                 row = await resumable.get(tx, id_)
-            if row is None or row.ended or row.spool_id != ctx.spool.id:
+            if row is None or row.ended:
                 part.remove()
                 return True
     except FileNotFoundError:

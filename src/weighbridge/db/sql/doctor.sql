@@ -132,5 +132,6 @@ FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_
 WHERE d.delivered_at IS NULL
 
 -- name: waiting_for_store
-SELECT count(*) FILTER (WHERE q.retry_count >= q.max_retries), count(*) FILTER (WHERE q.retry_count < q.max_retries)
+SELECT count(*) FILTER (WHERE q.retry_count >= q.max_retries), count(*) FILTER (WHERE q.retry_count < q.max_retries),
+       count(*) FILTER (WHERE q.retry_count < q.max_retries AND q.next_retry_at < weighbridge.now() - INTERVAL '1 hour')
 FROM public.upload_queue q
