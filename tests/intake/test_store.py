@@ -135,3 +135,10 @@ def test_a_store_of_an_unknown_kind_is_a_wrong_setting(home: Path) -> None:
 def test_only_the_key_of_a_url_counts() -> None:
     key = a_key()
     assert key_of(f"s3://bucket/some/prefix/{key}") == key_of(f"file:///var/blobs/{key}") == key
+
+
+def test_credentials_in_the_address_are_refused_and_not_repeated(tmp_path: Path) -> None:
+    """The name of the bucket stands in logs and metrics."""
+    with pytest.raises(ConfigError, match="AWS_ACCESS_KEY_ID") as refused:
+        open_store("s3://AKIA:hunter2@bucket/prefix", tmp_path)
+    assert "hunter2" not in str(refused.value)

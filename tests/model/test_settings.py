@@ -105,3 +105,20 @@ def test_the_home_of_nobody_is_refused(monkeypatch: Any) -> None:
     monkeypatch.setenv("WEIGHBRIDGE_HOME", "~no-such-user/x")
     with pytest.raises(ConfigError, match="WEIGHBRIDGE_HOME: value error, there is no such user's home"):
         read()
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: Any) -> None:
+    """As `${VAR:-}` in a compose file writes it. An empty folder's name would be the folder that we are in."""
+    for name in ("UPLOAD_QUEUE_DIR", "WEIGHBRIDGE_BLOB_DAYS", "WEIGHBRIDGE_USER_MONTH_MB", "WEIGHBRIDGE_PORT"):
+        monkeypatch.setenv(name, "")
+    settings = read()
+    assert (settings.upload_queue_dir, settings.blob_days, settings.user_month_mb) == (None, None, None)
+    assert settings.queue_folder == settings.home / "queue"
+    assert settings.port == 8080
+
+
+def test_the_queue_s_folder_can_stand_in_the_file(monkeypatch: Any, tmp_path: Path) -> None:
+    file = tmp_path / "weighbridge.toml"
+    file.write_text(f'upload_queue_dir = "{tmp_path}/waiting"\n')
+    monkeypatch.setenv("WEIGHBRIDGE_CONFIG", str(file))
+    assert read().queue_folder == tmp_path / "waiting"

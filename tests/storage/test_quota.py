@@ -359,8 +359,10 @@ async def test_usage_over_http(
     assert told == {
         "workspace_id": str(workspace), "billing_month": month, "total_bytes": 700 + len(CSV), "total_sources": 2,
         "month_bytes": 700 + len(CSV), "waiting_bytes": 0, "reserved_bytes": 30,
-        "limits": {"month_bytes": 10_000, "total_bytes": None},
+        "limits": {"month_bytes": 10_000, "total_bytes": None}, "more_users": 0,
     }  # fmt: skip
+    one = (await client.get("/api/usage?limit=1", headers=key)).json()
+    assert ([each["user_id"] for each in one["users"]], one["more_users"]) == ([str(DEFAULT_USER)], 1)
     assert datetime.fromisoformat(first.pop("last_calculated"))
     assert first == {
         "user_id": str(DEFAULT_USER), "total_bytes": 700, "total_sources": 1, "month_bytes": 700, "waiting_bytes": 0,

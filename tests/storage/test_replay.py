@@ -340,29 +340,6 @@ async def test_folder_and_table_agree_again(ctx: Context, store: Store, send: An
     assert await step.reconcile(ctx) == (0, 0)
 
 
-async def test_a_stop_hands_it_back(
-    ctx: Context, store: Store, send: Any, query: Query, clock: Clock, eventually: Callable[..., Any]
-) -> None:
-    store.fails()
-    received = await send()
-    store.works()
-    ctx.spool.path(received.queue_id).unlink()
-    os.mkfifo(ctx.spool.path(received.queue_id))  # reading it waits for ever
-    clock.forward(hours=1)
-    stop = asyncio.Event()
-    replayer = Replayer(ctx, "me", LEASE, timedelta(seconds=0.05))
-    running = asyncio.create_task(replayer.run(stop))
-    await eventually(lambda: query("SELECT FROM weighbridge.attempts WHERE queue = 'storage'"))
-    stop.set()
-    with ctx.spool.path(received.queue_id).open("wb"):
-        pass  # the thread that reads goes on
-    await asyncio.wait_for(running, 10)
-    assert query("SELECT outcome FROM weighbridge.attempts WHERE queue = 'storage'") in (
-        [("released",)],
-        [("failed",)],
-    )
-
-
 async def test_a_file_that_waits_can_not_be_claimed_and_figures_count_it(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:

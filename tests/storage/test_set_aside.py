@@ -110,3 +110,42 @@ async def test_a_length_that_cannot_be_is_no_trouble(narrow: httpx.AsyncClient, 
 
     answer = await narrow.post("/api/uploads", headers=headers, content=body())
     assert (answer.status_code, answer.json()["error"]) == (413, "STORAGE_QUOTA_EXCEEDED")
+
+
+async def test_a_form_of_which_nothing_is_accepted_says_whose_fault_it_was(
+    narrow: httpx.AsyncClient, key: dict[str, str], app: App
+) -> None:
+    """A client that reads 422 does not come again; of trouble of ours it should."""
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(100)
+    answer = await form(narrow, key, ("a.png", picture), ("b.csv", b""))
+    assert (answer.status_code, answer.json()["error"]) == (422, "nothing_accepted")
+    assert app.ctx.blobs.folder is not None
+    app.ctx.blobs.folder.write_text("not a folder")
+    app.ctx.spool.folder.rename(app.ctx.spool.folder.with_name("away"))
+    answer = await form(narrow, key, ("a.csv", csv(100)), ("b.csv", csv(200)))
+    assert (answer.status_code, answer.json()["error"]) == (500, "nothing_accepted")
+    assert [each["error"] for each in answer.json()["uploads"]] == ["STORAGE_QUEUE_FAILED"] * 2
+
+
+async def test_a_store_that_fails_is_asked_once_in_a_request_of_many_files(
+    narrow: httpx.AsyncClient, key: dict[str, str], app: App
+) -> None:
+    """One that hangs would take its time for each."""
+    asked = 0
+    put = app.ctx.blobs.put
+
+    async def count(key: str, file: Any, *, keep: bool = False) -> str:
+        nonlocal asked
+        asked += 1
+        return await put(key, file, keep=keep)
+
+    assert app.ctx.blobs.folder is not None
+    app.ctx.blobs.folder.write_text("not a folder")
+    object.__setattr__(app.ctx.blobs, "put", count)
+    answer = await form(narrow, key, *((f"{n}.csv", csv(100 * n)) for n in range(1, 6)))
+    assert (answer.status_code, asked) == (202, 1)
+    told = answer.json()["uploads"]
+    assert [set(each) for each in told] == [
+        {"status", "queue_id", "storage_status", "upload_id", "filename"}
+    ] * 5
+    assert len({each["queue_id"] for each in told}) == 5

@@ -6,9 +6,10 @@ import os
 import shutil
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.storage.test_defer import send as send
 from tests.storage.test_defer import store as store
 from tests.storage.test_replay import due, pass_
 from weighbridge.blobs.spool import Spool
-from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.model.errors import ConfigError, RequestRefused, RetryLater
 from weighbridge.steps import replay as step
 from weighbridge.steps.context import Context
 
@@ -43,9 +44,9 @@ async def test_a_folder_that_lost_its_name_keeps_its_files(
     received = await send()
     os.utime(ctx.spool.path(received.queue_id), (LONG_AGO, LONG_AGO))
     (ctx.spool.folder / "spool-id").unlink()
-    renamed = Spool(ctx.spool.folder.parent, type(received.upload_id)(ctx.spool.folder.name))
+    renamed = Spool(ctx.spool.folder.parent, UUID(ctx.spool.folder.name))
     assert renamed.id != ctx.spool.id
-    ctx = type(ctx)(**{**vars(ctx), "spool": renamed})  # the next process
+    ctx = replace(ctx, spool=renamed)  # the next process
     assert await step.reconcile(ctx) == (0, 0)
     store.works()
     clock.forward(hours=1)
@@ -73,6 +74,34 @@ async def test_a_disk_that_is_away_has_lost_nothing(
     assert await pass_(ctx) == 1
     assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
     assert not ctx.spool.path(received.queue_id).exists()
+
+
+async def test_a_copy_of_the_folder_is_another_folder(
+    ctx: Context, store: Store, send: Any, query: Query
+) -> None:
+    """An image of a machine, started beside it: it must not take for lost what lies in the original."""
+    store.fails()
+    copied = ctx.spool.folder.parent / "copied" / ctx.spool.folder.name
+    shutil.copytree(ctx.spool.folder, copied)
+    received = await send()
+    twin = Spool(copied.parent, UUID(copied.name))
+    assert twin.id != ctx.spool.id
+    assert await step.reconcile(replace(ctx, spool=twin)) == (0, 0)
+    assert query("SELECT status FROM data_uploads") == [("pending",)]
+    assert ctx.spool.path(received.queue_id).is_file()
+    assert Spool(ctx.spool.folder.parent, UUID(copied.name)).id == ctx.spool.id  # the original keeps its name
+
+
+async def test_nothing_is_kept_in_a_folder_that_was_replaced(
+    ctx: Context, store: Store, send: Any, query: Query
+) -> None:
+    """A new process would give it another name, and nobody would find the file there."""
+    store.fails()
+    ctx.spool.folder.rename(ctx.spool.folder.with_name("away"))
+    with pytest.raises(RequestRefused, match="Unable to persist upload retry"):
+        await send()
+    assert query("SELECT 1 FROM data_uploads") == []
+    assert not ctx.spool.folder.exists()
 
 
 async def test_two_databases_have_a_folder_each(ctx: Context, tmp_path: Path) -> None:

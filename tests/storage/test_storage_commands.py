@@ -59,6 +59,7 @@ def test_what_waits_is_listed_and_nothing_of_where(
     assert set(told) == {
         "queue_id", "upload_id", "workspace_id", "user_id", "bucket", "object_path", "content_hash", "byte_size",
         "retry_count", "max_retries", "storage_status", "next_retry_at", "error_message", "created_at", "metadata",
+        "spool_id", "here",
     }  # fmt: skip
     for each in (shown.out, str(told)):
         assert str(home) not in each

@@ -168,7 +168,7 @@ async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
             "storage queue", told, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
         )
     if found.overdue:
-        told = f"{_counted(found.overdue, 'file')} waiting for the store: nobody has tried it for an hour after its time."
+        told = f"{_counted(found.overdue, 'file')} for the store that nobody tries, an hour after the time."
         mend = "Does the machine that has it run? docs/runbook.md#storage-queue"
         return failed("storage queue", told, mend)
     if found.late:

@@ -55,7 +55,8 @@ def listing(
         next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "given up"
         table.add_row(
             str(each.queue_id), str(each.upload_id or ""), f"{each.created_at:%Y-%m-%d %H:%M:%S}", next_try,
-            "here" if each.spool_id == spool_id else "elsewhere", f"{each.byte_size:,}", f"{each.retry_count} of {each.max_retries}", escape(each.error_message or ""),
+            "here" if each.spool_id == spool_id else "elsewhere", f"{each.byte_size:,}",
+            f"{each.retry_count} of {each.max_retries}", escape(each.error_message or ""),
         )  # fmt: skip
     out().print(table)
 
