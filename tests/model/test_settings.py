@@ -109,7 +109,12 @@ def test_the_home_of_nobody_is_refused(monkeypatch: Any) -> None:
 
 def test_an_empty_variable_is_one_that_is_not_set(monkeypatch: Any) -> None:
     """As `${VAR:-}` in a compose file writes it. An empty folder's name would be the folder that we are in."""
-    for name in ("UPLOAD_QUEUE_DIR", "WEIGHBRIDGE_BLOB_DAYS", "WEIGHBRIDGE_USER_MONTH_MB", "WEIGHBRIDGE_PORT"):
+    for name in (
+        "UPLOAD_QUEUE_DIR",
+        "WEIGHBRIDGE_BLOB_DAYS",
+        "WEIGHBRIDGE_USER_MONTH_MB",
+        "WEIGHBRIDGE_PORT",
+    ):
         monkeypatch.setenv(name, "")
     settings = read()
     assert (settings.upload_queue_dir, settings.blob_days, settings.user_month_mb) == (None, None, None)
