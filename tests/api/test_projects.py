@@ -342,7 +342,7 @@ async def test_a_kick_wakes_the_workers(keywords: Keywords) -> None:
 async def test_every_route_is_on_the_page_about_http(app: App) -> None:
     page = (DOCS / "http.md").read_text()
     for route in api_routes(create(app)):
-        path = re.sub(r"{(upload|project)_id}", "{id}", route.path)
+        path = re.sub(r"{(upload|project|file)_id}", "{id}", route.path)
         assert f"{path}`" in page, path
 
 

@@ -148,6 +148,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "make_project",
             "defer_upload",
             "finish_replay",
+            "store_waiting",
             "reserve_storage",
             "release_storage",
             "count_blob",

@@ -22,6 +22,7 @@ from weighbridge.steps.replay import due, reconcile, replay
 log = structlog.get_logger()
 
 AT_ONCE = 4
+QUICKEST = 0.25  # seconds; nothing here is in more of a hurry, and most of the time nothing waits
 CEILING = timedelta(days=1)  # a store that hangs ends its request by itself; a large file may take its time
 PROBE_EVERY = 60.0  # seconds; one file that waits, before its time: is the store back?
 SWEEP_EVERY = 300.0
@@ -35,7 +36,7 @@ class Replayer:
         self.ctx = ctx
         self._name = name
         self._lease = lease
-        self._poll = poll.total_seconds()
+        self._poll = max(poll.total_seconds(), QUICKEST)
         self._running: dict[UUID, asyncio.Task[None]] = {}
         self._works = False  # the store has taken what it was last given
         self._probed = -PROBE_EVERY
