@@ -111,6 +111,10 @@ def lying(spool: Spool) -> Iterator[UUID]:
                 yield UUID(path.name.removeprefix("."))
 
 
+def any_lying(spool: Spool) -> bool:
+    return next(lying(spool), None) is not None
+
+
 def _folder(spool: Spool) -> Path:
     return spool.folder / "files"
 

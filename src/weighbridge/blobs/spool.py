@@ -75,6 +75,13 @@ class Spool:
             except (ValueError, FileNotFoundError):
                 continue  # not one of them, or gone meanwhile
 
+    def has_files(self) -> bool:
+        """Does any wait? Not where the folder is away: the sweep says so."""
+        try:
+            return next(self.waiting(), None) is not None
+        except OSError:
+            return False
+
     def leftovers(self) -> Iterator[tuple[Path, float]]:
         """Halves of files, from processes that were killed while they copied, and their ages."""
         for path in self.folder.iterdir():

@@ -223,15 +223,22 @@ async def record(
 
     `unstored`: the store could not take another file of the request just now, and is not asked for this one.
     """
+    settled = False
     try:
         today, known = await _known(ctx, checked, spooled)
         key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
         if known is not None:
             return await _again(ctx, checked, known, spooled, key)
         await quota.reserve(ctx, checked, spooled.size, spooled.grant)
-        return await _store(ctx, checked, spooled, key, inside, unstored)
+        received = await _store(ctx, checked, spooled, key, inside, unstored)
+        settled = not received.duplicate and received.queue_id is None  # counted with it
+        return received
+    except RetryLater:
+        settled = True  # the database is away: what is set aside runs out by itself
+        raise
     finally:
-        await quota.let_go(ctx, checked, spooled.grant)
+        if not settled:
+            await quota.let_go(ctx, checked, spooled.grant)
 
 
 async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date, Known | None]:

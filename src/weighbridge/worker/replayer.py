@@ -12,6 +12,7 @@ from uuid import UUID
 
 import structlog
 
+from weighbridge.blobs import parts
 from weighbridge.db.heartbeat import Heartbeat
 from weighbridge.db.storage import Replay
 from weighbridge.model.errors import RetryLater
@@ -30,7 +31,10 @@ LONGEST_PAUSE = 60.0  # between two tries to end resumable uploads
 
 
 class Replayer:
-    """Works until told to stop; what it has in hand then goes back as it is."""
+    """Works until told to stop; what it has in hand then goes back as it is.
+
+    While nothing lies in its folder it does not ask the database, but for the sweep.
+    """
 
     def __init__(self, ctx: Context, name: str, lease: timedelta, poll: timedelta) -> None:
         self.ctx = ctx
@@ -40,6 +44,7 @@ class Replayer:
         self._running: dict[UUID, asyncio.Task[None]] = {}
         self._works = False  # the store has taken what it was last given
         self._probed = -PROBE_EVERY
+        self._rests_until = 0.0  # after one that was not stored, for whatever reason
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeat = Heartbeat(ctx.db.url, lease, CEILING, self._lost)
 
@@ -88,7 +93,7 @@ class Replayer:
     async def _claim(self) -> None:
         """What is due; while the store works, everything that waits; else, now and then, one file to find out."""
         room = AT_ONCE - len(self._running)
-        if room <= 0:
+        if room <= 0 or monotonic() < self._rests_until or not self.ctx.spool.has_files():
             return
         claimed = await due(self.ctx, self._name, self._lease, room, early=self._works)
         if not claimed and not self._running and monotonic() - self._probed >= PROBE_EVERY:
@@ -102,6 +107,8 @@ class Replayer:
         self._heartbeat.hold(token)
         try:
             self._works = await replay(self.ctx, waiting)
+            if not self._works:
+                self._rests_until = monotonic() + 5 * self._poll
         finally:
             self._heartbeat.drop(token)
             del self._running[token]
@@ -113,7 +120,8 @@ class Replayer:
             self._loop.call_soon_threadsafe(task.cancel)
 
     async def _end_resumable(self) -> None:
-        await resume.finish_waiting(self.ctx)
+        if parts.any_lying(self.ctx.spool):
+            await resume.finish_waiting(self.ctx)
 
     async def _sweep(self) -> None:
         files, rows = await reconcile(self.ctx)
