@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Files that wait for the store, and how much is stored.", no_args_is_help=True)
 
 QueueIds = Annotated[
-    list[str] | None, typer.Argument(help="Ids from the list.", metavar="ID…", show_default=False)
+    list[str] | None, typer.Argument(help="Ids from the list.", metavar="ID", show_default=False)
 ]
 
 

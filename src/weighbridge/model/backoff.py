@@ -25,5 +25,7 @@ POLICIES: dict[str, Backoff] = {
     "connection": Backoff(tries=3, first=timedelta(seconds=1)),  # 1 s, 2 s, 4 s, then the upload fails
     "timeout": Backoff(tries=3, first=timedelta(seconds=1)),
     "deadlock": Backoff(tries=3, first=timedelta(milliseconds=100)),  # then the batch fails
+    # A stored file cannot be read now: nearly as patient as with one that cannot be stored, four hours and a half.
+    "store": Backoff(tries=8, first=timedelta(seconds=5), factor=3),
     "rate_limit": Backoff(tries=5, first=timedelta(seconds=60), factor=1),  # fixed
 }

@@ -15,7 +15,7 @@ from weighbridge.blobs.files import sha256
 from weighbridge.db import clock, receipts, rejections, staging, uploads
 from weighbridge.db.declared import fingerprint
 from weighbridge.formats import UnknownHeader, open_sheet
-from weighbridge.model.errors import FileRefused, Refused, WeighbridgeError
+from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
@@ -86,6 +86,10 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
             path = await ctx.blobs.fetch(upload.file_url or "", scratch)
         except BlobMissing as error:
             raise FileRefused("file_not_found", str(error)) from error
+        except RetryLater as trouble:
+            if trouble.kind != "connection":
+                raise
+            raise RetryLater("store", trouble.message) from trouble
         if await asyncio.to_thread(sha256, path) != upload.content_sha256:
             raise FileRefused(
                 "file_changed", "The stored file is not the one that was uploaded. Upload it again."
