@@ -238,6 +238,31 @@ async def test_what_is_deleted_is_gone_and_may_be_gone_already(
     assert list(s3.stored) == [other]
 
 
+ONE_PUT = """
+import asyncio, sys
+from pathlib import Path
+from weighbridge.blobs.store import open_store
+asyncio.run(open_store(sys.argv[1], Path(".")).put(sys.argv[2], Path(sys.argv[3]), keep=True))
+"""
+
+
+async def test_a_process_that_ends_right_after_it_stored_a_file_ends_well(
+    s3: S3, store: Blobs, tmp_path: Path
+) -> None:
+    """obstore's own threads brought down one in six."""
+    file = tmp_path / "file"
+    file.write_bytes(b"x" * SMALL)
+
+    async def ends() -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", ONE_PUT, s3.bucket_url, a_key(), str(file)
+        )
+        return await process.wait()
+
+    for _ in range(5):
+        assert await asyncio.gather(*(ends() for _ in range(4))) == [0, 0, 0, 0]
+
+
 # In a process of its own: what another test made large does not count.
 PUT = """
 import asyncio, re, sys

@@ -11,11 +11,13 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID, uuid4
 
 from weighbridge.blobs import files
@@ -24,6 +26,8 @@ from weighbridge.model.errors import ConfigError, RetryLater
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
+
+T = TypeVar("T")
 
 # Of the way to a bucket, by AWS's names in the environment.
 _LINE = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes")
@@ -126,7 +130,11 @@ class FolderStore:
 
 
 class BucketStore:
-    """Objects in an S3 bucket. Credentials, region and endpoint come from the environment, by AWS's names."""
+    """Objects in an S3 bucket. Credentials, region and endpoint come from the environment, by AWS's names.
+
+    obstore's blocking calls, in threads of ours that Python waits for at its end: threads of obstore's own hand over
+    what its coroutines await, and one of them that still does when the process ends takes it down with SIGABRT.
+    """
 
     def __init__(self, url: str, patience: timedelta) -> None:
         from obstore.exceptions import BaseError
@@ -137,6 +145,7 @@ class BucketStore:
                 f"WEIGHBRIDGE_BLOB_URL: expected s3://bucket/prefix, got {_shown(url)}. Credentials come from the "
                 "environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
             )
+        self._threads = ThreadPoolExecutor(16, "bucket")
         self._url = url.rstrip("/")
         self.bucket = self._url.removeprefix("s3://").partition("/")[0]
         try:
@@ -161,7 +170,7 @@ class BucketStore:
     async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
         try:
             with _bucket_trouble():
-                await self._store.put_async(key, file, max_concurrency=2)
+                await self._run(self._store.put, key, file, max_concurrency=2)
         except BlobMissing as error:  # the parts that it had: it was started anew meanwhile
             raise RetryLater("connection", "The file store cannot be used now.") from error
         if not keep:
@@ -173,7 +182,7 @@ class BucketStore:
         path = scratch / f"fetched-{uuid4().hex}"
         try:
             with _bucket_trouble(), files.private(path) as copy:
-                async for chunk in (await self._reader.get_async(key)).stream():
+                async for chunk in self._chunks(key):
                     await asyncio.to_thread(copy.write, chunk)
         except BaseException as error:
             path.unlink(missing_ok=True)
@@ -185,25 +194,35 @@ class BucketStore:
     async def digest(self, key: str) -> bytes:
         found = hashlib.sha256()
         with _bucket_trouble():
-            async for chunk in (await self._reader.get_async(key)).stream():
+            async for chunk in self._chunks(key):
                 found.update(chunk)
         return found.digest()
 
     async def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
         with _bucket_trouble():
-            async for page in self._reader.list(prefix=f"{workspace_id}/" if workspace_id else None):
+            pages = self._reader.list(prefix=f"{workspace_id}/" if workspace_id else None)
+            while page := await self._run(next, pages, None):
                 for found in page:
                     if _KEY.fullmatch(found["path"]):
                         yield found["path"], found["size"]
 
     async def delete(self, key: str) -> None:
         with _bucket_trouble(), suppress(FileNotFoundError):
-            await self._store.delete_async(key)
+            await self._run(self._store.delete, key)
 
     async def remove(self, workspace_id: UUID) -> None:
         with _bucket_trouble():
-            async for page in self._reader.list(prefix=f"{workspace_id}/"):
-                await self._store.delete_async([found["path"] for found in page])
+            pages = self._reader.list(prefix=f"{workspace_id}/")
+            while page := await self._run(next, pages, None):
+                await self._run(self._store.delete, [found["path"] for found in page])
+
+    async def _chunks(self, key: str) -> AsyncIterator[bytes]:
+        stream = iter((await self._run(self._reader.get, key)).stream())
+        while (chunk := await self._run(next, stream, None)) is not None:
+            yield chunk
+
+    async def _run(self, call: Callable[..., T], *args: Any, **named: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **named))
 
     @property
     def folder(self) -> Path | None:
