@@ -19,9 +19,10 @@ from weighbridge.blobs.store import open_store
 from weighbridge.db import address, readiness, storage
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.imports import imported
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.observe.alerts import Alerts
-from weighbridge.pipelines import find, imported
+from weighbridge.pipelines import find
 from weighbridge.settings import Settings
 from weighbridge.steps.announce import alerting, consumers
 from weighbridge.steps.context import Allowance, Consumer, Context, Limits

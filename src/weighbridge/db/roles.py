@@ -15,6 +15,7 @@ NAMES = (
     "weighbridge_clean",
     "weighbridge_announce",
     "weighbridge_group",
+    "weighbridge_deliver",
     "weighbridge_tenant",
 )
 _SQL = load("roles")

@@ -66,6 +66,158 @@ CREATE FUNCTION ingest.run_status(p_status text) RETURNS ingest.import_run_statu
                              ELSE 'processing' END::ingest.import_run_status
     $$;
 
+CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT clock_timestamp() + shift FROM weighbridge.clock $$;
+
+CREATE TABLE public.offline_conversion_queue (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    workspace_id uuid NOT NULL,
+    site_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    sale_id uuid NOT NULL,
+    status text DEFAULT 'QUEUED'::text NOT NULL,
+    order_id text NOT NULL COLLATE pg_catalog."C",
+    click_type text NOT NULL,
+    click_id text NOT NULL,
+    occurred_at timestamp with time zone NOT NULL,
+    clicked_at timestamp with time zone,
+    value numeric(18,6),
+    currency text,
+    user_data jsonb DEFAULT '{}'::jsonb NOT NULL,
+    expires_at timestamp with time zone,
+    next_retry_at timestamp with time zone,
+    due_at timestamp with time zone GENERATED ALWAYS AS (COALESCE(next_retry_at, '-infinity'::timestamp with time zone)) STORED NOT NULL,
+    claimed_at timestamp with time zone,
+    batch_id uuid,
+    attempt_count integer DEFAULT 0 NOT NULL,
+    retry_count integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    last_error text,
+    uploaded_at timestamp with time zone,
+    provider_request_id text,
+    provider_error_code text,
+    provider_error_category text,
+    code_times integer DEFAULT 0 NOT NULL,
+    duplicate boolean DEFAULT false NOT NULL,
+    confirmation text,
+    confirmed_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT offline_conversion_queue_check CHECK (((status = 'COMPLETED'::text) = (uploaded_at IS NOT NULL))),
+    CONSTRAINT offline_conversion_queue_check1 CHECK (((status <> 'PROCESSING'::text) OR (claimed_at IS NOT NULL))),
+    CONSTRAINT offline_conversion_queue_confirmation_check CHECK ((confirmation = ANY (ARRAY['AWAITED'::text, 'CONFIRMED'::text, 'PARTIAL'::text, 'REFUSED'::text, 'UNKNOWN'::text]))),
+    CONSTRAINT offline_conversion_queue_provider_error_category_check CHECK ((provider_error_category = ANY (ARRAY['VALIDATION'::text, 'AUTH'::text, 'TRANSIENT'::text, 'RATE_LIMIT'::text]))),
+    CONSTRAINT offline_conversion_queue_status_check CHECK ((status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text, 'PROCESSING'::text, 'COMPLETED'::text, 'FAILED'::text])))
+)
+WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
+
+COMMENT ON TABLE public.offline_conversion_queue IS 'One row per sale and provider. Its status is the only truth about it.';
+
+CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit integer DEFAULT 50) RETURNS SETOF public.offline_conversion_queue
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$ SELECT * FROM weighbridge.claim_rows(p_site_id, p_provider_key, p_limit, NULL) WHERE status = 'PROCESSING' $$;
+
+CREATE FUNCTION public.increment_provider_upload_metrics(p_site_id uuid, p_provider_key text, p_attempts integer, p_completed integer, p_failed integer, p_retry integer) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+                                                  failed_total, retry_total)
+        SELECT s.id, p_provider_key, s.workspace_id, p_attempts, p_completed, p_failed, p_retry
+        FROM sites s WHERE s.id = p_site_id
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET attempts_total = m.attempts_total + excluded.attempts_total,
+            completed_total = m.completed_total + excluded.completed_total,
+            failed_total = m.failed_total + excluded.failed_total,
+            retry_total = m.retry_total + excluded.retry_total, updated_at = weighbridge.now()
+    $$;
+
+CREATE FUNCTION public.list_offline_conversion_groups(p_limit_groups integer DEFAULT 50) RETURNS TABLE(site_id uuid, provider_key text, queued_count bigint, min_next_retry_at timestamp with time zone, min_created_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        SELECT g.site_id, g.provider_key, g.queued_count, g.min_next_retry_at, g.min_created_at
+        FROM weighbridge.delivery_groups(NULL) g
+        ORDER BY g.min_next_retry_at ASC NULLS FIRST, g.min_created_at ASC, g.site_id, g.provider_key
+        LIMIT p_limit_groups
+    $$;
+
+CREATE FUNCTION public.record_provider_outcome(p_site_id uuid, p_provider_key text, p_success boolean, p_transient boolean DEFAULT false) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_probe timestamptz := v_now + INTERVAL '5 minutes' + random() * INTERVAL '60 seconds';
+    v_before provider_health_state;
+    v_state text;
+    v_group text := p_site_id || '/' || p_provider_key;
+BEGIN
+    INSERT INTO provider_health_state (site_id, provider_key, workspace_id)
+    SELECT s.id, p_provider_key, s.workspace_id FROM sites s WHERE s.id = p_site_id
+    ON CONFLICT DO NOTHING;
+    SELECT * INTO v_before FROM provider_health_state h
+    WHERE h.site_id = p_site_id AND h.provider_key = p_provider_key FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL; -- no such site
+    END IF;
+    v_state := v_before.state;
+    IF p_success THEN
+        v_state := 'CLOSED';
+    ELSIF p_transient AND (v_before.state = 'HALF_OPEN' OR v_before.failure_count + 1 >= 5) THEN
+        v_state := 'OPEN';
+    END IF;
+    -- A validation failure says nothing about the provider's health; only the turn of the prober is over.
+    IF p_success OR p_transient OR v_before.probe_until IS NOT NULL THEN
+        UPDATE provider_health_state h
+        SET state = v_state, probe_until = NULL, updated_at = v_now,
+            failure_count = CASE WHEN p_success THEN 0 WHEN p_transient THEN h.failure_count + 1 ELSE h.failure_count END,
+            next_probe_at = CASE WHEN p_success THEN NULL
+                                 -- Calls that were under way when it opened do not put the probe off.
+                                 WHEN p_transient AND v_state = 'OPEN' AND h.state <> 'OPEN' THEN v_probe
+                                 ELSE h.next_probe_at END,
+            opened_at = CASE WHEN p_success THEN NULL ELSE coalesce(h.opened_at, CASE WHEN v_state = 'OPEN' THEN v_now END) END
+        WHERE h.site_id = p_site_id AND h.provider_key = p_provider_key
+          AND (h.state, h.failure_count, h.probe_until) IS DISTINCT FROM (v_state, 0, NULL::timestamptz);
+    END IF;
+    IF v_state = 'OPEN' AND v_before.state = 'CLOSED' THEN
+        PERFORM raise_alert('circuit_open', v_group, 'WARNING',
+            format('[DELIVERY] %s of site %s does not answer as it should: nothing is sent until a probe goes through',
+                   p_provider_key, p_site_id));
+    ELSIF v_state = 'CLOSED' AND v_before.state <> 'CLOSED' THEN
+        PERFORM withdraw_alert('circuit_open', v_group, format('[DELIVERY] %s of site %s answers again', p_provider_key, p_site_id));
+    END IF;
+    RETURN v_state;
+END $$;
+
+CREATE FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes integer DEFAULT 15) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_before timestamptz := weighbridge.now() - make_interval(mins => p_min_age_minutes);
+    v_taken uuid[];
+    v_ids uuid[];
+BEGIN
+    -- Attempts first, in the order of locks. A call that is being settled right now is not stuck.
+    SELECT array_agg(l.lease_token) INTO v_taken FROM (
+        SELECT a.lease_token FROM attempts a
+        WHERE a.queue = 'deliveries' AND a.closed_at IS NULL AND a.lease_token IN (
+            SELECT q.batch_id FROM offline_conversion_queue q
+            WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before)
+        ORDER BY a.lease_token FOR UPDATE SKIP LOCKED) l;
+    SELECT array_agg(s.id) INTO v_ids FROM (
+        SELECT q.id FROM offline_conversion_queue q
+        WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
+          AND (q.batch_id = ANY (v_taken) OR NOT EXISTS (
+                   SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
+        ORDER BY q.id FOR UPDATE SKIP LOCKED) s;
+    UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_taken);
+    RETURN coalesce(rescue_deliveries(v_ids, 2147483646), 0);
+END $$;
+
 CREATE FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -87,6 +239,64 @@ BEGIN
         finished_at = CASE WHEN p_fail THEN weighbridge.now() END
     WHERE id = p_upload;
     PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.acquire_slots(p_site_keys text[], p_global_keys text[], p_tokens uuid[], p_per_site integer, p_per_provider integer, p_ttl interval) RETURNS SETOF uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET lock_timeout TO '3s'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+DECLARE
+    v_keys text[] := p_site_keys || CASE WHEN p_per_provider > 0 THEN p_global_keys END;
+    v_now timestamptz;
+BEGIN
+    PERFORM set_config('idle_in_transaction_session_timeout', '2s', true);
+    PERFORM pg_advisory_xact_lock(k.hash)
+    FROM (SELECT DISTINCT hashtextextended(u.key, 6) AS hash FROM unnest(v_keys) u (key) ORDER BY hash) k;
+    v_now := weighbridge.now(); -- after the wait
+    DELETE FROM slots s
+    WHERE (s.key, s.slot) IN (SELECT o.key, o.slot FROM slots o
+                              WHERE o.key = ANY (v_keys) AND o.until <= v_now
+                              FOR UPDATE SKIP LOCKED);
+    RETURN QUERY
+    WITH wanted AS MATERIALIZED (
+        SELECT w.token, w.site_key, CASE WHEN p_per_provider > 0 THEN w.global_key END AS global_key, w.place,
+               row_number() OVER (PARTITION BY w.site_key ORDER BY w.place) AS turn
+        FROM unnest(p_tokens, p_site_keys, p_global_keys) WITH ORDINALITY AS w (token, site_key, global_key, place)
+    ), asked AS (
+        SELECT w.site_key AS key, p_per_site AS most, count(*) AS times FROM wanted w GROUP BY w.site_key
+        UNION ALL
+        SELECT w.global_key, p_per_provider, count(*) FROM wanted w WHERE w.global_key IS NOT NULL GROUP BY w.global_key
+    ), free AS MATERIALIZED (
+        SELECT a.key, n.slot, row_number() OVER (PARTITION BY a.key ORDER BY n.slot) AS turn
+        FROM asked a
+        CROSS JOIN LATERAL (SELECT count(*) AS taken FROM slots s WHERE s.key = a.key) t
+        CROSS JOIN LATERAL (
+            -- Among so many there are as many free ones as can be given.
+            SELECT i AS slot FROM generate_series(1, least(a.most, t.taken + a.times)::int) i
+            WHERE NOT EXISTS (SELECT FROM slots s WHERE s.key = a.key AND s.slot = i)
+            ORDER BY i
+            -- A limit that was lowered since: slots beyond it count until they are given back.
+            LIMIT greatest(a.most - t.taken, 0)
+        ) n
+    ), at_site AS MATERIALIZED (
+        -- One that gets no slot of its provider may stand before another of its site; that other gets none either.
+        SELECT w.token, w.site_key, w.global_key, f.slot,
+               row_number() OVER (PARTITION BY w.global_key ORDER BY w.place) AS turn
+        FROM wanted w JOIN free f ON f.key = w.site_key AND f.turn = w.turn
+    ), granted AS MATERIALIZED (
+        SELECT a.token, a.site_key, a.slot AS site_slot, a.global_key, f.slot AS global_slot
+        FROM at_site a LEFT JOIN free f ON f.key = a.global_key AND f.turn = a.turn
+        WHERE a.global_key IS NULL OR f.slot IS NOT NULL
+    ), taken AS (
+        INSERT INTO slots (key, slot, token, until)
+        SELECT g.site_key, g.site_slot, g.token, v_now + p_ttl FROM granted g
+        UNION ALL
+        SELECT g.global_key, g.global_slot, g.token, v_now + p_ttl FROM granted g WHERE g.global_key IS NOT NULL
+    )
+    SELECT g.token FROM granted g;
 END $$;
 
 CREATE FUNCTION weighbridge.acting_workspace() RETURNS uuid
@@ -138,10 +348,6 @@ BEGIN
     RETURN NULL;
 END $$;
 
-CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT clock_timestamp() + shift FROM weighbridge.clock $$;
-
 CREATE TABLE weighbridge.alerts (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     condition text NOT NULL,
@@ -167,6 +373,13 @@ BEGIN
     RETURNING id INTO v_event;
     INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_nobody, 'alerts');
     PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.append_only() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '% is a ledger: rows are added to it, never changed', TG_TABLE_NAME USING ERRCODE = 'WB002';
 END $$;
 
 CREATE TABLE public.data_uploads (
@@ -235,6 +448,17 @@ CREATE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) RETURNS tex
     LANGUAGE sql STABLE
     AS $$ SELECT coalesce(p_upload.source_batch_id, p_upload.id::text) $$;
 
+CREATE FUNCTION weighbridge.begin_probe(p_site uuid, p_provider text, p_for interval) RETURNS integer
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE provider_health_state h
+        SET state = 'HALF_OPEN', probe_until = weighbridge.now() + p_for, updated_at = weighbridge.now()
+        WHERE h.site_id = p_site AND h.provider_key = p_provider AND h.state <> 'CLOSED'
+          AND h.next_probe_at <= weighbridge.now() AND (h.probe_until IS NULL OR h.probe_until < weighbridge.now())
+        RETURNING h.probe_limit
+    $$;
+
 CREATE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -271,6 +495,36 @@ CREATE FUNCTION weighbridge.blob_key(p_file_url text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT CASE WHEN right(p_file_url, 76) LIKE '/____/__/__/%' THEN right(p_file_url, 75) ELSE p_file_url END $$;
 
+CREATE FUNCTION weighbridge.check_site() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_unknown text;
+BEGIN
+    SELECT string_agg(p, ', ') INTO v_unknown
+    FROM unnest(NEW.providers) p WHERE NOT EXISTS (SELECT FROM providers k WHERE k.provider_key = p);
+    IF v_unknown IS NOT NULL THEN
+        RAISE EXCEPTION 'site %: there is no provider %', NEW.name, v_unknown USING ERRCODE = 'check_violation',
+            HINT = 'The providers there are stand in weighbridge.providers.';
+    END IF;
+    NEW.providers := ARRAY(SELECT DISTINCT p FROM unnest(NEW.providers) p ORDER BY p);
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION weighbridge.claim_confirmations(p_limit integer) RETURNS TABLE(site_id uuid, provider_key text, request_id text, rows integer, tries integer)
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        WITH head AS MATERIALIZED (
+            SELECT c.site_id, c.provider_key, c.request_id FROM confirmations c
+            WHERE c.state = 'AWAITED' AND c.due_at <= (SELECT weighbridge.now())
+            ORDER BY c.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED)
+        UPDATE confirmations c SET due_at = weighbridge.now() + INTERVAL '10 minutes', tries = c.tries + 1
+        FROM head h WHERE (c.site_id, c.provider_key, c.request_id) = (h.site_id, h.provider_key, h.request_id)
+        RETURNING c.site_id, c.provider_key, c.request_id, c.rows, c.tries
+    $$;
+
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -301,6 +555,34 @@ BEGIN
     )
     SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id, d.heard
     FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
+END $$;
+
+CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits integer[]) RETURNS SETOF public.offline_conversion_queue
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_batch uuid;
+    v_row offline_conversion_queue;
+    v_workspace uuid;
+    v_count int;
+    v_now timestamptz;
+BEGIN
+    FOR i IN 1 .. cardinality(p_sites) LOOP
+        v_batch := gen_random_uuid();
+        v_count := 0;
+        FOR v_row IN SELECT * FROM claim_rows(p_sites[i], p_providers[i], p_limits[i], v_batch) LOOP
+            v_count := v_count + (v_row.status = 'PROCESSING')::int;
+            v_workspace := v_row.workspace_id;
+            RETURN NEXT v_row;
+        END LOOP;
+        CONTINUE WHEN v_count = 0;
+        v_now := weighbridge.now();
+        INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        VALUES (v_batch, 'deliveries', v_batch, v_workspace, p_worker, v_now, v_now, v_now + p_lease);
+        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
+        VALUES (v_workspace, p_sites[i], p_providers[i], v_batch, 'STARTED', v_count);
+    END LOOP;
 END $$;
 
 CREATE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
@@ -421,6 +703,33 @@ BEGIN
            d.byte_size, d.retry_count, d.max_retries, d.next_retry_at > v_now
     FROM opened o JOIN due d ON d.id = o.subject;
 END $$;
+
+CREATE FUNCTION weighbridge.claim_rows(p_site uuid, p_provider text, p_limit integer, p_batch uuid) RETURNS SETOF public.offline_conversion_queue
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        WITH clock AS MATERIALIZED (SELECT weighbridge.now() AS now),
+        head AS MATERIALIZED (
+            -- SKIP LOCKED: a slow claim must not queue the others.
+            SELECT q.id FROM offline_conversion_queue q
+            WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
+              AND q.due_at <= (SELECT now FROM clock)
+            ORDER BY q.due_at, q.created_at, q.id LIMIT p_limit
+            FOR UPDATE SKIP LOCKED
+        ),
+        claimed AS (
+            UPDATE offline_conversion_queue q
+            SET status = CASE WHEN q.expires_at <= c.now THEN 'FAILED' ELSE 'PROCESSING' END,
+                claimed_at = c.now, updated_at = c.now, batch_id = p_batch,
+                attempt_count = q.attempt_count + (q.expires_at <= c.now IS NOT TRUE)::int,
+                last_error = CASE WHEN q.expires_at <= c.now THEN expired(q.provider_key) ELSE q.last_error END,
+                provider_error_code = CASE WHEN q.expires_at <= c.now THEN 'EXPIRED' ELSE q.provider_error_code END,
+                provider_error_category = CASE WHEN q.expires_at <= c.now THEN 'VALIDATION' ELSE q.provider_error_category END
+            FROM head h, clock c WHERE q.id = h.id
+            RETURNING q.*
+        )
+        SELECT * FROM claimed ORDER BY due_at, created_at, id
+    $$;
 
 CREATE FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -545,6 +854,92 @@ BEGIN
         'upload_id', p_upload, 'workspace_id', v_upload.workspace_id, 'queue_id', p_queue, 'bucket', p_bucket,
         'object_path', p_object, 'byte_size', v_upload.byte_size), p_consumers);
 END $$;
+
+CREATE FUNCTION weighbridge.workspace() RETURNS uuid
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT nullif(current_setting('weighbridge.workspace_id', true), '')::uuid $$;
+
+CREATE TABLE public.sales (
+    workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    site_id uuid NOT NULL,
+    client_id uuid NOT NULL,
+    order_id text NOT NULL COLLATE pg_catalog."C",
+    conversation_id uuid,
+    status text DEFAULT 'CONFIRMED'::text NOT NULL,
+    occurred_at timestamp with time zone NOT NULL,
+    clicked_at timestamp with time zone,
+    value numeric(18,6),
+    currency text,
+    gclid text,
+    wbraid text,
+    gbraid text,
+    fbclid text,
+    ttclid text,
+    user_data jsonb DEFAULT '{}'::jsonb NOT NULL,
+    upload_id uuid,
+    line integer,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT sales_check CHECK ((clicked_at <= occurred_at)),
+    CONSTRAINT sales_check1 CHECK ((client_id = site_id)),
+    CONSTRAINT sales_check2 CHECK (((value IS NULL) OR (currency IS NOT NULL))),
+    CONSTRAINT sales_currency_check CHECK ((currency ~ '^[A-Z]{3}$'::text)),
+    CONSTRAINT sales_fbclid_check CHECK (((length(fbclid) >= 1) AND (length(fbclid) <= 512))),
+    CONSTRAINT sales_gbraid_check CHECK (((length(gbraid) >= 1) AND (length(gbraid) <= 512))),
+    CONSTRAINT sales_gclid_check CHECK (((length(gclid) >= 1) AND (length(gclid) <= 512))),
+    CONSTRAINT sales_order_id_check CHECK (((length(order_id) >= 1) AND (length(order_id) <= 200))),
+    CONSTRAINT sales_status_check CHECK ((status = ANY (ARRAY['DRAFT'::text, 'CONFIRMED'::text, 'CANCELED'::text]))),
+    CONSTRAINT sales_ttclid_check CHECK (((length(ttclid) >= 1) AND (length(ttclid) <= 512))),
+    CONSTRAINT sales_value_check CHECK ((value >= (0)::numeric)),
+    CONSTRAINT sales_wbraid_check CHECK (((length(wbraid) >= 1) AND (length(wbraid) <= 512)))
+);
+
+CREATE FUNCTION weighbridge.deliverable(p_sale public.sales) RETURNS TABLE(provider_key text, click_type text, click_id text, expires_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT k.provider_key, c.click_type, c.click_id,
+               k.click_window + CASE WHEN k.from_event THEN p_sale.occurred_at
+                                     ELSE coalesce(p_sale.clicked_at, p_sale.occurred_at) END
+        FROM public.sites s
+        JOIN weighbridge.providers k ON k.provider_key = ANY (s.providers)
+        CROSS JOIN LATERAL (
+            SELECT w.click_type, i.click_id
+            FROM unnest(k.clicks) WITH ORDINALITY AS w (click_type, place)
+            JOIN (VALUES ('gclid', p_sale.gclid), ('wbraid', p_sale.wbraid), ('gbraid', p_sale.gbraid),
+                         ('fbclid', p_sale.fbclid), ('ttclid', p_sale.ttclid)) AS i (click_type, click_id)
+              ON i.click_type = w.click_type AND i.click_id IS NOT NULL
+            ORDER BY w.place LIMIT 1
+        ) c
+        WHERE s.workspace_id = p_sale.workspace_id AND s.id = p_sale.site_id
+    $$;
+
+CREATE FUNCTION weighbridge.delivery_groups(p_most integer) RETURNS TABLE(site_id uuid, provider_key text, queued_count bigint, min_next_retry_at timestamp with time zone, min_created_at timestamp with time zone)
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        -- A loose index scan: one probe per group, however many rows each has.
+        WITH RECURSIVE present (site_id, provider_key) AS (
+            (SELECT q.site_id, q.provider_key FROM offline_conversion_queue q
+             WHERE q.status IN ('QUEUED', 'RETRY') ORDER BY q.site_id, q.provider_key LIMIT 1)
+            UNION ALL
+            SELECT n.site_id, n.provider_key
+            FROM present p CROSS JOIN LATERAL (
+                SELECT q.site_id, q.provider_key FROM offline_conversion_queue q
+                WHERE q.status IN ('QUEUED', 'RETRY') AND (q.site_id, q.provider_key) > (p.site_id, p.provider_key)
+                ORDER BY q.site_id, q.provider_key LIMIT 1) n
+        )
+        SELECT p.site_id, p.provider_key, h.queued, h.min_next_retry_at, h.min_created_at
+        FROM present p
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS queued, min(e.next_retry_at) AS min_next_retry_at, min(e.created_at) AS min_created_at
+            FROM (SELECT nullif(q.due_at, '-infinity') AS next_retry_at, q.created_at FROM offline_conversion_queue q
+                  WHERE q.site_id = p.site_id AND q.provider_key = p.provider_key AND q.status IN ('QUEUED', 'RETRY')
+                    AND q.due_at <= (SELECT weighbridge.now())
+                  ORDER BY q.due_at, q.created_at, q.id LIMIT p_most) e
+        ) h
+        WHERE h.queued > 0
+    $$;
 
 CREATE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -673,6 +1068,15 @@ BEGIN
     RETURN FOUND;
 END $$;
 
+CREATE FUNCTION weighbridge.expired(p_provider text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        SELECT format('EXPIRED: %s takes no %s older than %s days.', k.provider_key,
+                      CASE WHEN k.from_event THEN 'event' ELSE 'click' END, extract(day FROM k.click_window))
+        FROM providers k WHERE k.provider_key = p_provider
+    $$;
+
 CREATE FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -789,6 +1193,15 @@ BEGIN
     RETURN v_project;
 END $$;
 
+CREATE FUNCTION weighbridge.fill_site() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    NEW.site_id := coalesce(NEW.site_id, NEW.client_id);
+    NEW.client_id := coalesce(NEW.client_id, NEW.site_id);
+    RETURN NEW;
+END $$;
+
 CREATE FUNCTION weighbridge.finish_delivery(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -898,6 +1311,14 @@ CREATE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text 
         UPDATE data_uploads d SET error_code = p_code, error_text = p_text, source_batch_id = NULL
         WHERE d.id = p_upload AND d.storage_status = 'retry_failed'
     $$;
+
+CREATE FUNCTION weighbridge.guard_delivery() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.id, NEW.status USING ERRCODE = 'WB002',
+        HINT = 'The provider has it, under this order id. A new sale has a new one.';
+END $$;
 
 CREATE FUNCTION weighbridge.guard_status() RETURNS trigger
     LANGUAGE plpgsql
@@ -1308,6 +1729,28 @@ BEGIN
     RETURN v_token;
 END $$;
 
+CREATE FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], p_limit integer) RETURNS bigint
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        WITH parked AS (
+            UPDATE offline_conversion_queue q
+            SET next_retry_at = h.next_probe_at + random() * INTERVAL '30 seconds', last_error = 'CIRCUIT_OPEN',
+                updated_at = weighbridge.now()
+            FROM unnest(p_sites, p_providers) AS g (site_id, provider_key)
+            JOIN provider_health_state h USING (site_id, provider_key)
+            CROSS JOIN LATERAL (
+                SELECT e.id FROM offline_conversion_queue e
+                WHERE e.site_id = g.site_id AND e.provider_key = g.provider_key AND e.status IN ('QUEUED', 'RETRY')
+                  AND e.due_at <= (SELECT weighbridge.now())
+                ORDER BY e.due_at, e.created_at, e.id LIMIT p_limit
+                FOR UPDATE OF e SKIP LOCKED) e
+            WHERE q.id = e.id AND h.state <> 'CLOSED' AND h.next_probe_at > weighbridge.now()
+            RETURNING 1
+        )
+        SELECT count(*) FROM parked
+    $$;
+
 CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE(project_id bigint, name text, leased boolean, ungrouped boolean, grouped_at timestamp with time zone, groupings bigint, files jsonb, duplicates jsonb)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1334,6 +1777,44 @@ CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE(proje
                    WHERE d.workspace_id = p.workspace_id AND d.project_id = p.id), '[]')
         FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
     $$;
+
+CREATE FUNCTION weighbridge.queue_conversions() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        -- What was not sent yet is sent as the sale is now. Rows in a provider's hands stay as they are.
+        UPDATE offline_conversion_queue q
+        SET click_type = d.click_type, click_id = d.click_id, occurred_at = s.occurred_at, clicked_at = s.clicked_at,
+            value = s.value, currency = s.currency, user_data = s.user_data, expires_at = d.expires_at,
+            updated_at = weighbridge.now()
+        FROM changed s CROSS JOIN LATERAL deliverable(s) d
+        WHERE s.status = 'CONFIRMED' AND q.sale_id = s.id AND q.provider_key = d.provider_key
+          AND q.status IN ('QUEUED', 'RETRY')
+          AND (q.click_type, q.click_id, q.occurred_at, q.clicked_at, q.value, q.currency, q.user_data, q.expires_at)
+              IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
+                                d.expires_at);
+        UPDATE offline_conversion_queue q
+        SET status = 'FAILED', provider_error_code = 'SALE_CANCELED', provider_error_category = 'VALIDATION',
+            last_error = 'SALE_CANCELED: The sale was not confirmed any more when it was to be sent.',
+            updated_at = weighbridge.now()
+        FROM changed s
+        WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.status IN ('QUEUED', 'RETRY');
+    END IF;
+    INSERT INTO offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
+                                          occurred_at, clicked_at, value, currency, user_data, expires_at)
+    SELECT s.workspace_id, s.site_id, d.provider_key, s.id, s.order_id, d.click_type, d.click_id,
+           s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at
+    FROM changed s CROSS JOIN LATERAL deliverable(s) d
+    WHERE s.status = 'CONFIRMED'
+    ORDER BY s.created_at, s.line, s.order_id
+    ON CONFLICT (sale_id, provider_key) DO NOTHING;
+    IF FOUND THEN
+        PERFORM pg_notify('weighbridge_deliver', '');
+    END IF;
+    RETURN NULL;
+END $$;
 
 CREATE FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1542,6 +2023,12 @@ BEGIN
                 PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']);
             END IF;
         END IF;
+        IF v_dead.queue = 'deliveries' THEN
+            PERFORM rescue_deliveries(
+                ARRAY(SELECT q.id FROM offline_conversion_queue q
+                      WHERE q.status = 'PROCESSING' AND q.batch_id = v_dead.subject ORDER BY q.id),
+                p_max_crashes);
+        END IF;
         gave_up := coalesce(gave_up, false);
         v_any := true;
         RETURN NEXT;
@@ -1570,6 +2057,20 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version integer, p_code text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE provider_credentials c SET refused_at = weighbridge.now(), refused_code = p_code
+    WHERE c.site_id = p_site AND c.provider_key = p_provider AND c.version = p_version AND c.refused_at IS NULL;
+    IF FOUND THEN
+        PERFORM raise_alert('credentials_refused', p_site || '/' || p_provider, 'ERROR',
+            format('[DELIVERY] %s refuses the credentials of site %s (%s): nothing is sent until they are replaced',
+                   p_provider, p_site, coalesce(p_code, 'no reason given')));
+    END IF;
+END $$;
+
 CREATE FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1591,6 +2092,21 @@ BEGIN
     RETURN true;
 END $$;
 
+CREATE FUNCTION weighbridge.release_slots(p_tokens uuid[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET lock_timeout TO '3s'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+BEGIN
+    PERFORM set_config('idle_in_transaction_session_timeout', '2s', true);
+    DELETE FROM slots s
+    WHERE (s.key, s.slot, s.token) IN (SELECT o.key, o.slot, o.token FROM slots o
+                                       WHERE o.token = ANY (p_tokens)
+                                       ORDER BY o.key, o.slot FOR UPDATE);
+END $$;
+
 CREATE FUNCTION weighbridge.release_storage(p_grant uuid) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1610,6 +2126,31 @@ BEGIN
         failures = failures + p_failed::int
     WHERE id = v_upload;
     PERFORM pg_notify('weighbridge_work', '');
+END $$;
+
+CREATE FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_count bigint;
+BEGIN
+    UPDATE offline_conversion_queue q
+    SET status = 'QUEUED', next_retry_at = NULL, retry_count = 0, crashes = 0, code_times = 0, updated_at = weighbridge.now()
+    WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
+      AND (p_ids IS NULL OR q.id = ANY (p_ids)) AND (p_site IS NULL OR q.site_id = p_site)
+      AND (p_provider IS NULL OR q.provider_key = p_provider)
+      AND (p_category IS NULL OR q.provider_error_category = p_category)
+      AND (p_code IS NULL OR q.provider_error_code = p_code)
+      AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED';
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN
+        INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+        VALUES (p_workspace, p_actor, 'deliveries.requeue', p_site, jsonb_strip_nulls(jsonb_build_object(
+            'rows', v_count, 'provider_key', p_provider, 'category', p_category, 'code', p_code)));
+        PERFORM pg_notify('weighbridge_deliver', '');
+    END IF;
+    RETURN v_count;
 END $$;
 
 CREATE FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) RETURNS boolean
@@ -1637,6 +2178,69 @@ BEGIN
     WHERE d.id = p_upload AND d.status IN ('processing', 'staging_complete', 'promoting')
     RETURNING d.status = 'failed' INTO v_gave_up;
     RETURN coalesce(v_gave_up, false);
+END $$;
+
+CREATE FUNCTION weighbridge.rescue_deliveries(p_ids uuid[], p_max_crashes integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_count bigint;
+BEGIN
+    WITH rescued AS (
+        UPDATE offline_conversion_queue q
+        SET status = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'FAILED' ELSE 'RETRY' END,
+            next_retry_at = NULL, crashes = q.crashes + 1, updated_at = v_now,
+            last_error = CASE WHEN q.crashes + 1 > p_max_crashes
+                THEN 'WORKER_CRASHED: Its workers stopped too often while it was sent. Whether the provider has it is not known.'
+                ELSE 'UNKNOWN: The worker stopped while it was sent. It is sent again, under the same order id.' END,
+            provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
+            provider_error_category = 'TRANSIENT', code_times = 1
+        FROM unnest(p_ids) AS i (id)
+        WHERE q.id = i.id AND q.status = 'PROCESSING'
+        RETURNING q.batch_id, q.status
+    ),
+    counted AS (
+        SELECT r.batch_id, count(*) FILTER (WHERE r.status = 'FAILED') AS failed,
+               count(*) FILTER (WHERE r.status = 'RETRY') AS retry
+        FROM rescued r GROUP BY r.batch_id
+    ),
+    finished AS (
+        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
+                                              failed_count, retry_count, duration_ms, error_code, error_category)
+        SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', 0, n.failed, n.retry,
+               least(EXTRACT(EPOCH FROM v_now - l.created_at) * 1000, 2147483647), 'UNKNOWN_OUTCOME', 'TRANSIENT'
+        FROM counted n JOIN provider_upload_attempts l ON l.batch_id = n.batch_id AND l.phase = 'STARTED'
+        ON CONFLICT DO NOTHING
+        RETURNING site_id, provider_key, failed_count, retry_count
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, failed_total,
+                                                  retry_total)
+        SELECT f.site_id, f.provider_key, s.workspace_id, count(*), sum(f.failed_count), sum(f.retry_count)
+        FROM finished f JOIN sites s ON s.id = f.site_id
+        GROUP BY 1, 2, 3 ORDER BY 1, 2
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET attempts_total = m.attempts_total + excluded.attempts_total,
+            failed_total = m.failed_total + excluded.failed_total,
+            retry_total = m.retry_total + excluded.retry_total, updated_at = v_now
+    )
+    SELECT count(*) INTO v_count FROM rescued;
+    IF v_count > 0 THEN
+        PERFORM pg_notify('weighbridge_deliver', '');
+    END IF;
+    RETURN v_count;
+END $$;
+
+CREATE FUNCTION weighbridge.reseal_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    UPDATE provider_credentials c SET key_id = p_key_id, nonce = p_nonce, ciphertext = p_ciphertext
+    WHERE c.site_id = p_site AND c.provider_key = p_provider AND c.version = p_version;
+    RETURN FOUND;
 END $$;
 
 CREATE FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint, p_consumers text[]) RETURNS TABLE(whose text, span text, used bigint, allowed bigint, resets_at timestamp with time zone, seconds double precision)
@@ -1695,6 +2299,33 @@ BEGIN
         'workspace_id', v_workspace, 'user_id', CASE WHEN whose = 'user' THEN p_user END, 'limit_of', whose, 'span', span,
         'billing_month', v_month, 'used', used, 'limit', allowed, 'resets_at', resets_at), p_consumers);
     RETURN NEXT;
+END $$;
+
+CREATE FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, p_actor text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid;
+BEGIN
+    SELECT s.workspace_id INTO v_workspace FROM sites s WHERE s.id = p_site
+      AND (weighbridge.workspace() IS NULL OR s.workspace_id = weighbridge.workspace());
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM record_provider_outcome(p_site, p_provider, true);
+    UPDATE provider_credentials c SET refused_at = NULL, refused_code = NULL
+    WHERE c.site_id = p_site AND c.provider_key = p_provider;
+    PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
+                           format('[DELIVERY] %s of site %s is tried again', p_provider, p_site));
+    -- What waits for the breaker alone need not wait any more.
+    UPDATE offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
+    WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
+      AND q.last_error = 'CIRCUIT_OPEN';
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_workspace, p_actor, 'provider.reset', p_site, jsonb_build_object('provider_key', p_provider));
+    PERFORM pg_notify('weighbridge_deliver', '');
+    RETURN true;
 END $$;
 
 CREATE FUNCTION weighbridge.reset_staging(p_token uuid) RETURNS void
@@ -1839,6 +2470,35 @@ BEGIN
     RETURN 'pending';
 END $$;
 
+CREATE FUNCTION weighbridge.set_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_workspace uuid;
+BEGIN
+    SELECT s.workspace_id INTO v_workspace FROM sites s WHERE s.id = p_site
+      AND (weighbridge.workspace() IS NULL OR s.workspace_id = weighbridge.workspace());
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO provider_credentials AS c (site_id, provider_key, workspace_id, version, key_id, nonce, ciphertext)
+    VALUES (p_site, p_provider, v_workspace, p_version, p_key_id, p_nonce, p_ciphertext)
+    ON CONFLICT (site_id, provider_key) DO UPDATE
+    SET version = excluded.version, key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext,
+        refused_at = NULL, refused_code = NULL, updated_at = weighbridge.now()
+    WHERE c.version = excluded.version - 1;
+    IF NOT FOUND THEN
+        RETURN false; -- another was quicker
+    END IF;
+    PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
+                           format('[DELIVERY] %s of site %s has new credentials', p_provider, p_site));
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_workspace, p_actor, 'credentials.set', p_site, jsonb_build_object('provider_key', p_provider, 'version', p_version));
+    PERFORM pg_notify('weighbridge_deliver', '');
+    RETURN true;
+END $$;
+
 CREATE FUNCTION weighbridge.set_storage_limit(p_user uuid, p_month bigint, p_total bigint, p_interpretations integer, p_actor text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1881,6 +2541,140 @@ BEGIN
     PERFORM pg_notify('weighbridge_live', json_build_object(
         'workspace_id', v_workspace, 'upload_id', p_upload, 'status', 'pending')::text);
     RETURN true;
+END $$;
+
+CREATE FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_rows bigint;
+BEGIN
+    UPDATE confirmations c SET state = p_state, reasons = p_reasons
+    WHERE c.site_id = p_site AND c.provider_key = p_provider AND c.request_id = p_request AND c.state = 'AWAITED';
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    UPDATE offline_conversion_queue q
+    SET confirmation = p_state, confirmed_at = CASE WHEN p_state = 'CONFIRMED' THEN weighbridge.now() END,
+        updated_at = weighbridge.now()
+    WHERE q.provider_request_id = p_request AND q.confirmation = 'AWAITED'
+      AND q.site_id = p_site AND q.provider_key = p_provider;
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    IF p_state IN ('PARTIAL', 'REFUSED', 'UNKNOWN') THEN
+        PERFORM raise_alert('conversions_unconfirmed', p_site || '/' || p_provider || '/' || p_request, 'WARNING',
+            format('[DELIVERY] %s took request %s of site %s, and confirmed %s of its %s conversions: %s', p_provider,
+                   p_request, p_site, CASE p_state WHEN 'PARTIAL' THEN 'only some' ELSE 'none' END, v_rows,
+                   coalesce(nullif((SELECT string_agg(key || ' ' || value, ', ' ORDER BY key) FROM jsonb_each_text(p_reasons)), ''),
+                            'no reason given')));
+    END IF;
+    RETURN v_rows;
+END $$;
+
+CREATE FUNCTION weighbridge.settle_deliveries(p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[], p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb) RETURNS SETOF uuid
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_alive uuid[];
+    v_call record;
+BEGIN
+    -- KEY SHARE, as a fence does: recover() takes FOR UPDATE, and skips what is being settled.
+    SELECT array_agg(f.lease_token) INTO v_alive FROM (
+        SELECT a.lease_token FROM attempts a
+        WHERE a.lease_token IN (SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c)
+          AND a.queue = 'deliveries' AND a.closed_at IS NULL
+        ORDER BY a.lease_token FOR KEY SHARE) f;
+    IF v_alive IS NULL THEN
+        RETURN;
+    END IF;
+    WITH said AS (
+        SELECT * FROM unnest(p_batch, p_id, p_status, p_code, p_category, p_error, p_request, p_delay, p_counts,
+                             p_duplicate, p_confirm_after)
+            AS u (batch_id, id, status, code, category, error, request_id, delay, counts, duplicate, confirm_after)
+        WHERE u.batch_id = ANY (v_alive)
+    ),
+    written AS (
+        UPDATE offline_conversion_queue q
+        SET status = u.status, updated_at = v_now,
+            uploaded_at = CASE WHEN u.status = 'COMPLETED' THEN v_now END,
+            provider_request_id = coalesce(u.request_id, q.provider_request_id),
+            provider_error_code = u.code, provider_error_category = u.category, last_error = u.error,
+            code_times = CASE WHEN u.code = q.provider_error_code THEN q.code_times + 1 ELSE (u.code IS NOT NULL)::int END,
+            next_retry_at = CASE WHEN u.status = 'RETRY' THEN v_now + u.delay END,
+            retry_count = q.retry_count + u.counts::int,
+            duplicate = u.duplicate,
+            confirmation = CASE WHEN u.confirm_after IS NOT NULL THEN 'AWAITED' END
+        FROM said u
+        WHERE q.id = u.id AND q.batch_id = u.batch_id AND q.status = 'PROCESSING'
+        RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
+    ),
+    awaited AS (
+        INSERT INTO confirmations AS c (site_id, provider_key, request_id, workspace_id, rows, due_at)
+        SELECT w.site_id, w.provider_key, w.provider_request_id, w.workspace_id, count(*), v_now + min(w.confirm_after)
+        FROM written w WHERE w.confirm_after IS NOT NULL AND w.provider_request_id IS NOT NULL
+        GROUP BY 1, 2, 3, 4
+        ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
+    ),
+    counted AS (
+        SELECT w.batch_id, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
+               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
+        FROM written w GROUP BY w.batch_id
+    ),
+    finished AS (
+        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
+                                              failed_count, retry_count, duration_ms, provider_request_id, error_code,
+                                              error_category)
+        SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', coalesce(n.completed, 0),
+               coalesce(n.failed, 0), coalesce(n.retry, 0), (c ->> 'duration_ms')::int, c ->> 'request_id',
+               c ->> 'error_code', c ->> 'error_category'
+        FROM jsonb_array_elements(p_calls) c
+        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
+        LEFT JOIN counted n ON n.batch_id = l.batch_id
+        WHERE l.batch_id = ANY (v_alive)
+        RETURNING site_id, provider_key, workspace_id, completed_count, failed_count, retry_count
+    )
+    INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+                                              failed_total, retry_total)
+    SELECT f.site_id, f.provider_key, f.workspace_id, count(*), sum(f.completed_count), sum(f.failed_count),
+           sum(f.retry_count)
+    FROM finished f GROUP BY f.site_id, f.provider_key, f.workspace_id ORDER BY f.site_id, f.provider_key
+    ON CONFLICT (site_id, provider_key) DO UPDATE
+    SET attempts_total = m.attempts_total + excluded.attempts_total,
+        completed_total = m.completed_total + excluded.completed_total,
+        failed_total = m.failed_total + excluded.failed_total,
+        retry_total = m.retry_total + excluded.retry_total, updated_at = v_now;
+
+    -- A success of a healthy group changes nothing: most calls stop here.
+    FOR v_call IN
+        SELECT l.site_id, l.provider_key, (c ->> 'success')::boolean AS success, (c ->> 'transient')::boolean AS transient,
+               (c ->> 'refused')::boolean AS refused, (c ->> 'credentials')::int AS credentials, c ->> 'error_code' AS code,
+               (c ->> 'pause_seconds')::float8 AS pause_seconds, (c ->> 'unclassified')::boolean AS unclassified
+        FROM jsonb_array_elements(p_calls) c
+        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
+        LEFT JOIN provider_health_state h USING (site_id, provider_key)
+        WHERE l.batch_id = ANY (v_alive)
+          AND (NOT (c ->> 'success')::boolean OR (c ->> 'unclassified')::boolean OR h.state <> 'CLOSED' OR h.failure_count > 0)
+        ORDER BY l.site_id, l.provider_key
+    LOOP
+        PERFORM record_provider_outcome(v_call.site_id, v_call.provider_key, v_call.success, v_call.transient);
+        IF v_call.refused THEN
+            PERFORM refuse_credentials(v_call.site_id, v_call.provider_key, v_call.credentials, v_call.code);
+        END IF;
+        IF v_call.unclassified THEN
+            PERFORM raise_alert('provider_unclassified', v_call.provider_key, 'WARNING',
+                format('[DELIVERY] %s says %s of conversions, which is in no table of ours: they are tried again',
+                       v_call.provider_key, coalesce(v_call.code, 'something')));
+        END IF;
+        IF v_call.pause_seconds > 0 THEN
+            UPDATE providers k
+            SET paused_until = greatest(k.paused_until, v_now + v_call.pause_seconds * INTERVAL '1 second')
+            WHERE k.provider_key = v_call.provider_key;
+        END IF;
+    END LOOP;
+    UPDATE attempts a SET closed_at = v_now, outcome = 'done' WHERE a.lease_token = ANY (v_alive);
+    RETURN QUERY SELECT unnest(v_alive);
 END $$;
 
 CREATE FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) RETURNS text
@@ -2028,6 +2822,55 @@ CREATE FUNCTION weighbridge.waiting_uploads(p_workspace uuid) RETURNS bigint
                 AND d.project_id IS NOT NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
     $$;
 
+CREATE FUNCTION weighbridge.watch_deliveries(p_ahead interval, p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_refused bigint;
+    v_soon bigint;
+    v_first timestamptz;
+BEGIN
+    WITH gone AS MATERIALIZED (
+        SELECT q.id FROM offline_conversion_queue q
+        WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at <= v_now
+        ORDER BY q.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ),
+    refused AS (
+        UPDATE offline_conversion_queue q
+        SET status = 'FAILED', last_error = expired(q.provider_key), provider_error_code = 'EXPIRED',
+            provider_error_category = 'VALIDATION', updated_at = v_now
+        FROM gone g WHERE q.id = g.id
+        RETURNING q.site_id, q.provider_key, q.workspace_id
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
+        SELECT r.site_id, r.provider_key, r.workspace_id, count(*) FROM refused r GROUP BY 1, 2, 3 ORDER BY 1, 2
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
+    )
+    SELECT count(*) INTO v_refused FROM refused;
+    IF v_refused > 0 THEN
+        PERFORM raise_alert('conversions_expired', to_char(v_now, 'YYYY-MM-DD'), 'ERROR',
+            '[DELIVERY] Conversions expired before they could be sent: they are FAILED with the code EXPIRED');
+    END IF;
+    SELECT count(*), min(s.expires_at) INTO v_soon, v_first FROM (
+        SELECT q.expires_at FROM offline_conversion_queue q
+        WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at > v_now AND q.expires_at <= v_now + p_ahead
+          AND q.created_at < v_now - INTERVAL '15 minutes'
+        ORDER BY q.expires_at LIMIT 10000) s;
+    IF v_soon > 0 THEN
+        PERFORM raise_alert('conversions_expiring', '', 'WARNING',
+            format('[DELIVERY] %s%s conversions that wait will expire, the first at %s', v_soon,
+                   CASE WHEN v_soon = 10000 THEN ' or more' ELSE '' END,
+                   to_char(v_first AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')));
+    ELSE
+        PERFORM withdraw_alert('conversions_expiring', '', '[DELIVERY] No conversion that waits is about to expire');
+    END IF;
+    RETURN v_refused;
+END $$;
+
 CREATE FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) RETURNS TABLE(dead_letters bigint, backlog bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -2094,10 +2937,6 @@ BEGIN
         PERFORM announce_alert('AlertRecovered', v_alert, p_message);
     END IF;
 END $$;
-
-CREATE FUNCTION weighbridge.workspace() RETURNS uuid
-    LANGUAGE sql STABLE PARALLEL SAFE
-    AS $$ SELECT nullif(current_setting('weighbridge.workspace_id', true), '')::uuid $$;
 
 CREATE FUNCTION weighbridge.workspace_figures() RETURNS TABLE(backlog_count bigint, failed_24h bigint, stale_runs bigint, avg_processing_seconds double precision, last_failed_batch text, last_failed_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2375,6 +3214,89 @@ CREATE VIEW public.project_processing_leases AS
 
 COMMENT ON VIEW public.project_processing_leases IS 'Who runs a project, until when, if nothing more is heard (S2 §3.1).';
 
+CREATE TABLE public.provider_credentials (
+    site_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    workspace_id uuid NOT NULL,
+    version integer NOT NULL,
+    key_id text NOT NULL,
+    nonce bytea NOT NULL,
+    ciphertext bytea NOT NULL,
+    refused_at timestamp with time zone,
+    refused_code text,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT provider_credentials_nonce_check CHECK ((length(nonce) = 12)),
+    CONSTRAINT provider_credentials_version_check CHECK ((version > 0))
+);
+
+CREATE TABLE public.provider_health_state (
+    site_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    workspace_id uuid NOT NULL,
+    state text DEFAULT 'CLOSED'::text NOT NULL,
+    failure_count integer DEFAULT 0 NOT NULL,
+    next_probe_at timestamp with time zone,
+    probe_limit integer DEFAULT 5 NOT NULL,
+    probe_until timestamp with time zone,
+    opened_at timestamp with time zone,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT provider_health_state_check CHECK (((state = 'CLOSED'::text) OR (next_probe_at IS NOT NULL))),
+    CONSTRAINT provider_health_state_probe_limit_check CHECK ((probe_limit > 0)),
+    CONSTRAINT provider_health_state_state_check CHECK ((state = ANY (ARRAY['CLOSED'::text, 'OPEN'::text, 'HALF_OPEN'::text])))
+);
+
+CREATE TABLE public.provider_upload_attempts (
+    id bigint NOT NULL,
+    workspace_id uuid NOT NULL,
+    site_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    batch_id uuid NOT NULL,
+    phase text NOT NULL,
+    claimed_count integer,
+    completed_count integer,
+    failed_count integer,
+    retry_count integer,
+    duration_ms integer,
+    provider_request_id text,
+    error_code text,
+    error_category text,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT provider_upload_attempts_check CHECK (((phase = 'STARTED'::text) = (claimed_count IS NOT NULL))),
+    CONSTRAINT provider_upload_attempts_check1 CHECK (((phase = 'FINISHED'::text) = ((completed_count IS NOT NULL) AND (failed_count IS NOT NULL) AND (retry_count IS NOT NULL)))),
+    CONSTRAINT provider_upload_attempts_phase_check CHECK ((phase = ANY (ARRAY['STARTED'::text, 'FINISHED'::text])))
+);
+
+ALTER TABLE public.provider_upload_attempts ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.provider_upload_attempts_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.provider_upload_metrics (
+    site_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    workspace_id uuid NOT NULL,
+    attempts_total bigint DEFAULT 0 NOT NULL,
+    completed_total bigint DEFAULT 0 NOT NULL,
+    failed_total bigint DEFAULT 0 NOT NULL,
+    retry_total bigint DEFAULT 0 NOT NULL,
+    updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.sites (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
+    name text NOT NULL,
+    providers text[] DEFAULT '{google_datamanager}'::text[] NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT sites_name_check CHECK (((length(name) >= 1) AND (length(name) <= 200)))
+);
+
 CREATE UNLOGGED TABLE public.staging_id_resolution (
     upload_id uuid NOT NULL,
     workspace_id uuid NOT NULL,
@@ -2484,6 +3406,20 @@ CREATE TABLE weighbridge.clock (
     CONSTRAINT clock_one_check CHECK (one)
 );
 
+CREATE TABLE weighbridge.confirmations (
+    site_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    request_id text NOT NULL,
+    workspace_id uuid NOT NULL,
+    rows integer NOT NULL,
+    due_at timestamp with time zone NOT NULL,
+    tries integer DEFAULT 0 NOT NULL,
+    state text DEFAULT 'AWAITED'::text NOT NULL,
+    reasons jsonb DEFAULT '{}'::jsonb NOT NULL,
+    created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    CONSTRAINT confirmations_state_check CHECK ((state = ANY (ARRAY['AWAITED'::text, 'CONFIRMED'::text, 'PARTIAL'::text, 'REFUSED'::text, 'UNKNOWN'::text])))
+);
+
 CREATE TABLE weighbridge.counted_blobs (
     workspace_id uuid NOT NULL,
     blob_key text NOT NULL,
@@ -2544,6 +3480,14 @@ CREATE TABLE weighbridge.pipelines (
     updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
 );
 
+CREATE TABLE weighbridge.providers (
+    provider_key text NOT NULL,
+    clicks text[] NOT NULL,
+    click_window interval,
+    from_event boolean DEFAULT false NOT NULL,
+    paused_until timestamp with time zone
+);
+
 CREATE TABLE weighbridge.receipts (
     workspace_id uuid NOT NULL,
     target text NOT NULL,
@@ -2578,6 +3522,17 @@ CREATE TABLE weighbridge.resumable_uploads (
     CONSTRAINT resumable_uploads_length_check CHECK ((length > 0)),
     CONSTRAINT whole_when_recorded CHECK (((upload_id IS NULL) OR (received = length)))
 );
+
+CREATE UNLOGGED TABLE weighbridge.slots (
+    key text NOT NULL,
+    slot integer NOT NULL,
+    token uuid NOT NULL,
+    until timestamp with time zone NOT NULL,
+    CONSTRAINT slots_slot_check CHECK ((slot > 0))
+)
+WITH (autovacuum_vacuum_threshold='1000', autovacuum_vacuum_scale_factor='0');
+
+COMMENT ON TABLE weighbridge.slots IS 'Calls to providers that are under way, by S4''s keys; empty where Redis counts them.';
 
 CREATE UNLOGGED TABLE weighbridge.staging_groups (
     upload_id uuid NOT NULL,
@@ -2657,6 +3612,12 @@ ALTER TABLE ONLY public.keyword_groups
 ALTER TABLE ONLY public.keywords
     ADD CONSTRAINT keywords_pkey PRIMARY KEY (workspace_id, project_id, keyword_normalized);
 
+ALTER TABLE ONLY public.offline_conversion_queue
+    ADD CONSTRAINT offline_conversion_queue_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.offline_conversion_queue
+    ADD CONSTRAINT offline_conversion_queue_sale_id_provider_key_key UNIQUE (sale_id, provider_key);
+
 ALTER TABLE ONLY public.plaintiffs
     ADD CONSTRAINT plaintiffs_pkey PRIMARY KEY (workspace_id, id);
 
@@ -2668,6 +3629,33 @@ ALTER TABLE ONLY public.projects
 
 ALTER TABLE ONLY public.projects
     ADD CONSTRAINT projects_pkey PRIMARY KEY (workspace_id, id);
+
+ALTER TABLE ONLY public.provider_credentials
+    ADD CONSTRAINT provider_credentials_pkey PRIMARY KEY (site_id, provider_key);
+
+ALTER TABLE ONLY public.provider_health_state
+    ADD CONSTRAINT provider_health_state_pkey PRIMARY KEY (site_id, provider_key);
+
+ALTER TABLE ONLY public.provider_upload_attempts
+    ADD CONSTRAINT provider_upload_attempts_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.provider_upload_metrics
+    ADD CONSTRAINT provider_upload_metrics_pkey PRIMARY KEY (site_id, provider_key);
+
+ALTER TABLE ONLY public.sales
+    ADD CONSTRAINT sales_pkey PRIMARY KEY (workspace_id, id);
+
+ALTER TABLE ONLY public.sales
+    ADD CONSTRAINT sales_workspace_id_client_id_order_id_key UNIQUE (workspace_id, client_id, order_id);
+
+ALTER TABLE ONLY public.sites
+    ADD CONSTRAINT sites_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.sites
+    ADD CONSTRAINT sites_workspace_id_id_key UNIQUE (workspace_id, id);
+
+ALTER TABLE ONLY public.sites
+    ADD CONSTRAINT sites_workspace_id_name_key UNIQUE (workspace_id, name);
 
 ALTER TABLE ONLY public.staging_id_resolution
     ADD CONSTRAINT staging_id_resolution_pkey PRIMARY KEY (upload_id, entity_type, production_id);
@@ -2711,6 +3699,9 @@ ALTER TABLE ONLY weighbridge.audit_log
 ALTER TABLE ONLY weighbridge.clock
     ADD CONSTRAINT clock_pkey PRIMARY KEY (one);
 
+ALTER TABLE ONLY weighbridge.confirmations
+    ADD CONSTRAINT confirmations_pkey PRIMARY KEY (site_id, provider_key, request_id);
+
 ALTER TABLE ONLY weighbridge.counted_blobs
     ADD CONSTRAINT counted_blobs_pkey PRIMARY KEY (workspace_id, blob_key);
 
@@ -2732,11 +3723,20 @@ ALTER TABLE ONLY weighbridge.moves
 ALTER TABLE ONLY weighbridge.pipelines
     ADD CONSTRAINT pipelines_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY weighbridge.providers
+    ADD CONSTRAINT providers_pkey PRIMARY KEY (provider_key);
+
 ALTER TABLE ONLY weighbridge.receipts
     ADD CONSTRAINT receipts_pkey PRIMARY KEY (workspace_id, target, scope, group_key);
 
 ALTER TABLE ONLY weighbridge.resumable_uploads
     ADD CONSTRAINT resumable_uploads_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY weighbridge.slots
+    ADD CONSTRAINT slots_pkey PRIMARY KEY (key, slot);
+
+ALTER TABLE ONLY weighbridge.slots
+    ADD CONSTRAINT slots_token_key_key UNIQUE (token, key);
 
 ALTER TABLE ONLY weighbridge.staging_groups
     ADD CONSTRAINT staging_groups_pkey PRIMARY KEY (upload_id, first_seq);
@@ -2777,6 +3777,12 @@ CREATE INDEX data_uploads_under_way ON public.data_uploads USING btree (started_
 
 CREATE INDEX group_keywords_group ON public.group_keywords USING btree (workspace_id, project_id, group_id);
 
+CREATE INDEX idx_offline_conversion_queue_eligible_scan ON public.offline_conversion_queue USING btree (site_id, provider_key, status, next_retry_at) WHERE (status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text]));
+
+CREATE INDEX idx_offline_conversion_queue_processing_claimed_at ON public.offline_conversion_queue USING btree (claimed_at) WHERE (status = 'PROCESSING'::text);
+
+CREATE INDEX idx_offline_conversion_queue_uploaded_at ON public.offline_conversion_queue USING btree (site_id, provider_key, uploaded_at) WHERE (uploaded_at IS NOT NULL);
+
 CREATE INDEX idx_upload_queue_next_retry ON public.upload_queue USING btree (spool_id, next_retry_at) WHERE (retry_count < max_retries);
 
 CREATE INDEX idx_upload_queue_user ON public.upload_queue USING btree (workspace_id, user_id);
@@ -2787,7 +3793,21 @@ CREATE INDEX keyword_groups_parent ON public.keyword_groups USING btree (workspa
 
 CREATE UNIQUE INDEX keyword_groups_signature ON public.keyword_groups USING btree (workspace_id, project_id, signature) WHERE (NOT confirmed);
 
+CREATE INDEX offline_conversion_queue_awaited ON public.offline_conversion_queue USING btree (provider_request_id) WHERE (confirmation = 'AWAITED'::text);
+
+CREATE INDEX offline_conversion_queue_due ON public.offline_conversion_queue USING btree (site_id, provider_key, due_at, created_at, id) WHERE (status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text]));
+
+CREATE INDEX offline_conversion_queue_expiring ON public.offline_conversion_queue USING btree (expires_at) WHERE ((status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text])) AND (expires_at IS NOT NULL));
+
+CREATE INDEX offline_conversion_queue_failed ON public.offline_conversion_queue USING btree (site_id, provider_key, updated_at) WHERE (status = 'FAILED'::text);
+
 CREATE INDEX projects_ungrouped ON public.projects USING btree (workspace_id, id) WHERE ungrouped;
+
+CREATE UNIQUE INDEX provider_upload_attempts_batch ON public.provider_upload_attempts USING btree (batch_id, phase);
+
+CREATE INDEX provider_upload_attempts_recent ON public.provider_upload_attempts USING btree (site_id, provider_key, created_at DESC);
+
+CREATE INDEX sales_recent ON public.sales USING btree (workspace_id, created_at DESC, id);
 
 CREATE UNIQUE INDEX alerts_open ON weighbridge.alerts USING btree (condition, subject) WHERE (closed_at IS NULL);
 
@@ -2804,6 +3824,8 @@ CREATE INDEX attempts_under ON weighbridge.attempts USING btree (under) WHERE (u
 CREATE UNIQUE INDEX audit_log_event ON weighbridge.audit_log USING btree (((detail ->> 'event_id'::text))) WHERE (detail ? 'event_id'::text);
 
 CREATE INDEX audit_log_subject ON weighbridge.audit_log USING btree (subject);
+
+CREATE INDEX confirmations_due ON weighbridge.confirmations USING btree (due_at) WHERE (state = 'AWAITED'::text);
 
 CREATE INDEX event_deliveries_waiting ON weighbridge.event_deliveries USING btree (run_after) WHERE ((delivered_at IS NULL) AND (gave_up_at IS NULL));
 
@@ -2829,6 +3851,14 @@ CREATE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_r
 
 CREATE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads FOR EACH ROW WHEN (((new.status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) AND (old.status <> new.status) AND (new.error_code IS DISTINCT FROM 'STORAGE_DROPPED'::text))) EXECUTE FUNCTION weighbridge.alert_on_status();
 
+CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON public.provider_upload_attempts FOR EACH ROW EXECUTE FUNCTION weighbridge.append_only();
+
+CREATE TRIGGER check_site BEFORE INSERT OR UPDATE OF providers ON public.sites FOR EACH ROW EXECUTE FUNCTION weighbridge.check_site();
+
+CREATE TRIGGER fill_site BEFORE INSERT ON public.sales FOR EACH ROW EXECUTE FUNCTION weighbridge.fill_site();
+
+CREATE TRIGGER guard_delivery BEFORE UPDATE OF status ON public.offline_conversion_queue FOR EACH ROW WHEN (((old.status = 'COMPLETED'::text) AND (new.status <> 'COMPLETED'::text))) EXECUTE FUNCTION weighbridge.guard_delivery();
+
 CREATE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
 CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ad_sets FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
@@ -2841,11 +3871,17 @@ CREATE TRIGGER leave_groups AFTER DELETE ON public.keywords REFERENCING OLD TABL
 
 CREATE TRIGGER note_volumes AFTER UPDATE ON public.keywords REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
+CREATE TRIGGER queue_inserted AFTER INSERT ON public.sales REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.queue_conversions();
+
+CREATE TRIGGER queue_updated AFTER UPDATE ON public.sales REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.queue_conversions();
+
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.daily_metrics FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.judgments FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.keywords FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+CREATE TRIGGER void_receipts AFTER INSERT OR DELETE OR UPDATE OR TRUNCATE ON public.sales FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 ALTER TABLE ONLY public.ad_sets
     ADD CONSTRAINT ad_sets_workspace_id_campaign_id_fkey FOREIGN KEY (workspace_id, campaign_id) REFERENCES public.campaigns(workspace_id, id);
@@ -2861,6 +3897,21 @@ ALTER TABLE ONLY public.data_uploads
 
 ALTER TABLE ONLY public.judgments
     ADD CONSTRAINT judgments_workspace_id_plaintiff_id_fkey FOREIGN KEY (workspace_id, plaintiff_id) REFERENCES public.plaintiffs(workspace_id, id);
+
+ALTER TABLE ONLY public.provider_credentials
+    ADD CONSTRAINT provider_credentials_provider_key_fkey FOREIGN KEY (provider_key) REFERENCES weighbridge.providers(provider_key);
+
+ALTER TABLE ONLY public.provider_credentials
+    ADD CONSTRAINT provider_credentials_site_id_fkey FOREIGN KEY (site_id) REFERENCES public.sites(id);
+
+ALTER TABLE ONLY public.provider_health_state
+    ADD CONSTRAINT provider_health_state_site_id_fkey FOREIGN KEY (site_id) REFERENCES public.sites(id);
+
+ALTER TABLE ONLY public.provider_upload_metrics
+    ADD CONSTRAINT provider_upload_metrics_site_id_fkey FOREIGN KEY (site_id) REFERENCES public.sites(id);
+
+ALTER TABLE ONLY public.sales
+    ADD CONSTRAINT sales_workspace_id_site_id_fkey FOREIGN KEY (workspace_id, site_id) REFERENCES public.sites(workspace_id, id);
 
 ALTER TABLE ONLY public.upload_duplicates
     ADD CONSTRAINT upload_duplicates_upload_id_fkey FOREIGN KEY (upload_id) REFERENCES public.data_uploads(id) ON DELETE CASCADE;
@@ -2889,9 +3940,37 @@ ALTER TABLE public.keyword_groups ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.keywords ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE public.offline_conversion_queue ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE public.plaintiffs ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.projects ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.provider_credentials ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.provider_health_state ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.provider_upload_attempts ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.provider_upload_metrics ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE public.sales ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY service ON public.offline_conversion_queue TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+CREATE POLICY service ON public.provider_credentials TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+CREATE POLICY service ON public.provider_health_state TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+CREATE POLICY service ON public.provider_upload_attempts TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+CREATE POLICY service ON public.provider_upload_metrics TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+CREATE POLICY service ON public.sales TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+CREATE POLICY service ON public.sites TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
+
+ALTER TABLE public.sites ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE public.storage_usage ENABLE ROW LEVEL SECURITY;
 
@@ -2927,6 +4006,10 @@ CREATE POLICY workspace ON public.plaintiffs USING ((workspace_id = ( SELECT wei
 
 CREATE POLICY workspace ON public.projects USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
+CREATE POLICY workspace ON public.sales USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON public.sites USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
 CREATE POLICY workspace ON public.storage_usage USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 CREATE POLICY workspace ON public.token_merges USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
@@ -2938,6 +4021,8 @@ CREATE POLICY workspace ON public.upload_rejections USING ((workspace_id = ( SEL
 CREATE POLICY workspace ON public.upload_warnings USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 ALTER TABLE weighbridge.resumable_uploads ENABLE ROW LEVEL SECURITY;
+
+ALTER TABLE weighbridge.slots ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY workspace ON weighbridge.resumable_uploads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
@@ -2954,6 +4039,7 @@ GRANT USAGE ON SCHEMA public TO weighbridge_clean;
 GRANT USAGE ON SCHEMA public TO weighbridge_announce;
 GRANT USAGE ON SCHEMA public TO weighbridge_tenant;
 GRANT USAGE ON SCHEMA public TO weighbridge_group;
+GRANT USAGE ON SCHEMA public TO weighbridge_deliver;
 
 GRANT USAGE ON SCHEMA staging TO weighbridge_intake;
 GRANT USAGE ON SCHEMA staging TO weighbridge_parse;
@@ -2968,12 +4054,33 @@ GRANT USAGE ON SCHEMA weighbridge TO weighbridge_clean;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_announce;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_tenant;
 GRANT USAGE ON SCHEMA weighbridge TO weighbridge_group;
+GRANT USAGE ON SCHEMA weighbridge TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION ingest.guard_status_transition() FROM PUBLIC;
 
+GRANT SELECT ON TABLE public.offline_conversion_queue TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit integer) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION public.increment_provider_upload_metrics(p_site_id uuid, p_provider_key text, p_attempts integer, p_completed integer, p_failed integer, p_retry integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.increment_provider_upload_metrics(p_site_id uuid, p_provider_key text, p_attempts integer, p_completed integer, p_failed integer, p_retry integer) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION public.list_offline_conversion_groups(p_limit_groups integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.list_offline_conversion_groups(p_limit_groups integer) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION public.record_provider_outcome(p_site_id uuid, p_provider_key text, p_success boolean, p_transient boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.record_provider_outcome(p_site_id uuid, p_provider_key text, p_success boolean, p_transient boolean) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes integer) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.acquire_slots(p_site_keys text[], p_global_keys text[], p_tokens uuid[], p_per_site integer, p_per_provider integer, p_ttl interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.acquire_slots(p_site_keys text[], p_global_keys text[], p_tokens uuid[], p_per_site integer, p_per_provider integer, p_ttl interval) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.acting_workspace() FROM PUBLIC;
 
@@ -2991,6 +4098,9 @@ GRANT SELECT ON TABLE public.data_uploads TO weighbridge_tenant;
 
 REVOKE ALL ON FUNCTION weighbridge.batch_name(p_upload public.data_uploads) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.begin_probe(p_site uuid, p_provider text, p_for interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.begin_probe(p_site uuid, p_provider text, p_for interval) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.begin_promotion(p_token uuid) TO weighbridge_promote;
 
@@ -3001,13 +4111,24 @@ REVOKE ALL ON FUNCTION weighbridge.billing_month() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.blob_key(p_file_url text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.check_site() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_confirmations(p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.claim_confirmations(p_limit integer) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits integer[]) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer, p_early boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.claim_rows(p_site uuid, p_provider text, p_limit integer, p_batch uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
@@ -3021,6 +4142,14 @@ GRANT ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file
 REVOKE ALL ON FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) TO weighbridge_intake;
 
+GRANT SELECT ON TABLE public.sales TO weighbridge_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sales TO weighbridge_intake;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sales TO weighbridge_promote;
+GRANT SELECT ON TABLE public.sales TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION weighbridge.delivery_groups(p_most integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.delivery_groups(p_most integer) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.drop_replay(p_queue uuid, p_actor text) FROM PUBLIC;
@@ -3033,6 +4162,8 @@ REVOKE ALL ON FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queue, p
 
 REVOKE ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) TO weighbridge_clean;
+
+REVOKE ALL ON FUNCTION weighbridge.expired(p_provider text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) FROM PUBLIC;
 
@@ -3130,8 +4261,13 @@ REVOKE ALL ON FUNCTION weighbridge.note_volumes() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.open_attempt(p_upload uuid, p_workspace uuid, p_worker text, p_lease interval, p_per_workspace integer, p_under uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], p_limit integer) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.project_status(p_project bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.project_status(p_project bigint) TO weighbridge_tenant;
+
+REVOKE ALL ON FUNCTION weighbridge.queue_conversions() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) FROM PUBLIC;
 
@@ -3142,17 +4278,33 @@ REVOKE ALL ON FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint
 
 REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version integer, p_code text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.release_slots(p_tokens uuid[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.release_slots(p_tokens uuid[]) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.release_storage(p_grant uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.release_storage(p_grant uuid) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.rescue_deliveries(p_ids uuid[], p_max_crashes integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.reseal_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.reseal_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.reserve_storage(p_grant uuid, p_user uuid, p_bytes bigint, p_lasts interval, p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint, p_consumers text[]) TO weighbridge_intake;
+
+REVOKE ALL ON FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, p_actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, p_actor text) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) FROM PUBLIC;
 
@@ -3165,9 +4317,18 @@ REVOKE ALL ON FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) FROM
 
 REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.set_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.set_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text) TO weighbridge_deliver;
+
 REVOKE ALL ON FUNCTION weighbridge.set_storage_limit(p_user uuid, p_month bigint, p_total bigint, p_interpretations integer, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION weighbridge.settle_deliveries(p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[], p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.settle_deliveries(p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[], p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) TO weighbridge_group;
@@ -3192,6 +4353,9 @@ REVOKE ALL ON FUNCTION weighbridge.take_up_project(p_worker text, p_pipelines te
 REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.waiting_uploads(p_workspace uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.watch_deliveries(p_ahead interval, p_limit integer) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.watch_deliveries(p_ahead interval, p_limit integer) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.watch_queues(p_dead_letters integer, p_backlog integer) FROM PUBLIC;
 
@@ -3234,6 +4398,19 @@ GRANT SELECT ON TABLE public.keywords TO weighbridge_group;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.plaintiffs TO weighbridge_promote;
 GRANT SELECT ON TABLE public.plaintiffs TO weighbridge_tenant;
 
+GRANT SELECT ON TABLE public.provider_credentials TO weighbridge_deliver;
+
+GRANT SELECT ON TABLE public.provider_health_state TO weighbridge_deliver;
+
+GRANT SELECT ON TABLE public.provider_upload_attempts TO weighbridge_deliver;
+
+GRANT SELECT ON TABLE public.provider_upload_metrics TO weighbridge_deliver;
+
+GRANT SELECT ON TABLE public.sites TO weighbridge_tenant;
+GRANT SELECT,INSERT,UPDATE ON TABLE public.sites TO weighbridge_intake;
+GRANT SELECT ON TABLE public.sites TO weighbridge_promote;
+GRANT SELECT ON TABLE public.sites TO weighbridge_deliver;
+
 GRANT SELECT,INSERT ON TABLE public.staging_id_resolution TO weighbridge_parse;
 GRANT SELECT ON TABLE public.staging_id_resolution TO weighbridge_promote;
 GRANT SELECT,DELETE ON TABLE public.staging_id_resolution TO weighbridge_clean;
@@ -3259,7 +4436,14 @@ GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
 
 GRANT SELECT ON TABLE weighbridge.clock TO PUBLIC;
 
+GRANT SELECT ON TABLE weighbridge.confirmations TO weighbridge_deliver;
+
 GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
+
+GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_deliver;
+GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_intake;
+GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_promote;
+GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE weighbridge.receipts TO weighbridge_promote;
 GRANT SELECT ON TABLE weighbridge.receipts TO weighbridge_parse;

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sysconfig
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
 from importlib.metadata import entry_points
-from pathlib import Path
-from traceback import extract_tb
-from types import ModuleType
 
 from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.imports import explained, imported
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.pipelines import ads, judgments, keywords
 
@@ -48,35 +43,10 @@ def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Pipeline]]:
 
 def _from_packages() -> Iterator[tuple[str, Pipeline]]:
     for entry in entry_points(group=GROUP):
-        with _explained(f"Entry point {entry.name} of {GROUP}: cannot import '{entry.value}'"):
+        with explained(f"Entry point {entry.name} of {GROUP}: cannot import '{entry.value}'"):
             value = entry.load()
         if not isinstance(value, Pipeline):
             raise ConfigError(
                 f"Entry point {entry.name} of {GROUP}: expected a Pipeline, got {type(value).__name__}."
             )
         yield f"entry point {entry.name}", value
-
-
-def imported(name: str, setting: str) -> ModuleType:
-    """The module that a setting names, or a ConfigError that says in which line it cannot be imported."""
-    with _explained(f"{setting}: cannot import '{name}'"):
-        return import_module(name)
-
-
-@contextmanager
-def _explained(complaint: str) -> Iterator[None]:
-    try:
-        yield
-    except (Exception, SystemExit) as error:  # other people's code: it may raise anything
-        text = error.msg if isinstance(error, SyntaxError) else str(error).partition("\n")[0]
-        told = text if isinstance(error, ConfigError | ImportError) else f"{type(error).__name__}: {text}"
-        raise ConfigError(f"{complaint}: {told.rstrip('.')}{_place(error)}.") from error
-
-
-def _place(error: BaseException) -> str:
-    """The line of one's own at which it went wrong: not one of Python's, of a library's, or of ours."""
-    if isinstance(error, SyntaxError):
-        return f" ({error.filename}, line {error.lineno})"
-    others = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib")))
-    own = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith(others)]
-    return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

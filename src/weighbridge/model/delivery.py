@@ -1,0 +1,104 @@
+"""What is delivered to a provider, and what it says of each conversion (S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from uuid import UUID
+
+from weighbridge.model.errors import WeighbridgeError
+
+
+class Verdict(StrEnum):
+    """What becomes of a row of offline_conversion_queue after a call."""
+
+    COMPLETED = "COMPLETED"  # the provider has it
+    RETRY = "RETRY"  # something passing
+    FAILED = "FAILED"  # sending it again changes nothing
+
+
+class Category(StrEnum):
+    """Why not, in S4's words (PR9)."""
+
+    VALIDATION = "VALIDATION"
+    AUTH = "AUTH"
+    TRANSIENT = "TRANSIENT"
+    RATE_LIMIT = "RATE_LIMIT"
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """One row to deliver. The same row always carries the same order_id, so that a provider knows it again."""
+
+    id: UUID
+    order_id: str
+    click_type: str  # gclid, wbraid, gbraid, fbclid, ttclid
+    click_id: str = field(repr=False)
+    occurred_at: datetime
+    value: Decimal | None = None
+    currency: str | None = None
+    user_data: Mapping[str, str] = field(default_factory=dict, repr=False)  # digests only, see model.digests
+    clicked_at: datetime | None = None
+    tries: int = 0  # earlier calls that had this row in them: their end may be unknown
+    last_code: str | None = None  # what the provider said of it last time
+    last_code_times: int = 0  # how often in a row
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a provider said of one conversion. Of its own error, not of the batch's first."""
+
+    verdict: Verdict
+    code: str | None = None  # the provider's own
+    category: Category | None = None
+    message: str | None = None  # a sentence; never a secret, a click id or a person's data
+    request_id: str | None = None  # the proof
+    retry_after: timedelta | None = None  # at the earliest; else the queue's own backoff
+    duplicate: bool = False  # it had it already: an earlier call went through
+    awaits_confirmation: bool = False  # accepted; whether it counts is asked later (Confirms)
+
+    @classmethod
+    def completed(cls, request_id: str | None, **more: bool) -> Outcome:
+        return cls(Verdict.COMPLETED, request_id=request_id, **more)
+
+    @classmethod
+    def failed(cls, code: str, message: str, category: Category = Category.VALIDATION) -> Outcome:
+        return cls(Verdict.FAILED, code, category, message)
+
+    @classmethod
+    def retry(
+        cls,
+        code: str | None,
+        message: str,
+        category: Category = Category.TRANSIENT,
+        after: timedelta | None = None,
+    ) -> Outcome:
+        return cls(Verdict.RETRY, code, category, message, retry_after=after)
+
+
+class ProviderTransientError(WeighbridgeError):
+    """The whole call came to nothing: no answer, a 5xx, a cut line. What became of it is not known."""
+
+    def __init__(self, message: str, code: str | None = None, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.retry_after = retry_after
+
+
+class ProviderRateLimitError(ProviderTransientError):
+    """Too much, says the provider: this site's share, or (`whole_provider`) that of all sites together."""
+
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        retry_after: timedelta | None = None,
+        *,
+        whole_provider: bool = False,
+    ) -> None:
+        super().__init__(message, code, retry_after)
+        self.whole_provider = whole_provider

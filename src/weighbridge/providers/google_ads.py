@@ -1,0 +1,317 @@
+"""Conversions → Google Ads, by uploadClickConversions of its REST interface.
+
+One request takes what it can and says of each other row what is wrong with it. A row counts as taken only where the
+answer has a result for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from weighbridge.model.delivery import (
+    Category,
+    Conversion,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+from weighbridge.providers import answers, google_errors, google_oauth
+from weighbridge.providers.base import Batch, Needed
+from weighbridge.providers.google_errors import Fate, GoogleError
+from weighbridge.providers.google_oauth import AccessRefused, Tokens
+
+VERSION = "v26"
+TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
+ROUNDS = 5  # requests at most for rows that were in each other's way
+_NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
+
+
+class GoogleAds:
+    name = "google_ads"
+    max_batch = 2000
+    clicks = ("gclid", "gbraid", "wbraid")
+    window: timedelta | None = timedelta(days=90)
+    window_from = "click"
+    needs = (
+        _NUMBER,
+        Needed("developer_token", "from the API centre of the manager account"),
+        _CLIENT,
+        _SECRET,
+        _REFRESH,
+        Needed(
+            "conversion_action_resource_name",
+            "customers/<account's number>/conversionActions/<its number>",
+            secret=False,
+        ),
+        _LOGIN,
+    )
+
+    def __init__(
+        self, *, base_url: str = "https://googleads.googleapis.com", token_url: str = google_oauth.TOKEN_URL
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._tokens = Tokens(token_url)
+
+    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
+        if wrong := answers.lacking(batch.credentials, self.needs):
+            return answers.whole(batch, wrong)
+        try:
+            call = _Call.of(batch, http, self._base_url, self._tokens)
+        except AccessRefused as refused:
+            return answers.whole(batch, refused.outcome)
+        await call.upload(range(len(batch.conversions)))
+        return answers.settled(call.results)
+
+
+@dataclass
+class _Call:
+    """One `send`: as many requests as it takes, and what became of each row."""
+
+    batch: Batch
+    http: httpx.AsyncClient
+    url: str
+    headers: dict[str, str]
+    action: str
+    tokens: Tokens
+    refreshed: bool = False
+    results: list[Outcome | ProviderTransientError] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, batch: Batch, http: httpx.AsyncClient, base_url: str, tokens: Tokens) -> _Call:
+        credentials = batch.credentials
+        account = google_oauth.number(credentials, "customer_id")
+        headers = {"developer-token": credentials["developer_token"], "content-type": "application/json"}
+        if credentials.get("login_customer_id"):
+            headers["login-customer-id"] = google_oauth.number(credentials, "login_customer_id")
+        action = f"customers/{account}/conversionActions/{google_oauth.action(credentials)}"
+        url = f"{base_url}/{VERSION}/customers/{account}:uploadClickConversions"
+        unsent = ProviderTransientError("It was not sent.", "NOT_SENT")
+        return cls(batch, http, url, headers, action, tokens, results=[unsent] * len(batch.conversions))
+
+    async def upload(self, rows: Sequence[int]) -> None:
+        """All rows; those that a neighbour was in the way of once more, apart."""
+        for some in self._apart(await self._part(self._sendable(rows))):
+            for row, errors in (await self._part(some)).items():  # no third time
+                self.results[row] = google_errors.outcome(errors, self.batch.conversions[row], None)
+
+    def _sendable(self, rows: Iterable[int]) -> list[int]:
+        """Without rows that no request can have in it."""
+        left = []
+        for row in rows:
+            conversion = self.batch.conversions[row]
+            if conversion.click_type not in GoogleAds.clicks:
+                self.results[row] = Outcome.failed(
+                    "CLICK_TYPE", f"Google Ads takes gclid, gbraid and wbraid, not {conversion.click_type}."
+                )
+            elif conversion.value is not None and not conversion.value.is_finite():
+                self.results[row] = Outcome.failed("VALUE", "The value is not a number.")
+            else:
+                left.append(row)
+        return left
+
+    def _apart(self, alone: dict[int, list[GoogleError]]) -> list[list[int]]:
+        """Requests in which no row meets another of its kind. Of too many of one kind the rest waits for a later call."""
+        if any(error.code == TOO_MANY for errors in alone.values() for error in errors):
+            rows = list(alone)
+            return [half for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]) if half]
+        requests: list[list[int]] = []
+        taken: list[set[object]] = []
+        for row, errors in alone.items():
+            conversion = self.batch.conversions[row]
+            own = {conversion.order_id, (conversion.click_id, conversion.occurred_at.replace(microsecond=0))}
+            place = next((at for at, others in enumerate(taken) if not own & others), len(taken))
+            if place == ROUNDS:
+                self.results[row] = Outcome.retry(errors[0].code, "It waits for others of its kind.")
+                continue
+            if place == len(taken):
+                requests.append([])
+                taken.append(set())
+            requests[place].append(row)
+            taken[place] |= own
+        return requests
+
+    async def _part(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
+        """One request. What it settles is settled; what is left is to be sent once more, without the others."""
+        if not rows:
+            return {}
+        try:
+            return await self._request(rows)
+        except AccessRefused as refused:
+            self._settle(rows, refused.outcome)
+        except ProviderTransientError as trouble:
+            self._settle(rows, trouble)
+        return {}
+
+    async def _request(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
+        conversions = self.batch.conversions
+        content = body(
+            [conversions[row] for row in rows], self.action, validate_only=self.batch.dry_run
+        ).encode()
+        response, errors, request_id = await self._ask(content)
+        if response.status_code != 200:
+            return self._refused(response, rows, errors, request_id)
+        return self._taken(answers.json_of(response), rows, request_id)
+
+    async def _ask(self, content: bytes) -> tuple[httpx.Response, list[GoogleError], str | None]:
+        """The answer, with the errors and the id of one that is no 200. An expired token is renewed once."""
+        token = await self.tokens.get(self.batch.credentials, self.http, self.batch.now)
+        while True:
+            headers = {**self.headers, "authorization": f"Bearer {token}"}
+            response = await answers.post(self.http, self.url, headers=headers, content=content)
+            errors, request_id = _errors(response) if response.status_code != 200 else ([], None)
+            request_id = (
+                response.headers.get("x-goog-request-id") or response.headers.get("request-id") or request_id
+            )
+            if response.status_code != 401 or self.refreshed:
+                return response, errors, request_id
+            self.refreshed = True
+            token = await self.tokens.get(self.batch.credentials, self.http, self.batch.now, fresh=True)
+
+    def _refused(
+        self, response: httpx.Response, rows: Sequence[int], errors: list[GoogleError], request_id: str | None
+    ) -> dict[int, list[GoogleError]]:
+        """An answer to the whole request: nothing of it was taken. Raises where it is the weather."""
+        status = response.status_code
+        _raise_for_limit(errors, answers.retry_after(response, self.batch.now))
+        answers.raise_for_weather(response, self.batch.now)
+        if status in (401, 403) or any(error.fate is Fate.AUTH for error in errors):
+            self._settle(rows, _auth(status, errors, request_id))
+            return {}
+        if errors and all(error.family == "internalError" for error in errors):
+            raise ProviderTransientError(google_errors.sentence(errors[0]), errors[0].code)
+        if not errors and status != 400:
+            raise ProviderTransientError(f"The answer ({status}) is not Google's.", f"HTTP_{status}")
+        if any(error.code == TOO_MANY for error in errors) and len(rows) > 1:
+            return dict.fromkeys(rows, errors)
+        named, nameless = _by_row(errors, len(rows))
+        if nameless or not named:
+            named = dict.fromkeys(range(len(rows)), nameless or [GoogleError("", "INVALID_ARGUMENT")]) | named
+        for at, own in named.items():
+            self.results[rows[at]] = google_errors.outcome(own, self.batch.conversions[rows[at]], request_id)
+        return {row: [GoogleError("", "NOT_TAKEN")] for at, row in enumerate(rows) if at not in named}
+
+    def _taken(
+        self, answer: dict[str, Any], rows: Sequence[int], request_id: str | None
+    ) -> dict[int, list[GoogleError]]:
+        """The answer to each row: its errors, or its result."""
+        failure = answer.get("partialFailureError")
+        errors, told_id = google_errors.errors_of(failure) if isinstance(failure, dict) else ([], None)
+        if job := answer.get("jobId"):
+            told_id = told_id or f"job:{job}"
+        done = Outcome.completed(request_id or told_id)
+        results = answer.get("results")
+        taken = results if isinstance(results, list) else []
+        by_row, nameless = _by_row(errors, len(rows))
+        # A dry run has no results: there, no error is the good answer.
+        checked = self.batch.dry_run and not nameless and (not failure or bool(errors))
+        missing = _unproven(nameless)
+        alone: dict[int, list[GoogleError]] = {}
+        for at, row in enumerate(rows):
+            own = by_row.get(at)
+            if own is None:
+                self.results[row] = done if checked or (at < len(taken) and taken[at]) else missing
+            elif google_errors.worst(own).fate is Fate.ALONE:
+                alone[row] = own
+            else:
+                self.results[row] = google_errors.outcome(own, self.batch.conversions[row], done.request_id)
+        return alone
+
+    def _settle(self, rows: Iterable[int], result: Outcome | ProviderTransientError) -> None:
+        for row in rows:
+            self.results[row] = result
+
+
+def body(conversions: Sequence[Conversion], action: str, *, validate_only: bool = False) -> str:
+    """The request, as the protobuf types of the interface have it in JSON."""
+    rows = []
+    for each in conversions:
+        row: dict[str, Any] = {
+            each.click_type: each.click_id,
+            "conversionAction": action,
+            "conversionDateTime": each.occurred_at.isoformat(" ", "seconds"),
+            "orderId": each.order_id,
+        }
+        if each.value is not None:
+            row["conversionValue"] = float(each.value)
+        if each.currency:
+            row["currencyCode"] = each.currency
+        if each.user_data and (people := _people(each)):
+            row["userIdentifiers"] = people
+        rows.append(row)
+    request: dict[str, Any] = {"conversions": rows, "partialFailure": True}
+    if validate_only:
+        request["validateOnly"] = True
+    return json.dumps(request, separators=(",", ":"), check_circular=False)
+
+
+def _people(conversion: Conversion) -> list[dict[str, str]]:
+    names = (("email_google", "hashedEmail"), ("phone", "hashedPhoneNumber"))
+    return [{field: conversion.user_data[name]} for name, field in names if conversion.user_data.get(name)]
+
+
+def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:
+    """Of an answer that is no 200. One that says nothing in Google's way has none."""
+    try:
+        status = answers.json_of(response).get("error")
+    except ProviderTransientError:
+        return [], None
+    if not isinstance(status, dict):
+        return [], None
+    errors, request_id = google_errors.errors_of(status)
+    if not errors and (code := google_errors.code_of(status.get("status"))) != "UNKNOWN":
+        errors = [GoogleError("", code)]
+    return errors, request_id
+
+
+def _raise_for_limit(errors: Sequence[GoogleError], after: timedelta | None) -> None:
+    for error in errors:
+        if error.fate is Fate.LIMITED:
+            raise ProviderRateLimitError(
+                google_errors.sentence(error),
+                error.code,
+                error.retry_delay or after,
+                whole_provider=error.developer_wide,
+            )
+
+
+def _auth(status: int, errors: Sequence[GoogleError], request_id: str | None) -> Outcome:
+    error = next((each for each in errors if each.fate is Fate.AUTH), None)
+    code = error.code if error else f"HTTP_{status}"
+    told = (
+        google_errors.sentence(error)
+        if error
+        else f"Google refuses the account or its credentials ({status})."
+    )
+    return Outcome(Verdict.FAILED, code, Category.AUTH, told, request_id)
+
+
+def _by_row(
+    errors: Iterable[GoogleError], rows: int
+) -> tuple[dict[int, list[GoogleError]], list[GoogleError]]:
+    """The errors by the place of their row in the request, and those that name none of it."""
+    named: dict[int, list[GoogleError]] = {}
+    nameless = []
+    for error in errors:
+        if error.row is None or error.row >= rows:
+            nameless.append(error)
+        else:
+            named.setdefault(error.row, []).append(error)
+    return named, nameless
+
+
+def _unproven(nameless: Sequence[GoogleError]) -> Outcome:
+    """Of a row that the answer says nothing of: Google may have it, and knows it again by its order id."""
+    for error in nameless:
+        if error.fate is Fate.LIMITED:
+            return Outcome.retry(
+                error.code, google_errors.sentence(error), Category.RATE_LIMIT, error.retry_delay
+            )
+    code = nameless[0].code if nameless else "NO_RESULT"
+    return Outcome.retry(code, f"Google's answer does not say whether it took this row ({code}).")

@@ -1,0 +1,55 @@
+"""How many calls may be under way at once: per site and provider, and per provider (S4, PR11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a slot is wanted for."""
+
+    site_id: UUID
+    provider_key: str
+
+    @property
+    def site_key(self) -> str:
+        return f"conc:{self.site_id}:{self.provider_key}"
+
+    @property
+    def global_key(self) -> str:
+        return f"conc:global:{self.provider_key}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A slot of both keys, or of the first alone where there is no limit for all sites. Leased, not owned."""
+
+    place: Place
+    token: UUID
+
+
+@dataclass(frozen=True)
+class SlotLimits:
+    per_site: int = 2
+    per_provider: int = 10  # 0: no limit
+    ttl: timedelta = timedelta(minutes=2)  # of a slot whose holder died
+
+
+class Slots(Protocol):
+    async def acquire(self, places: Sequence[Place]) -> list[Held | None]:
+        """A slot for each, in their order; None where it is full, or where nobody can say. Never raises for that.
+
+        Both keys or neither. The same place may stand there several times.
+        """
+        ...
+
+    async def release(self, held: Sequence[Held]) -> None:
+        """Give back; what is not held any more is no error, nor is doing it twice. Never raises: they end by themselves."""
+        ...
+
+    async def close(self) -> None: ...
