@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
+import httpx
+
+from weighbridge import providers
 from weighbridge.blobs.spool import Spool
 from weighbridge.blobs.store import open_store
-from weighbridge.db import address, readiness, storage
+from weighbridge.db import address, deliveries, readiness, storage
 from weighbridge.db.pool import Database
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.imports import imported
@@ -56,6 +59,10 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
     Raises ConfigError where a setting, a pipeline or the database cannot work.
     """
     pipelines = find(settings.pipelines)
+    platforms = providers.find(
+        settings.providers, urls=provider_urls(settings), allow_private=settings.webhook_private
+    )
+    vault = Vault.open(settings.vault_key.get_secret_value()) if settings.vault_key else None
     hook = resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK") if settings.alert_hook else None
     blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
     scratch = _make_home(settings)
@@ -65,19 +72,70 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
             await _ready(db, list(pipelines.values()), embedded=not settings.database_url)
             async with db.tx() as tx:
                 spool = Spool(settings.queue_folder, await storage.identity(tx))
+                await deliveries.know(tx, _known(platforms))
             await asyncio.to_thread(
                 lambda: spool.id
             )  # here, where a folder that cannot work is told as a setting
-        ctx = Context(
-            db=db,
-            blobs=blobs,
-            spool=spool,
-            pipelines=pipelines,
-            scratch=scratch,
-            limits=_limits(settings),
-            consumers=_consumers(settings, hook, db, serves=serves),
-        )
-        yield App(settings, db, ctx)
+        async with _open_outbound(settings, db, platforms, vault) as outbound:
+            ctx = Context(
+                db=db,
+                blobs=blobs,
+                spool=spool,
+                pipelines=pipelines,
+                scratch=scratch,
+                limits=_limits(settings),
+                consumers=_consumers(settings, hook, db, serves=serves),
+                outbound=outbound,
+            )
+            yield App(settings, db, ctx)
+
+
+@asynccontextmanager
+async def _open_outbound(
+    settings: Settings, db: Database, platforms: Mapping[str, Provider], vault: Vault | None
+) -> AsyncIterator[Outbound | None]:
+    """What deliveries need; None without the key to the credentials."""
+    if vault is None:
+        yield None
+        return
+    limits = SlotLimits(
+        settings.concurrency_per_site_provider,
+        settings.concurrency_global_per_provider,
+        timedelta(milliseconds=settings.semaphore_ttl_ms),
+    )
+    redis = settings.redis_url
+    slots: Slots = RedisSlots(redis.get_secret_value(), limits) if redis else PostgresSlots(db, limits)
+    timeout = httpx.Timeout(settings.provider_seconds, connect=min(settings.provider_seconds, 10))
+    try:
+        async with httpx.AsyncClient(timeout=timeout, follow_redirects=False, trust_env=True) as http:
+            yield Outbound(
+                providers=platforms,
+                vault=vault,
+                slots=slots,
+                http=http,
+                limits=limits,
+                retries=settings.deliver_retries,
+                full_counts=settings.full_opens_circuit,
+            )
+    finally:
+        await slots.close()
+
+
+def _known(platforms: Mapping[str, Provider]) -> dict[str, tuple[tuple[str, ...], timedelta | None, bool]]:
+    return {key: (each.clicks, each.window, each.window_from == "event") for key, each in platforms.items()}
+
+
+def provider_urls(settings: Settings) -> dict[str, str]:
+    """What WEIGHBRIDGE_PROVIDER_URLS says."""
+    found: dict[str, str] = {}
+    for each in settings.provider_urls:
+        name, _, url = each.partition("=")
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"WEIGHBRIDGE_PROVIDER_URLS: expected provider=http://…, got {name!r} without an address."
+            )
+        found[name.strip()] = url
+    return found
 
 
 def _limits(settings: Settings) -> Limits:

@@ -1,7 +1,8 @@
 """Settings, from the environment and from weighbridge.toml; the environment wins.
 
 WEIGHBRIDGE_MAX_UPLOAD_MB=200 in the environment is max_upload_mb = 200 in the file. DATABASE_URL has no prefix, so
-that the name everyone knows works; nor has UPLOAD_QUEUE_DIR, whose name is S5's. WEIGHBRIDGE_CONFIG names another file.
+that the name everyone knows works; nor have REDIS_URL and the names that S4 and S5 give. WEIGHBRIDGE_CONFIG names
+another file.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, get_args
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -119,13 +120,74 @@ class Settings(BaseSettings):
         default_factory=lambda: _secret("OPSMANTIK_VAULT_KEY"),  # S4's own name for it
         description="32 bytes as base64, for the credentials of ad platforms (S4).",
     )
+    environment: str = Field(
+        "production",
+        validation_alias=AliasChoices("WEIGHBRIDGE_ENVIRONMENT", "NODE_ENV", "environment"),
+        description="In production no credentials can be seeded over HTTP (S4). Or: staging, development.",
+    )
+    cron_secret: SecretStr | None = Field(
+        None,
+        validation_alias="CRON_SECRET",
+        description="Opens /api/cron/… as a bearer token (S4). Empty: it is closed.",
+    )
+    trust_vercel_cron: bool = Field(
+        False, description="Let x-vercel-cron: 1 open /api/cron/… too: only where a proxy sets and strips it."
+    )
+    redis_url: SecretStr | None = Field(
+        None,
+        validation_alias="REDIS_URL",
+        description="Where slots for calls to providers are kept (S4). Empty: in Postgres.",
+    )
+    concurrency_per_site_provider: int = Field(
+        2,
+        ge=1,
+        le=1000,
+        validation_alias="CONCURRENCY_PER_SITE_PROVIDER",
+        description="Calls to a provider at once, for one site (S4).",
+    )
+    concurrency_global_per_provider: int = Field(
+        10,
+        ge=0,
+        le=10_000,
+        validation_alias="CONCURRENCY_GLOBAL_PER_PROVIDER",
+        description="Calls to a provider at once, for all sites together; 0: no limit (S4).",
+    )
+    semaphore_ttl_ms: int = Field(
+        120_000,
+        ge=10_000,
+        le=3_600_000,
+        validation_alias="SEMAPHORE_TTL_MS",
+        description="How long a call may take, and its slot be kept by a process that died (S4).",
+    )
+    full_opens_circuit: bool = Field(
+        True, description="Whether a call that finds no free slot counts as a failure to the breaker (S4)."
+    )
+    deliver: bool = Field(True, description="Whether workers deliver conversions by themselves.")
+    deliver_limit: int = Field(
+        10_000, ge=1, le=1_000_000, description="The most conversions that a worker sends in one run."
+    )
+    deliver_retries: int = Field(
+        10, ge=0, le=100, description="How often a conversion is tried again before it has failed."
+    )
+    provider_seconds: float = Field(
+        30, gt=0, le=600, description="How long a provider may take to answer one request."
+    )
+    providers: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Modules with providers of your own, comma separated: shop.platforms."
+    )
+    provider_urls: Annotated[tuple[str, ...], NoDecode] = Field(
+        (), description="Other addresses of providers, for tests: google_ads=http://127.0.0.1:9000,…"
+    )
+    webhook_private: bool = Field(
+        False, description="Whether webhooks may go to private and loopback addresses."
+    )
     host: str = Field("127.0.0.1", description="The address the API listens on.")
     port: int = Field(8080, ge=0, le=65535, description="The port the API listens on.")
     metrics_token: SecretStr | None = Field(
         None, description="Opens /metrics to Prometheus, as a bearer token. Empty: it is closed."
     )
 
-    @field_validator("pipelines", "alert_urls", mode="before")
+    @field_validator("pipelines", "alert_urls", "providers", "provider_urls", mode="before")
     @classmethod
     def _comma_separated(cls, value: object) -> object:
         return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
@@ -215,4 +277,4 @@ def _refuse_unknown_names() -> None:
 
 
 def _spelled(name: str) -> str:
-    return name if name in ("DATABASE_URL", "UPLOAD_QUEUE_DIR") else f"WEIGHBRIDGE_{name.upper()}"
+    return name if name.isupper() else f"WEIGHBRIDGE_{name.upper()}"

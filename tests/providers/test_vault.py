@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import copy
-import io
 import json
 import logging
 import os
@@ -20,8 +19,8 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.observe.conftest import Lines, lines  # noqa: F401 (a fixture)
 from weighbridge.model.errors import ConfigError
-from weighbridge.observe import logs
 from weighbridge.providers.base import Credentials
 from weighbridge.providers.vault import Sealed, Tampered, UnknownKey, Vault, VaultError, new_key
 
@@ -267,30 +266,21 @@ def test_a_vault_and_what_comes_out_of_it_show_themselves_to_nobody() -> None:
     assert CANARY.encode() not in pickle.dumps(SEALED)
 
 
-def test_no_log_line_has_a_secret_in_it() -> None:
-    stream = io.StringIO()
-    before = logging.getLogger().handlers, logging.getLogger().level
-    logs.configure(stream=stream)
-    try:
-        credentials = VAULT.unseal(SITE, "google_ads", SEALED)
-        log = structlog.get_logger()
-        log.warning(
-            "told", vault=VAULT, credentials=credentials, sealed=SEALED, nested={"deep": [credentials]}
-        )
-        logging.getLogger("library").warning("%s and %r", credentials, VAULT)
-        for trouble in (_moved, _unknown, lambda: Vault.open(f"{CANARY}!")):
-            try:
-                trouble()
-            except Exception:
-                log.exception("failed")
-                logging.getLogger("library").exception("failed")
-    finally:
-        logging.getLogger().handlers, logging.getLogger().level = before[0], before[1]
-        structlog.reset_defaults()
-    told = stream.getvalue()
-    assert told.count("\n") == 8
-    assert "Tampered" in told
-    assert not [secret for secret in (CANARY, OLD, NEW) if secret in told]
+def test_no_log_line_has_a_secret_in_it(lines: Lines) -> None:  # noqa: F811
+    credentials = VAULT.unseal(SITE, "google_ads", SEALED)
+    log = structlog.get_logger()
+    log.warning("told", vault=VAULT, credentials=credentials, sealed=SEALED, nested={"deep": [credentials]})
+    logging.getLogger("library").warning("%s and %r", credentials, VAULT)
+    for trouble in (_moved, _unknown, lambda: Vault.open(f"{CANARY}!")):
+        try:
+            trouble()
+        except Exception:
+            log.exception("failed")
+            logging.getLogger("library").exception("failed")
+    assert [line.get("error_type") for line in lines("failed")] == [
+        *("Tampered", "Tampered", "UnknownKey", "UnknownKey", "ConfigError", "ConfigError")
+    ]
+    assert not [secret for secret in (CANARY, OLD, NEW) if secret in lines.text]
 
 
 def test_a_row_in_the_database_has_no_secret_in_it() -> None:

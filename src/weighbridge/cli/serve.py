@@ -118,6 +118,8 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
         async with open_app(settings, serves=True) as app:
             parts: list[Awaitable[None]] = []
             parts.append(_work(app, work, stop) if work is not None else _replay(app, stop))
+            if work is not None and settings.deliver and app.ctx.outbound is not None:
+                parts.append(_deliver(app, stop))
             if api:
                 parts.append(_listen(app, stop))
             await _together(parts, stop)
@@ -144,6 +146,13 @@ async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
     from weighbridge.worker.loop import Worker
 
     await Worker(app.ctx, worker_options(app.settings, **wishes)).run(stop)
+
+
+async def _deliver(app: App, stop: asyncio.Event) -> None:
+    from weighbridge.worker.deliverer import Deliverer
+
+    options = worker_options(app.settings)
+    await Deliverer(app.ctx, options.name, app.settings.deliver_limit, options.poll).run(stop)
 
 
 async def _replay(app: App, stop: asyncio.Event) -> None:

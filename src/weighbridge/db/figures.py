@@ -14,8 +14,14 @@ from weighbridge.model.states import LIVE, Status
 _SQL = load("figures")
 
 # Counted even where there are none, so that nobody mistakes a quiet queue for a missing one.
-CONDITIONS = ("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue", "storage_left")
-QUEUES = ("uploads", "outbox", "projects", "storage")
+CONDITIONS = (
+    *("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue", "storage_left"),
+    *("circuit_open", "credentials_refused", "conversions_expiring", "conversions_expired"),
+    *("conversions_unconfirmed", "provider_unclassified"),
+)
+QUEUES = ("uploads", "outbox", "projects", "storage", "deliveries")
+CONVERSIONS = ("QUEUED", "RETRY", "PROCESSING", "FAILED")
+CIRCUITS = ("CLOSED", "OPEN", "HALF_OPEN")
 JOBS = ("queued", "running", "succeeded", "failed")
 
 
@@ -49,6 +55,9 @@ class ServiceFigures:
     project_job_seconds: float  # what a job that succeeded took, on average
     storage_queue: int  # files that wait for the store
     storage_usage: int  # bytes that are stored
+    conversions: dict[str, int]  # by state, but for those that are delivered
+    conversions_age: float  # of the one that could have been sent longest ago
+    circuits: dict[str, int]  # groups, by the state of their breaker
     oldest_transaction: float  # in this database, ours or not
 
 
@@ -76,6 +85,9 @@ async def of_service(tx: Tx) -> ServiceFigures:
         project_job_seconds=float(row["project_job_seconds"] or 0),
         storage_queue=row["storage_queue"],
         storage_usage=row["storage_usage"],
+        conversions=_counted(row["conversions"], CONVERSIONS),
+        conversions_age=_age(row["conversions_age"]),
+        circuits=_counted(row["circuits"], CIRCUITS),
         oldest_transaction=_age(row["oldest_transaction"]),
     )
 

@@ -61,8 +61,15 @@ class Outcome:
     awaits_confirmation: bool = False  # accepted; whether it counts is asked later (Confirms)
 
     @classmethod
-    def completed(cls, request_id: str | None, **more: bool) -> Outcome:
-        return cls(Verdict.COMPLETED, request_id=request_id, **more)
+    def completed(
+        cls, request_id: str | None, *, duplicate: bool = False, awaits_confirmation: bool = False
+    ) -> Outcome:
+        return cls(
+            Verdict.COMPLETED,
+            request_id=request_id,
+            duplicate=duplicate,
+            awaits_confirmation=awaits_confirmation,
+        )
 
     @classmethod
     def failed(cls, code: str, message: str, category: Category = Category.VALIDATION) -> Outcome:

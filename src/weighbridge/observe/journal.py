@@ -6,7 +6,7 @@ file and everything in it stay out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from time import perf_counter
@@ -214,6 +214,44 @@ def replayed(queue_id: UUID, status: str, retry_count: int, reason: str | None =
 def replay_taken_back(queue_id: UUID, worker: str) -> None:
     metrics.TAKEOVERS.inc()
     log.warning("Replay taken back", queue_id=str(queue_id), original_worker_id=worker)
+
+
+def called(
+    provider_key: str,
+    site_id: UUID,
+    batch_id: UUID,
+    verdicts: Mapping[str, int],
+    duration_ms: int,
+    code: str | None,
+) -> None:
+    """One call of a provider, and what became of its conversions."""
+    outcome = code or "ok"
+    metrics.CALLS.labels(provider_key, "ok" if verdicts.get("COMPLETED") else _known(code)).inc()
+    metrics.CALL_SECONDS.labels(provider_key).observe(duration_ms / 1000)
+    for verdict, count in verdicts.items():
+        metrics.DELIVERED.labels(provider_key, verdict).inc(count)
+    say = log.info if set(verdicts) <= {"COMPLETED"} else log.warning
+    say(
+        "Conversions sent",
+        provider_key=provider_key,
+        site_id=str(site_id),
+        batch_id=str(batch_id),
+        completed=verdicts.get("COMPLETED", 0),
+        failed=verdicts.get("FAILED", 0),
+        retry=verdicts.get("RETRY", 0),
+        duration_ms=duration_ms,
+        outcome=outcome,
+    )
+
+
+def _known(code: str | None) -> str:
+    """Few values for a label: providers have hundreds of codes."""
+    return code if code in ("CONCURRENCY_LIMIT",) else "error"
+
+
+def delivery_taken_back(batch_id: UUID, worker: str) -> None:
+    metrics.TAKEOVERS.inc()
+    log.warning("Conversions taken back", batch_id=str(batch_id), original_worker_id=worker)
 
 
 @contextmanager

@@ -62,6 +62,21 @@ QUOTA_INTERPRETATION = Counter(
 )
 REPLAYED = Counter("storage_queue_processed", "Replays of files that waited, by how they ended.", ["status"])
 
+DELIVERED = Counter(
+    "weighbridge_conversions_sent",
+    "Conversions that this process sent, by what came of them.",
+    ["provider", "status"],
+)
+CALLS = Counter(
+    "weighbridge_provider_calls", "Calls of providers, by how they ended.", ["provider", "outcome"]
+)
+CALL_SECONDS = Histogram(
+    "weighbridge_provider_call_seconds",
+    "How long a call of a provider took.",
+    ["provider"],
+    buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
+)
+
 # Zero before the first: Prometheus sees no increase in a series that begins with one.
 for _outcome in ("done", "failed"):
     GROUPINGS.labels(_outcome)
@@ -92,6 +107,13 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
     ),
     "storage_queue": ("storage_queue_depth", "Files that wait for the store.", None),
     "storage_usage": ("storage_usage_bytes", "Bytes that are stored, as they were counted.", None),
+    "conversions": ("weighbridge_conversions", "Conversions that are not delivered, by state.", "state"),
+    "conversions_age": (
+        "weighbridge_conversions_age_seconds",
+        "How long the oldest conversion that could be sent has waited.",
+        None,
+    ),
+    "circuits": ("weighbridge_circuits", "Groups of a site and a provider, by their breaker.", "state"),
     "oldest_transaction": (
         "weighbridge_oldest_transaction_seconds",
         "Age of the oldest open transaction in the database.",

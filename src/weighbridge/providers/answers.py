@@ -37,12 +37,14 @@ async def post(
     content: bytes | None = None,
     json: Any = None,
     data: Mapping[str, str] | None = None,
+    extensions: Mapping[str, Any] | None = None,
 ) -> httpx.Response:
     """The answer, read to its end. `data` is sent as a form.
 
     Raises ProviderTransientError where there is none: what became of the request is not known.
     """
-    return await request(http, "POST", url, headers=headers, content=content, json=json, data=data)
+    more = {"content": content, "json": json, "data": data, "extensions": extensions}
+    return await request(http, "POST", url, headers=headers, **more)
 
 
 async def get(

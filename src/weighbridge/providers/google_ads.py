@@ -54,10 +54,10 @@ class GoogleAds:
     )
 
     def __init__(
-        self, *, base_url: str = "https://googleads.googleapis.com", token_url: str = google_oauth.TOKEN_URL
+        self, *, base_url: str = "https://googleads.googleapis.com", token_url: str | None = None
     ) -> None:
         self._base_url = base_url.rstrip("/")
-        self._tokens = Tokens(token_url)
+        self._tokens = Tokens(token_url or google_oauth.token_url(self._base_url))
 
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         if wrong := answers.lacking(batch.credentials, self.needs):
@@ -80,7 +80,7 @@ class _Call:
     headers: dict[str, str]
     action: str
     tokens: Tokens
-    refreshed: bool = False
+    renewed: bool = False
     results: list[Outcome | ProviderTransientError] = field(default_factory=list)
 
     @classmethod
@@ -117,7 +117,7 @@ class _Call:
         return left
 
     def _apart(self, alone: dict[int, list[GoogleError]]) -> list[list[int]]:
-        """Requests in which no row meets another of its kind. Of too many of one kind the rest waits for a later call."""
+        """Requests in which no row meets another of its kind. Of too many of a kind the rest waits for a later call."""
         if any(error.code == TOO_MANY for errors in alone.values() for error in errors):
             rows = list(alone)
             return [half for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]) if half]
@@ -160,19 +160,20 @@ class _Call:
         return self._taken(answers.json_of(response), rows, request_id)
 
     async def _ask(self, content: bytes) -> tuple[httpx.Response, list[GoogleError], str | None]:
-        """The answer, with the errors and the id of one that is no 200. An expired token is renewed once."""
-        token = await self.tokens.get(self.batch.credentials, self.http, self.batch.now)
+        """The answer, the errors of one that is no 200, and its id. A token that is no longer good is renewed once."""
+        token, fresh = await self.tokens.get(self.batch.credentials, self.http, self.batch.now)
         while True:
             headers = {**self.headers, "authorization": f"Bearer {token}"}
             response = await answers.post(self.http, self.url, headers=headers, content=content)
-            errors, request_id = _errors(response) if response.status_code != 200 else ([], None)
-            request_id = (
-                response.headers.get("x-goog-request-id") or response.headers.get("request-id") or request_id
+            errors, told_id = _errors(response) if response.status_code != 200 else ([], None)
+            request_id = response.headers.get("x-goog-request-id") or response.headers.get("request-id")
+            expired = any(error.code == "OAUTH_TOKEN_EXPIRED" for error in errors)
+            if self.renewed or not (expired or (response.status_code == 401 and not fresh)):
+                return response, errors, request_id or told_id
+            self.renewed = True
+            token, fresh = await self.tokens.get(
+                self.batch.credentials, self.http, self.batch.now, fresh=True
             )
-            if response.status_code != 401 or self.refreshed:
-                return response, errors, request_id
-            self.refreshed = True
-            token = await self.tokens.get(self.batch.credentials, self.http, self.batch.now, fresh=True)
 
     def _refused(
         self, response: httpx.Response, rows: Sequence[int], errors: list[GoogleError], request_id: str | None

@@ -26,12 +26,26 @@ from weighbridge.model.delivery import (
 )
 from weighbridge.providers import answers, google_oauth
 from weighbridge.providers.base import Batch, Confirmation, Credentials, Needed
-from weighbridge.providers.google_errors import SETTLING, code_of, duration
+from weighbridge.providers.google_errors import SETTLING, as_dict, as_dicts, code_of, duration
 from weighbridge.providers.google_oauth import AccessRefused, Tokens
 
 REQUESTS = 48  # of one `send` at most: one bad row of 2,000 takes 23. What is left waits for the next call
 _EVENT = re.compile(r"\bevents\[(\d+)\]")
 _LATER = {"CONVERSION_ACTION_TOO_RECENTLY_CREATED"}
+# Not of an event: the halves of the request would be refused alike.
+_OF_ALL = {
+    "INVALID_DESTINATION",
+    "INVALID_CONVERSION_ACTION_ID",
+    "INVALID_CONVERSION_ACTION_TYPE",
+    "CONVERSION_ACTION_TOO_RECENTLY_CREATED",
+    "TERMS_AND_CONDITIONS_NOT_SIGNED",
+    "DESTINATION_ACCOUNT_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS",
+    "DESTINATION_ACCOUNT_DATA_POLICY_PROHIBITS_ENHANCED_CONVERSIONS",
+    "DESTINATION_ACCOUNT_ENHANCED_CONVERSIONS_TERMS_NOT_SIGNED",
+    "DESTINATION_ACCOUNT_TYPE_MISMATCH",
+    "OPERATING_ACCOUNT_LOGIN_ACCOUNT_MISMATCH",
+    "NOT_ALLOWLISTED",
+}
 _AUTH = {
     "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "The refresh token is not for the scope "
     "https://www.googleapis.com/auth/datamanager. Let the account's user grant it, and store the new refresh_token.",
@@ -66,10 +80,10 @@ class GoogleDataManager:
     )
 
     def __init__(
-        self, *, base_url: str = "https://datamanager.googleapis.com", token_url: str = google_oauth.TOKEN_URL
+        self, *, base_url: str = "https://datamanager.googleapis.com", token_url: str | None = None
     ) -> None:
         self._base_url = base_url.rstrip("/")
-        self._tokens = Tokens(token_url)
+        self._tokens = Tokens(token_url or google_oauth.token_url(self._base_url))
 
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         if wrong := answers.lacking(batch.credentials, self.needs):
@@ -104,27 +118,27 @@ class GoogleDataManager:
 
 def confirmation(answer: Mapping[str, Any]) -> Confirmation:
     """The counts of a request. A row that Google had from an earlier call counts as accepted: it has it."""
-    destinations = answer.get("requestStatusPerDestination")
-    if not isinstance(destinations, list) or not destinations or not isinstance(destinations[0], dict):
+    destinations = as_dicts(answer.get("requestStatusPerDestination"))
+    if not destinations:
         raise ProviderTransientError("Google's answer has no status of the request in it.", "NO_STATUS")
-    status = destinations[0]
+    status = destinations[0]  # we send to one
     state = status.get("requestStatus")
     if state not in ("SUCCESS", "PARTIAL_SUCCESS", "FAILED"):
         return Confirmation("PROCESSING")
     reasons = _reasons(status)
-    total = _count((status.get("eventsIngestionStatus") or {}).get("recordCount"))
+    total = _count(as_dict(status.get("eventsIngestionStatus")).get("recordCount"))
     refused = sum(count for reason, count in reasons.items() if reason not in _DELIVERED)
     if state == "FAILED" and not reasons:
         refused = total
     total = max(total, refused)
-    if not refused and state != "PARTIAL_SUCCESS":
+    if not refused and (reasons or state == "SUCCESS"):
         return Confirmation("CONFIRMED", accepted=total, reasons=reasons)
     return Confirmation("REFUSED" if refused == total else "PARTIAL", total - refused, refused, reasons)
 
 
 def _reasons(status: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for each in (status.get("errorInfo") or {}).get("errorCounts") or []:
+    for each in as_dicts(as_dict(status.get("errorInfo")).get("errorCounts")):
         reason = code_of(each.get("reason"))
         found[reason] = found.get(reason, 0) + _count(each.get("recordCount"))
     return found
@@ -148,7 +162,7 @@ def _destination(credentials: Credentials) -> dict[str, Any]:
 
 @dataclass
 class _Line:
-    """Requests with an access token. One that has expired is renewed, once."""
+    """Requests with an access token. One that is no longer good is renewed, once."""
 
     http: httpx.AsyncClient
     base_url: str
@@ -158,7 +172,7 @@ class _Line:
     renewed: bool = False
 
     async def ask(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        token = await self.tokens.get(self.credentials, self.http, self.now)
+        token, fresh = await self.tokens.get(self.credentials, self.http, self.now)
         while True:
             headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
             response = await answers.request(
@@ -172,10 +186,10 @@ class _Line:
                     refusal.retry_delay or answers.retry_after(response, self.now or google_oauth.LONG_AGO),
                 )
             answers.raise_for_weather(response, self.now or google_oauth.LONG_AGO)
-            if response.status_code != 401 or self.renewed:
+            if response.status_code != 401 or self.renewed or (fresh and not _expired(response)):
                 return response
             self.renewed = True
-            token = await self.tokens.get(self.credentials, self.http, self.now, fresh=True)
+            token, fresh = await self.tokens.get(self.credentials, self.http, self.now, fresh=True)
 
 
 @dataclass
@@ -205,7 +219,13 @@ class _Call:
                 first.append(row)
         waiting = [first]
         while waiting and self.requests < REQUESTS:
-            waiting += reversed(await self._part(waiting.pop()))
+            rows = waiting.pop()
+            try:
+                waiting += reversed(await self._part(rows))
+            except ProviderTransientError as trouble:  # the rest would meet it too
+                for left in (rows, *waiting):
+                    self._settle(left, trouble)
+                return
 
     async def _part(self, rows: Sequence[int]) -> list[list[int]]:
         """One request. What is left of it is to be sent in these requests."""
@@ -216,9 +236,7 @@ class _Call:
             return await self._request(rows)
         except AccessRefused as refused:
             self._settle(rows, refused.outcome)
-        except ProviderTransientError as trouble:
-            self._settle(rows, trouble)
-        return []
+            return []
 
     async def _request(self, rows: Sequence[int]) -> list[list[int]]:
         some = [self.batch.conversions[row] for row in rows]
@@ -250,10 +268,9 @@ class _Call:
             self._settle([rows[at]], refusal.outcome(code))
         if named:
             return [[row for at, row in enumerate(rows) if at not in named]]
-        if (
-            refusal.status != 400 or refusal.elsewhere or len(rows) == 1
-        ):  # no row of it is to blame more than another
-            self._settle(rows, refusal.outcome(refusal.elsewhere or refusal.code))
+        why = refusal.elsewhere or refusal.code
+        if refusal.status != 400 or refusal.elsewhere or why in _OF_ALL or len(rows) == 1:
+            self._settle(rows, refusal.outcome(why))
             return []
         return [list(rows[: len(rows) // 2]), list(rows[len(rows) // 2 :])]
 
@@ -280,11 +297,10 @@ class _Refusal:
             said = answers.json_of(response).get("error")
         except ProviderTransientError:
             said = None
-        status = said if isinstance(said, dict) else {}
+        status = as_dict(said)
         rows: dict[int, str] = {}
         found: dict[str, Any] = {}
-        details = status.get("details")
-        for detail in details if isinstance(details, list) else []:
+        for detail in as_dicts(status.get("details")):
             kind = str(detail.get("@type", "")).rpartition(".")[2]
             if kind == "BadRequest":
                 _violations(detail, rows, found)
@@ -312,9 +328,12 @@ class _Refusal:
         return Outcome(Verdict.FAILED, code, category, f"Google refuses it ({code}).", self.request_id)
 
 
+def _expired(response: httpx.Response) -> bool:
+    return _Refusal.read(response).code == "ACCESS_TOKEN_EXPIRED"
+
+
 def _violations(detail: Mapping[str, Any], rows: dict[int, str], found: dict[str, Any]) -> None:
-    violations = detail.get("fieldViolations")
-    for each in violations if isinstance(violations, list) else []:
+    for each in as_dicts(detail.get("fieldViolations")):
         reason = code_of(each.get("reason")) if each.get("reason") else "INVALID_ARGUMENT"
         if at := _EVENT.search(str(each.get("field", ""))):
             rows.setdefault(int(at[1]), reason)

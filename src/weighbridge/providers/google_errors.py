@@ -246,9 +246,9 @@ def errors_of(status: Mapping[str, Any]) -> tuple[list[GoogleError], str | None]
     """The errors in a google.rpc.Status (an error body's `error`, or a partialFailureError), and the request's id."""
     found: list[GoogleError] = []
     request_id: str | None = None
-    for detail in _dicts(status.get("details")):
+    for detail in as_dicts(status.get("details")):
         if _text(detail.get("@type")).endswith("GoogleAdsFailure") or "errors" in detail:
-            found += [_error(error) for error in _dicts(detail.get("errors"))]
+            found += [_error(error) for error in as_dicts(detail.get("errors"))]
             request_id = request_id or _text(detail.get("requestId")) or None
     return found, request_id
 
@@ -256,18 +256,18 @@ def errors_of(status: Mapping[str, Any]) -> tuple[list[GoogleError], str | None]
 def _error(error: Mapping[str, Any]) -> GoogleError:
     said = error.get("errorCode")
     family, code = next(iter(said.items()), ("", "UNKNOWN")) if isinstance(said, dict) else ("", "UNKNOWN")
-    details = _dict(_dict(error.get("details")).get("quotaErrorDetails"))
+    details = as_dict(as_dict(error.get("details")).get("quotaErrorDetails"))
     return GoogleError(
         family,
         code_of(code),
-        _row(_dict(error.get("location")).get("fieldPathElements")),
+        _row(as_dict(error.get("location")).get("fieldPathElements")),
         duration(details.get("retryDelay")),
         details.get("rateScope") == "DEVELOPER",
     )
 
 
 def _row(path: Any) -> int | None:
-    for element in _dicts(path):
+    for element in as_dicts(path):
         if element.get("fieldName") == "conversions":
             index = element.get("index")
             return index if isinstance(index, int) and index >= 0 else None
@@ -285,11 +285,11 @@ def duration(said: Any) -> timedelta | None:
     return min(timedelta(seconds=float(number[1])), LONGEST_WAIT) if number else None
 
 
-def _dicts(said: Any) -> Iterable[dict[str, Any]]:
+def as_dicts(said: Any) -> list[dict[str, Any]]:
     return [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
 
 
-def _dict(said: Any) -> dict[str, Any]:
+def as_dict(said: Any) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 

@@ -35,6 +35,11 @@ NEEDS = (
 )
 
 
+def token_url(base_url: str) -> str:
+    """Where tokens come from: Google's own place, or the stand-in that takes the conversions too."""
+    return TOKEN_URL if base_url.endswith(".googleapis.com") else f"{base_url}/token"
+
+
 class AccessRefused(Exception):
     """The credentials are no good: every row that needs them fails with this outcome."""
 
@@ -71,7 +76,7 @@ def action(credentials: Credentials) -> str:
 class Tokens:
     """Access tokens, by a digest of the credentials that they were got with. They are in no other place."""
 
-    def __init__(self, url: str = TOKEN_URL) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
         self._kept: dict[bytes, tuple[str, datetime | None]] = {}
 
@@ -80,20 +85,20 @@ class Tokens:
 
     async def get(
         self, credentials: Credentials, http: httpx.AsyncClient, now: datetime | None, *, fresh: bool = False
-    ) -> str:
-        """A token that is good at `now`; without one, whichever there is. `fresh`: not one that there is.
+    ) -> tuple[str, bool]:
+        """A token that is good at `now`; without one, whichever there is. And: whether Google gave it just now.
 
-        Raises AccessRefused where Google gives none to these credentials.
+        `fresh`: not one that there is. Raises AccessRefused where Google gives none to these credentials.
         """
         key = _digest(credentials)
         token, until = self._kept.get(key, ("", None))
         if not fresh and token and (now is None or (until is not None and now < until)):
-            return token
+            return token, False
         token, lasts = await self._refresh(credentials, http, now)
         if len(self._kept) >= KEPT:
             self._kept.clear()
         self._kept[key] = (token, None if now is None else now + lasts - EARLY)
-        return token
+        return token, True
 
     async def _refresh(
         self, credentials: Credentials, http: httpx.AsyncClient, now: datetime | None

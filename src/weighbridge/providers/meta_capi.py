@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -19,10 +19,11 @@ from weighbridge.model.delivery import (
     Outcome,
     ProviderRateLimitError,
     ProviderTransientError,
+    Verdict,
 )
 from weighbridge.providers import answers
 from weighbridge.providers.base import Batch, Needed
-from weighbridge.providers.parts import bisected
+from weighbridge.providers.parts import bisected, sifted
 
 VERSION = "v25.0"
 # Of a sale that is confirmed somewhere else than on a site or in an app: those need what we do not have.
@@ -52,13 +53,13 @@ class MetaCapi:
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         if wrong := answers.lacking(batch.credentials, self.needs) or _unusable(batch.credentials):
             return answers.whole(batch, wrong)
-        outcomes = [self._unsendable(conversion, batch) for conversion in batch.conversions]
-        sendable = [row for row, refused in zip(batch.conversions, outcomes, strict=True) if refused is None]
-        if batch.dry_run:
-            sent = iter([await self._probed(batch, http)] * len(sendable))
-        else:
-            sent = iter(await bisected(sendable, lambda rows: self._request(batch, rows, http)))
-        return [refused or next(sent) for refused in outcomes]
+
+        async def send(rows: Sequence[Conversion]) -> list[Outcome]:
+            if batch.dry_run:
+                return [await self._probed(batch, http)] * len(rows)
+            return await bisected(rows, lambda part: self._request(batch, part, http))
+
+        return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
 
     def _unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
         """What Meta's documentation says would refuse the whole request."""
@@ -113,7 +114,7 @@ class MetaCapi:
             "event_time": int(batch.now.timestamp()),
             "event_id": str(batch.batch_id),
             "action_source": "other",
-            "user_data": {"external_id": [_HEX_OF_NOBODY]},
+            "user_data": {"external_id": ["0" * 64]},
         }
         body = {"data": [event], "test_event_code": code, "access_token": batch.credentials["access_token"]}
         said = await self._answered(batch, body, http)
@@ -123,11 +124,8 @@ class MetaCapi:
         return _unsent("Meta took a made-up event under the test_event_code; the row was only checked.")
 
 
-_HEX_OF_NOBODY = "0" * 64
-
-
 def _unsent(message: str) -> Outcome:
-    return Outcome(Outcome.completed(None).verdict, message=message)
+    return Outcome(Verdict.COMPLETED, message=message)
 
 
 def _unusable(credentials: Mapping[str, str]) -> Outcome | None:

@@ -1,15 +1,33 @@
-"""A batch that is refused as a whole for one bad row, sent again in halves until the bad row stands alone."""
+"""A batch sent in parts: without rows that no request can have in it, in halves where one bad row spoils all."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import repeat
 
 from weighbridge.model.delivery import Category, Conversion, Outcome, ProviderTransientError
-from weighbridge.providers.answers import settled
+from weighbridge.providers.answers import retry_of, settled
 
 # What came of a part: an outcome per row, or the one that refuses it as a whole.
 Sent = Callable[[Sequence[Conversion]], Awaitable[list[Outcome] | Outcome]]
 MOST_CALLS = 64  # enough for three bad rows among a thousand; more of them wait for the next call
+
+
+async def sifted(
+    rows: Sequence[Conversion],
+    unsendable: Callable[[Conversion], Outcome | None],
+    send: Callable[[Sequence[Conversion]], Awaitable[Iterable[Outcome]]],
+) -> list[Outcome]:
+    """One outcome per row, in their order: what `unsendable` refuses is not sent. Raises where nothing was settled."""
+    refused = [unsendable(row) for row in rows]
+    left = [row for row, outcome in zip(rows, refused, strict=True) if outcome is None]
+    try:
+        sent = iter(await send(left) if left else ())
+    except ProviderTransientError as error:
+        if len(left) == len(rows):
+            raise
+        sent = repeat(retry_of(error))
+    return [outcome or next(sent) for outcome in refused]
 
 
 async def bisected(rows: Sequence[Conversion], send: Sent, most: int = MOST_CALLS) -> list[Outcome]:
@@ -18,7 +36,7 @@ async def bisected(rows: Sequence[Conversion], send: Sent, most: int = MOST_CALL
     Trouble on the line ends it: the parts that are left meet the same trouble, unsent.
     """
     found: dict[int, Outcome | ProviderTransientError] = {}
-    parts = [range(len(rows))]  # the next one last
+    parts = [range(len(rows))] if rows else []  # the next one last
     calls = 0
     while parts:
         part = parts.pop()

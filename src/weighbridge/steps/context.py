@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
+
 from weighbridge.blobs.base import Blobs
 from weighbridge.blobs.spool import Spool
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Database, Tx
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.providers.base import Provider
+from weighbridge.providers.vault import Vault
+from weighbridge.slots.base import SlotLimits, Slots
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,24 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Outbound:
+    """What deliveries to providers need, and how they are made."""
+
+    providers: Mapping[str, Provider]
+    vault: Vault
+    slots: Slots
+    http: httpx.AsyncClient
+    limits: SlotLimits = field(default_factory=SlotLimits)
+    retries: int = 10
+    full_counts: bool = True  # no free slot is a failure to the breaker, as S4 has it
+
+    @property
+    def lease(self) -> timedelta:
+        """Of a call. It is not moved on: a call ends, or is given up, well before."""
+        return self.limits.ttl
+
+
+@dataclass(frozen=True)
 class Context:
     db: Database
     blobs: Blobs
@@ -57,3 +80,4 @@ class Context:
     scratch: Path
     limits: Limits = Limits()
     consumers: Mapping[str, Consumer] = field(default_factory=dict)
+    outbound: Outbound | None = None  # None: without the vault's key nothing is delivered

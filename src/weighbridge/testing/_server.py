@@ -16,7 +16,7 @@ import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -109,6 +109,7 @@ class FakeServer:
         self.accepted: dict[str, int] = {}
         self.seen: dict[str, int] = {}
         self.refusals: dict[str, tuple[str, ...]] = {}
+        self.clock: Callable[[], float] | None = None  # seconds since 1970; None: no age is checked
         self._known: set[object] = set()
         self._faults: dict[str, deque[Fault]] = {}
         self._host, self._port = host, port
@@ -325,6 +326,8 @@ class _Line:
             **{name.lower(): value for name, value in reply.headers.items()},
             "content-length": str(len(raw)),
         }
+        if reply.status == 204:
+            del headers["content-length"], headers["content-type"]
         self._write(h11.Response(status_code=reply.status, headers=list(headers.items())))
         self._write(h11.Data(data=raw))
         self._write(h11.EndOfMessage())

@@ -254,8 +254,11 @@ class Worker:
             if each.queue == "storage":
                 journal.replay_taken_back(each.subject, each.worker)
                 continue
+            if each.queue == "deliveries":
+                journal.delivery_taken_back(each.subject, each.worker)
+                continue
             if each.batch is None:
-                log.warning("Delivery taken back", subject=str(each.subject), worker_id=each.worker)
+                log.warning("Announcement taken back", subject=str(each.subject), worker_id=each.worker)
                 continue
             journal.stale_takeover(each.batch, each.hours, each.opened_at, each.worker)
             if each.gave_up:

@@ -61,6 +61,19 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
        ) AS attempts_live,
        (SELECT count(*) FROM public.upload_queue q WHERE q.retry_count < q.max_retries) AS storage_queue,
        (SELECT coalesce(sum(u.total_bytes), 0)::bigint FROM public.storage_usage u) AS storage_usage,
+       (SELECT jsonb_object_agg(q.status, q.rows) FROM (
+            SELECT status, count(*) AS rows FROM public.offline_conversion_queue
+            WHERE status IN ('QUEUED', 'RETRY') GROUP BY status
+            UNION ALL
+            SELECT status, count(*) FROM public.offline_conversion_queue WHERE status = 'PROCESSING' GROUP BY status
+            UNION ALL
+            SELECT status, count(*) FROM public.offline_conversion_queue WHERE status = 'FAILED' GROUP BY status) q
+       ) AS conversions,
+       -- Of the first of each group.
+       (SELECT EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(greatest(g.min_created_at, g.min_next_retry_at)))
+        FROM weighbridge.delivery_groups(1) g) AS conversions_age,
+       (SELECT jsonb_object_agg(h.state, h.groups) FROM (
+            SELECT state, count(*) AS groups FROM public.provider_health_state GROUP BY state) h) AS circuits,
        -- By the server's own clock, from which xact_start is. A login sees the transactions of other logins only
        -- where it may read all statistics.
        (SELECT EXTRACT(EPOCH FROM clock_timestamp() - min(t.xact_start)) FROM pg_stat_activity t

@@ -1,0 +1,60 @@
+-- name: groups
+SELECT g.site_id, g.provider_key, g.queued_count, g.min_next_retry_at, g.min_created_at,
+       coalesce(h.state, 'CLOSED') AS state,
+       coalesce(h.next_probe_at <= weighbridge.now(), false) AS probe_due,
+       coalesce(k.paused_until > weighbridge.now(), false) AS paused,
+       c.version IS NULL AS bare, c.refused_at IS NOT NULL AS refused
+FROM weighbridge.delivery_groups(%s) g
+LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
+LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
+LEFT JOIN weighbridge.providers k USING (provider_key)
+
+-- name: credentials
+SELECT c.site_id, c.provider_key, c.version, c.key_id, c.nonce, c.ciphertext
+FROM unnest(%s::uuid[], %s::text[]) AS w (site_id, provider_key)
+JOIN public.provider_credentials c USING (site_id, provider_key)
+
+-- name: claim
+SELECT id, batch_id, site_id, provider_key, status, order_id, click_type, click_id, occurred_at, clicked_at, value, currency,
+       user_data, attempt_count, retry_count, provider_error_code, code_times, claimed_at
+FROM weighbridge.claim_deliveries(%s, %s, %s, %s, %s)
+
+-- name: peek
+SELECT q.id, q.batch_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.click_id, q.occurred_at,
+       q.clicked_at, q.value, q.currency, q.user_data, q.attempt_count, q.retry_count, q.provider_error_code, q.code_times,
+       weighbridge.now() AS claimed_at
+FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS w (site_id, provider_key, wanted)
+CROSS JOIN LATERAL (
+    SELECT * FROM public.offline_conversion_queue e
+    WHERE e.site_id = w.site_id AND e.provider_key = w.provider_key AND e.status IN ('QUEUED', 'RETRY')
+      AND e.due_at <= weighbridge.now()
+    ORDER BY e.due_at, e.created_at, e.id LIMIT w.wanted) q
+
+-- name: settle
+SELECT weighbridge.settle_deliveries(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: begin_probe
+SELECT weighbridge.begin_probe(%s, %s, %s)
+
+-- name: park
+SELECT weighbridge.park_deliveries(%s, %s, %s)
+
+-- name: recover_stuck
+SELECT public.recover_stuck_offline_conversion_jobs(%s)
+
+-- name: watch
+SELECT weighbridge.watch_deliveries(%s, %s)
+
+-- name: claim_confirmations
+SELECT site_id, provider_key, request_id, rows, tries FROM weighbridge.claim_confirmations(%s)
+
+-- name: settle_confirmation
+SELECT weighbridge.settle_confirmation(%s, %s, %s, %s, %s)
+
+-- name: known_providers
+SELECT provider_key, clicks, click_window, from_event FROM weighbridge.providers
+
+-- name: know_provider
+INSERT INTO weighbridge.providers (provider_key, clicks, click_window, from_event) VALUES (%s, %s, %s, %s)
+ON CONFLICT (provider_key) DO UPDATE
+SET clicks = excluded.clicks, click_window = excluded.click_window, from_event = excluded.from_event

@@ -1,0 +1,72 @@
+"""How many rows each group may send in one run: by its backlog, and at least one (S4, PR7)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+
+class Backlog(Protocol):
+    """A group that waits."""
+
+    @property
+    def queued_count(self) -> int: ...
+    @property
+    def min_next_retry_at(self) -> datetime | None: ...
+    @property
+    def min_created_at(self) -> datetime: ...
+    @property
+    def name(self) -> str: ...  # settles what the times leave open
+
+
+Group = TypeVar("Group", bound=Backlog)
+
+
+def in_turn(groups: Sequence[Group]) -> list[Group]:
+    """S4's order: min_next_retry_at ASC NULLS FIRST, min_created_at ASC."""
+    return sorted(
+        groups,
+        key=lambda g: (
+            g.min_next_retry_at is not None,
+            g.min_next_retry_at or g.min_created_at,
+            g.min_created_at,
+            g.name,
+        ),
+    )
+
+
+def shares(groups: Sequence[Group], limit: int) -> list[tuple[Group, int]]:
+    """Groups in their turn, each with its share. The sum is `limit`, or all that is queued where that is less.
+
+    Where there are more groups than `limit`, the last in turn go without: their rows grow old, and their turn comes.
+    """
+    ordered = in_turn(groups)
+    total = sum(group.queued_count for group in ordered)
+    if not total or limit <= 0:
+        return []
+    weighed = [min(g.queued_count, max(1, limit * g.queued_count // total)) for g in ordered]
+    _take_back(weighed, sum(weighed) - limit)
+    _hand_out(weighed, [g.queued_count for g in ordered], limit - sum(weighed))
+    return [(group, share) for group, share in zip(ordered, weighed, strict=True) if share]
+
+
+def _take_back(weighed: list[int], excess: int) -> None:
+    """One at a time from the largest; of equals from the last in turn, or the first would never be served."""
+    largest = [(-share, -place) for place, share in enumerate(weighed)]
+    heapq.heapify(largest)
+    for _ in range(excess):
+        share, place = heapq.heappop(largest)
+        weighed[-place] -= 1
+        heapq.heappush(largest, (share + 1, place))
+
+
+def _hand_out(weighed: list[int], queued: list[int], left: int) -> None:
+    """What rounding left, one each in turn, to those that can use it."""
+    hungry = [place for place in range(len(weighed)) if weighed[place] < queued[place]]
+    while left > 0 and hungry:
+        for place in hungry[:left]:
+            weighed[place] += 1
+        left -= min(left, len(hungry))
+        hungry = [place for place in hungry if weighed[place] < queued[place]]

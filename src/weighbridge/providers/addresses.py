@@ -1,0 +1,76 @@
+"""Where a webhook may go: a site's own address must not lead into the operator's network.
+
+The name is looked up before anything is sent, and the connection is looked at once more when it is made, before the
+first byte goes over it, as the name may mean something else by then. Two limits: a proxy (HTTPS_PROXY) connects in our
+place, so that we see its address and not the receiver's; and a port that answers can be told from one that does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from typing import Any
+from urllib.parse import urlsplit
+
+from weighbridge.model.delivery import Category, Outcome, ProviderTransientError
+
+
+class Private(Exception):
+    """The connection that was made leads to an address that is not public."""
+
+
+REFUSED = Outcome.failed(
+    "PRIVATE_ADDRESS",
+    "url: it leads to an address that is not public. The operator can allow its host.",
+    Category.AUTH,
+)
+
+
+def checked(url: str) -> str | Outcome:
+    """The address's host, or what is wrong with it. The address may hold a secret: it is not repeated."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        return _wrong("it cannot be read")
+    if parts.scheme not in ("http", "https"):
+        return _wrong("it has another scheme")
+    if not host:
+        return _wrong("it names no host")
+    if "@" in parts.netloc:
+        return _wrong("it has a name or password in it; the signature says who we are")
+    return host
+
+
+def _wrong(why: str) -> Outcome:
+    return Outcome.failed(
+        "CREDENTIALS", f"url: expected https://host/path or http://host/path, but {why}.", Category.AUTH
+    )
+
+
+async def is_public(host: str) -> bool:
+    """Are all addresses of that name public? Raises ProviderTransientError where it has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ProviderTransientError("The receiver's name cannot be looked up.", "UNREACHABLE") from None
+    return all(_is_public(str(address[0])) for *_, address in found)
+
+
+def _is_public(address: str) -> bool:
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(parsed, "ipv4_mapped", None) or getattr(parsed, "sixtofour", None)
+    return parsed.is_global and not parsed.is_multicast and (mapped is None or mapped.is_global)
+
+
+async def _look(event: str, info: dict[str, Any]) -> None:
+    if event == "connection.connect_tcp.complete":
+        stream = info["return_value"]
+        peer = stream.get_extra_info("server_addr")
+        if not _is_public(str(peer[0])):
+            await stream.aclose()
+            raise Private
+
+
+ONLY_PUBLIC = {"trace": _look}  # httpx's extensions of a request

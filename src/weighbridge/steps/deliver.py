@@ -1,0 +1,263 @@
+"""Last step: conversions that wait → their providers, with proof (S4).
+
+One run lists the groups that wait, gives each its share, and sends the shares side by side. Nothing of one group waits
+for another, and no transaction is open while a provider is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from uuid import UUID
+
+import structlog
+
+from weighbridge.db import deliveries
+from weighbridge.db.deliveries import Claimed, Group, SealedCredentials, Wish
+from weighbridge.model.delivery import Verdict
+from weighbridge.model.errors import ConfigError
+from weighbridge.model.shares import shares
+from weighbridge.observe import journal
+from weighbridge.providers.base import Batch, Credentials
+from weighbridge.providers.vault import Sealed, VaultError
+from weighbridge.slots.base import Held, Place
+from weighbridge.steps import verdict
+from weighbridge.steps.context import Context, Outbound
+from weighbridge.steps.settle import Settler
+
+log = structlog.get_logger()
+
+ROLE = "weighbridge_deliver"
+COUNTED = 10_000  # rows of a group that its share is weighed by; groups that are longer weigh the same
+AT_ONCE = 32  # calls under way
+
+
+@dataclass
+class Tally:
+    """What one run did. The first four are S4's."""
+
+    processed: int = 0
+    completed: int = 0
+    failed: int = 0
+    retry: int = 0
+    calls: int = 0
+    parked: int = 0  # rows of groups whose breaker is open
+    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
+
+    def add(self, verdicts: Counter[Verdict]) -> None:
+        self.processed += verdicts.total()
+        self.completed += verdicts[Verdict.COMPLETED]
+        self.failed += verdicts[Verdict.FAILED]
+        self.retry += verdicts[Verdict.RETRY]
+
+
+async def deliver(ctx: Context, worker: str, limit: int) -> Tally:
+    """Send at most `limit` conversions, and see every call through. Any number may do this at once."""
+    outbound = outbound_of(ctx)
+    tally = Tally()
+    async with ctx.db.tx(ROLE) as tx:
+        waiting = await deliveries.groups(tx, COUNTED)
+    closed, probed = await _sort_out(ctx, outbound, waiting, limit, tally)
+    plan = [*probed, *shares(closed, limit - sum(share for _, share in probed))]
+    async with Settler(ctx, outbound) as settler:
+        await _Run(ctx, outbound, worker, tally, settler).through(plan)
+    return tally
+
+
+def outbound_of(ctx: Context) -> Outbound:
+    if ctx.outbound is None:
+        raise ConfigError(
+            "Nothing can be delivered without the key to the credentials. Set WEIGHBRIDGE_VAULT_KEY; "
+            "`weighbridge vault key` makes one."
+        )
+    return ctx.outbound
+
+
+def unsealed(outbound: Outbound, found: SealedCredentials) -> Credentials:
+    """Raises VaultError."""
+    sealed = Sealed(found.key_id, found.nonce, found.ciphertext, found.version)
+    return outbound.vault.unseal(found.site_id, found.provider_key, sealed)
+
+
+async def _sort_out(
+    ctx: Context, outbound: Outbound, waiting: Sequence[Group], limit: int, tally: Tally
+) -> tuple[list[Group], list[tuple[Group, int]]]:
+    """Groups that may be sent to, and those that are probed, with how many rows. Open ones are parked."""
+    closed: list[Group] = []
+    probed: list[tuple[Group, int]] = []
+    open_groups: list[Group] = []
+    for group in waiting:
+        reason = _in_the_way(group, outbound)
+        if reason:
+            tally.skipped[reason] += 1
+        elif group.state == "CLOSED":
+            closed.append(group)
+        elif not group.probe_due:
+            tally.skipped["circuit_open"] += 1
+            open_groups.append(group)
+        elif limit > sum(share for _, share in probed):
+            async with ctx.db.tx(ROLE) as tx:
+                rows = await deliveries.begin_probe(tx, group, outbound.lease)
+            if rows is None:
+                tally.skipped["being_probed"] += 1
+            else:
+                probed.append((group, min(rows, group.queued_count, limit - sum(s for _, s in probed))))
+    if open_groups:
+        async with ctx.db.tx(ROLE) as tx:
+            tally.parked = await deliveries.park(tx, open_groups, limit)
+    return closed, probed
+
+
+def _in_the_way(group: Group, outbound: Outbound) -> str | None:
+    if group.provider_key not in outbound.providers:
+        return "unknown_provider"  # another version's, or another machine's: rows wait for one that knows it
+    if group.bare:
+        return "no_credentials"
+    if group.refused:
+        return "credentials_refused"
+    if group.paused:
+        return "provider_paused"
+    return None
+
+
+class _Run:
+    """The shares of one run, as calls: as many at once as the limits allow, those of a group in their order."""
+
+    def __init__(self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, settler: Settler) -> None:
+        self._ctx = ctx
+        self._outbound = outbound
+        self._worker = worker
+        self._tally = tally
+        self._settler = settler
+        self._left: dict[tuple[UUID, str], int] = {}
+        self._queues: dict[str, deque[tuple[UUID, str]]] = {}  # by provider, groups in their turn
+        self._under_way: dict[asyncio.Task[None], Place] = {}
+        self._of_provider: Counter[str] = Counter()
+        self._of_group: Counter[tuple[UUID, str]] = Counter()
+
+    async def through(self, plan: Sequence[tuple[Group, int]]) -> None:
+        for group, share in plan:
+            key = (group.site_id, group.provider_key)
+            self._left[key] = share
+            self._queues.setdefault(group.provider_key, deque()).append(key)
+        try:
+            while True:
+                wishes = self._wishes()
+                if wishes:
+                    await self._start(wishes)
+                elif not self._under_way:
+                    return
+                if self._under_way:
+                    await self._next_end()
+        finally:
+            # Whatever went wrong here: calls that are under way are seen through.
+            while self._under_way:
+                await self._next_end()
+
+    def _wishes(self) -> list[Wish]:
+        """The next claims that there is room for."""
+        found: list[Wish] = []
+        room = AT_ONCE - len(self._under_way)
+        for provider_key, queue in self._queues.items():
+            limits = self._outbound.limits
+            free = limits.per_provider - self._of_provider[provider_key] if limits.per_provider else room
+            for _ in range(len(queue)):
+                if min(room, free) <= 0:
+                    break
+                key = queue.popleft()
+                if self._of_group[key] >= limits.per_site:
+                    queue.append(key)
+                    continue
+                size = min(self._left[key], self._outbound.providers[provider_key].max_batch)
+                found.append(Wish(*key, size))
+                self._left[key] -= size
+                self._of_group[key] += 1
+                self._of_provider[provider_key] += 1
+                room, free = room - 1, free - 1
+                if self._left[key]:
+                    queue.append(key)
+        return found
+
+    async def _start(self, wishes: Sequence[Wish]) -> None:
+        """Claim, take slots, and call; groups whose credentials cannot be read are left as they are."""
+        started: list[tuple[UUID, str]] = []
+        try:
+            async with self._ctx.db.tx(ROLE) as tx:
+                sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}
+                opened = {key: self._unsealed(each) for key, each in sealed.items()}
+                wanted = [w for w in wishes if opened.get((w.site_id, w.provider_key))]
+                claimed = (
+                    await deliveries.claim(tx, self._worker, self._outbound.lease, wanted) if wanted else []
+                )
+            began = monotonic()
+            for batch in claimed:
+                self._tally.add(Counter({Verdict.FAILED: batch.expired}))
+            live = [batch for batch in claimed if batch.conversions]
+            places = [Place(batch.site_id, batch.provider_key) for batch in live]
+            for batch, place, held in zip(
+                live, places, await self._outbound.slots.acquire(places), strict=True
+            ):
+                key = (place.site_id, place.provider_key)
+                credentials = opened[key]
+                assert credentials is not None
+                task = asyncio.create_task(self._call(batch, credentials, sealed[key].version, held, began))
+                self._under_way[task] = place
+                started.append(key)
+        finally:
+            for wish in wishes:  # those that found nothing, or could not be read, take up no room
+                key = (wish.site_id, wish.provider_key)
+                if key in started:
+                    started.remove(key)
+                    continue
+                self._of_group[key] -= 1
+                self._of_provider[wish.provider_key] -= 1
+
+    def _unsealed(self, sealed: SealedCredentials) -> Credentials | None:
+        try:
+            return unsealed(self._outbound, sealed)
+        except VaultError as error:
+            log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
+            self._tally.skipped["credentials_unreadable"] += 1
+            self._left[sealed.site_id, sealed.provider_key] = 0
+            return None
+
+    async def _call(
+        self, claimed: Claimed, credentials: Credentials, version: int, held: Held | None, began: float
+    ) -> None:
+        """One call of one group, whatever comes of it. Its end is written by the settler."""
+        if held is None:
+            call = verdict.no_slot(claimed, self._outbound)
+        else:
+            try:
+                call = await verdict.of(
+                    self._outbound,
+                    claimed,
+                    Batch(claimed.site_id, claimed.conversions, credentials, claimed.now, claimed.id),
+                    version,
+                    began,
+                )
+            finally:
+                self._settler.give_back(held)
+        if await self._settler.settle(call):
+            verdicts = Counter(row.outcome.verdict for row in call.rows)
+            self._tally.calls += 1
+            self._tally.add(verdicts)
+            journal.called(
+                claimed.provider_key,
+                claimed.site_id,
+                claimed.id,
+                {verdict.value: count for verdict, count in verdicts.items()},
+                call.duration_ms,
+                call.error_code,
+            )
+
+    async def _next_end(self) -> None:
+        done, _ = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            place = self._under_way.pop(task)
+            self._of_group[place.site_id, place.provider_key] -= 1
+            self._of_provider[place.provider_key] -= 1
+            task.result()

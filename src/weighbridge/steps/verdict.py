@@ -1,0 +1,133 @@
+"""Beside deliver: one call of a provider, and what it means for each row, for the breaker and for the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from time import monotonic
+from uuid import UUID
+
+import structlog
+
+from weighbridge.db.deliveries import Call, Claimed, Row
+from weighbridge.model.backoff import DELIVERY
+from weighbridge.model.delivery import (
+    Category,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+from weighbridge.providers.base import Batch, Confirms
+from weighbridge.steps.context import Outbound
+
+log = structlog.get_logger()
+
+UNCLASSIFIED = ("UNKNOWN", "UNSPECIFIED")
+LONGEST_ERROR = 500
+
+
+async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: int, began: float) -> Call:
+    """Call the provider, within the lease that was taken at `began`. Never raises what the provider did wrong."""
+    provider = outbound.providers[claimed.provider_key]
+    started = monotonic()
+    left = began + outbound.lease.total_seconds() * 0.75 - started
+    pause: timedelta | None = None
+    broken = False  # the whole call
+    try:
+        if left <= 0:  # frozen on the way here: another may have these rows by the time this is sent
+            raise ProviderTransientError("The worker was held up before it could send.")
+        async with asyncio.timeout(left):
+            outcomes = await provider.send(batch, outbound.http)
+        if len(outcomes) != len(batch.conversions):
+            raise ValueError(f"{len(outcomes)} outcomes for {len(batch.conversions)} conversions")
+    except ProviderRateLimitError as error:
+        outcomes = _all(
+            claimed, Outcome.retry(error.code, error.message, Category.RATE_LIMIT, error.retry_after)
+        )
+        pause = (error.retry_after or timedelta(minutes=1)) if error.whole_provider else None
+        broken = True
+    except ProviderTransientError as error:
+        outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))
+        broken = True
+    except TimeoutError:
+        outcomes = _all(claimed, Outcome.retry(None, "The provider did not answer in time."))
+        broken = True
+    except Exception as error:  # S4: an adapter that throws is a passing trouble of all its rows
+        log.exception("Provider failed", provider_key=claimed.provider_key, batch_id=str(claimed.id))
+        outcomes = _all(
+            claimed, Outcome.retry(None, f"The provider's adapter failed ({type(error).__name__}).")
+        )
+        broken = True
+    return _call(outbound, claimed, outcomes, started, credentials=credentials, pause=pause, broken=broken)
+
+
+def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
+    """PR11: every slot is taken, or nobody can say. No call; it does not use up a retry."""
+    full = Outcome.retry("CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full")
+    delay = timedelta(seconds=30 + random.uniform(0, 10))  # noqa: S311
+    rows = [Row(each.id, full, delay) for each in claimed.conversions]
+    return Call(
+        claimed.id,
+        rows,
+        duration_ms=0,
+        error_code=full.code,
+        error_category=Category.TRANSIENT.value,
+        transient=outbound.full_counts,
+    )
+
+
+def _all(claimed: Claimed, outcome: Outcome) -> list[Outcome]:
+    return [outcome] * len(claimed.conversions)
+
+
+def _call(
+    outbound: Outbound,
+    claimed: Claimed,
+    outcomes: Sequence[Outcome],
+    started: float,
+    *,
+    credentials: int,
+    pause: timedelta | None,
+    broken: bool,
+) -> Call:
+    success = any(said.verdict is Verdict.COMPLETED for said in outcomes)
+    worst = next((said for said in outcomes if said.verdict is not Verdict.COMPLETED), None)
+    provider = outbound.providers[claimed.provider_key]
+    rows = [
+        _row(each.id, said, tried, outbound.retries)
+        for each, said, tried in zip(claimed.conversions, outcomes, claimed.retries, strict=True)
+    ]
+    return Call(
+        claimed.id,
+        rows,
+        duration_ms=round((monotonic() - started) * 1000),
+        request_id=next((said.request_id for said in outcomes if said.request_id), None),
+        error_code=worst.code if worst else None,
+        error_category=worst.category.value if worst and worst.category else None,
+        success=success,
+        transient=not success and (broken or any(_weather(said) for said in outcomes)),
+        refused=all(said.category is Category.AUTH for said in outcomes),
+        credentials=credentials,
+        pause=pause,
+        unclassified=any(said.code in UNCLASSIFIED for said in outcomes),
+        confirm_after=provider.confirm_after if isinstance(provider, Confirms) else None,
+    )
+
+
+def _weather(said: Outcome) -> bool:
+    """Trouble of the provider, not of the row: a row that is to be sent again tomorrow says nothing of its health."""
+    return said.verdict is Verdict.RETRY and said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
+
+
+def _row(id: UUID, said: Outcome, tried: int, most: int) -> Row:
+    said = replace(said, message=said.message and said.message[:LONGEST_ERROR])
+    if said.verdict is not Verdict.RETRY:
+        return Row(id, said)
+    if tried + 1 > most:
+        told = f"{said.message or 'It did not go through.'} It was tried {tried + 1} times."
+        return Row(id, replace(said, verdict=Verdict.FAILED, message=told), counts=True)
+    return Row(id, said, DELIVERY.wait(tried, said.retry_after), counts=True)

@@ -1,0 +1,32 @@
+"""A fake of each built-in provider: a real server that speaks its documented wire format, for tests of one's own.
+
+    with FakeMeta() as fake:
+        MetaCapi(base_url=fake.url)
+
+See `testing._server` for what can be asked of all of them. `python -m weighbridge.testing meta_capi` runs one alone.
+"""
+
+from __future__ import annotations
+
+from weighbridge.testing._google_ads import FakeGoogleAds
+from weighbridge.testing._google_datamanager import FakeGoogleDataManager
+from weighbridge.testing._meta import FakeMeta
+from weighbridge.testing._server import Call, FakeServer, Fault
+from weighbridge.testing._tiktok import FakeTikTok
+from weighbridge.testing._webhook import FakeWebhook
+
+FAKES: dict[str, type[FakeServer]] = {
+    fake.name: fake for fake in (FakeGoogleAds, FakeGoogleDataManager, FakeMeta, FakeTikTok, FakeWebhook)
+}
+
+__all__ = [
+    "FAKES",
+    "Call",
+    "FakeGoogleAds",
+    "FakeGoogleDataManager",
+    "FakeMeta",
+    "FakeServer",
+    "FakeTikTok",
+    "FakeWebhook",
+    "Fault",
+]

@@ -1,0 +1,174 @@
+"""Slots against a model of them in a few lines of Python, on both keepers: what is taken, given back, and left to end.
+
+Hypothesis plays several processes, lets time pass, and lets two of them ask at the same moment: then the answers must
+be those of one order or of the other. HYPOTHESIS_PROFILE=long plays much longer, and different games each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from tests.proof.workers import LONG
+from tests.slots.conftest import Keeper, PostgresKeeper, RedisKeeper
+from tests.slots.redis_server import RedisServer
+from weighbridge.db.pool import Database
+from weighbridge.slots.base import Held, Place, Slots
+
+# In minutes, so that the real time that a game takes does not count.
+LEASE = 60
+PAUSES = (5, 25, 61)
+PLACES = [Place(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
+
+PLAY = settings(
+    max_examples=400 if LONG else 30,
+    stateful_step_count=60 if LONG else 30,
+    derandomize=not LONG,
+    database=None,
+    deadline=None,
+    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@dataclass
+class Model:
+    """The whole of it: who holds what, and until when."""
+
+    per_site: int
+    per_provider: int
+    now: int = 0
+    until: dict[str, dict[UUID, int]] = field(default_factory=dict)
+
+    def acquire(self, place: Place, token: UUID) -> bool:
+        keys = {place.site_key: self.per_site}
+        if self.per_provider:
+            keys[place.global_key] = self.per_provider
+        if any(len(self.live(key)) >= most for key, most in keys.items()):
+            return False
+        for key in keys:
+            self.until.setdefault(key, {})[token] = self.now + LEASE
+        return True
+
+    def release(self, token: UUID) -> None:
+        for held in self.until.values():
+            held.pop(token, None)
+
+    def live(self, key: str) -> set[UUID]:
+        return {token for token, until in self.until.get(key, {}).items() if until > self.now}
+
+    def agrees(self, places: Sequence[Place], held: Sequence[Held | None]) -> bool:
+        """Whether these are the answers to give, one after the other. It takes them over."""
+        answers = []
+        for place, each in zip(places, held, strict=True):
+            token = each.token if each else UUID(int=0)
+            answers.append(self.acquire(place, token) == (each is not None))
+        return all(answers)
+
+
+places = st.lists(st.sampled_from(PLACES), min_size=1, max_size=6)
+
+
+class Game(RuleBasedStateMachine):
+    keeper: Keeper
+    runner: asyncio.Runner
+
+    @initialize(per_site=st.integers(1, 3), per_provider=st.integers(0, 5))
+    def start(self, per_site: int, per_provider: int) -> None:
+        self.keeper.clear()
+        self.model = Model(per_site, per_provider)
+        lease = timedelta(minutes=LEASE)
+        self.processes: list[Slots] = [self.keeper.slots(per_site, per_provider, lease) for _ in range(3)]
+        self.known: list[Held] = []  # ever held by anybody, so also what was given back or has ended
+
+    def teardown(self) -> None:
+        for process in getattr(self, "processes", []):
+            self.runner.run(process.close())
+
+    @rule(who=st.integers(0, 2), wanted=places)
+    def acquire(self, who: int, wanted: list[Place]) -> None:
+        held = self.runner.run(self.processes[who].acquire(wanted))
+        self._know(wanted, held)
+        assert self.model.agrees(wanted, held)
+
+    @rule(one=places, other=places)
+    def acquire_at_the_same_moment(self, one: list[Place], other: list[Place]) -> None:
+        async def both() -> list[list[Held | None]]:
+            return await asyncio.gather(self.processes[0].acquire(one), self.processes[1].acquire(other))
+
+        first, second = self.runner.run(both())
+        self._know(one, first)
+        self._know(other, second)
+        forward, backward = deepcopy(self.model), deepcopy(self.model)
+        if forward.agrees(one, first) and forward.agrees(other, second):
+            self.model = forward
+        else:
+            assert backward.agrees(other, second)
+            assert backward.agrees(one, first)
+            self.model = backward
+
+    @rule(who=st.integers(0, 2), which=st.lists(st.integers(0, 50), max_size=6))
+    def release(self, who: int, which: list[int]) -> None:
+        """Also twice, also another's, also what has ended long ago."""
+        held = [self.known[n % len(self.known)] for n in which] if self.known else []
+        self.runner.run(self.processes[who].release(held))
+        for each in held:
+            self.model.release(each.token)
+
+    @rule(minutes=st.sampled_from(PAUSES))
+    def pass_time(self, minutes: int) -> None:
+        self.keeper.age(timedelta(minutes=minutes))
+        self.model.now += minutes
+
+    @invariant()
+    def the_keeper_holds_what_the_model_holds(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        kept, keys = self.keeper.held(), {place.global_key for place in PLACES} | {p.site_key for p in PLACES}
+        ended = {
+            t for held in self.model.until.values() for t, until in held.items() if until <= self.model.now
+        }
+        for key in keys:
+            assert kept.pop(key, set()) - ended == self.model.live(key)
+        assert kept == {}
+
+    def _know(self, wanted: Sequence[Place], held: Sequence[Held | None]) -> None:
+        assert [each.place for each in held if each] == [
+            p for p, each in zip(wanted, held, strict=True) if each
+        ]
+        self.known += [each for each in held if each]
+
+
+@contextmanager
+def _postgres(url: str, runner: asyncio.Runner) -> Iterator[Keeper]:
+    db = Database(url)
+    runner.run(db.open())
+    yield PostgresKeeper(url, db)
+    runner.run(db.close())
+
+
+@pytest.mark.parametrize("where", ["postgres", "redis"])
+def test_slots_do_what_the_model_does(where: str, database_url: str, tmp_path: Path) -> None:
+    with asyncio.Runner() as runner:
+        if where == "postgres":
+            with _postgres(database_url, runner) as keeper:
+                _play(keeper, runner)
+        else:
+            with RedisServer(tmp_path / "redis") as server:
+                _play(RedisKeeper(server), runner)
+
+
+def _play(keeper: Keeper, runner: asyncio.Runner) -> None:
+    game = type("Played", (Game,), {"keeper": keeper, "runner": runner})
+    run_state_machine_as_test(game, settings=PLAY)
