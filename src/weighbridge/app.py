@@ -26,9 +26,14 @@ from weighbridge.model.imports import imported
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find
+from weighbridge.providers.base import Provider
+from weighbridge.providers.vault import Vault
 from weighbridge.settings import Settings
+from weighbridge.slots.base import SlotLimits, Slots
+from weighbridge.slots.postgres import PostgresSlots
+from weighbridge.slots.redis import RedisSlots
 from weighbridge.steps.announce import alerting, consumers
-from weighbridge.steps.context import Allowance, Consumer, Context, Limits
+from weighbridge.steps.context import Allowance, Consumer, Context, Limits, Outbound
 
 
 @dataclass(frozen=True)

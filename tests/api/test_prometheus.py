@@ -53,7 +53,8 @@ async def test_failures_are_dead_letters_until_they_are_dismissed_and_recent_for
     assert (seen("weighbridge_dead_letters"), seen("weighbridge_failed_24h")) == (1, 1)
     assert {each: seen("weighbridge_alerts_open", condition=each) for each in CONDITIONS} == {
         "ingest_failure": 1, "stale_takeover": 0, "dead_letters": 0, "backlog": 0,
-        "storage_queue": 0, "storage_left": 0,
+        "storage_queue": 0, "storage_left": 0, "circuit_open": 0, "credentials_refused": 0,
+        "conversions_expiring": 0, "conversions_expired": 0, "conversions_unconfirmed": 0, "provider_unclassified": 0,
     }  # fmt: skip
     query("SELECT weighbridge.dismiss_upload(%s, 'test')", (failed.id,))
     seen = await scrape()
@@ -172,8 +173,8 @@ def test_the_figures_are_read_from_indexes_however_many_uploads_there_are(
     read_whole = {
         node["Relation Name"] for node in nodes(row[0][0]["Plan"]) if node["Node Type"] == "Seq Scan"
     }
-    # A row a user, and a row a file that waits: few, and all of them are wanted.
-    assert read_whole <= {"clock", "pg_database", "storage_usage", "upload_queue"}
+    # A row a user, a file that waits, a site and provider: few, and all of them are wanted.
+    assert read_whole <= {"clock", "pg_database", "storage_usage", "upload_queue", "provider_health_state"}
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,6 +58,7 @@ class PostgresKeeper:
     def __init__(self, url: str, db: Database) -> None:
         self.address = url
         self._db = db
+        self._eyes = psycopg.connect(url, autocommit=True)
 
     def slots(self, per_site: int = 2, per_provider: int = 10, ttl: timedelta = TTL) -> Slots:
         return PostgresSlots(self._db, SlotLimits(per_site, per_provider, ttl))
@@ -77,9 +79,11 @@ class PostgresKeeper:
         self.query("DELETE FROM weighbridge.slots")
 
     def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.address, autocommit=True) as connection:
-            cursor = connection.execute(statement, params)  # type: ignore[call-overload]
-            return cursor.fetchall() if cursor.description else []
+        cursor = self._eyes.execute(statement, params)  # type: ignore[call-overload]
+        return cursor.fetchall() if cursor.description else []
+
+    def close(self) -> None:
+        self._eyes.close()
 
 
 class RedisKeeper:
@@ -131,7 +135,8 @@ async def keeper(request: pytest.FixtureRequest, database_url: str, tmp_path: Pa
     else:
         db = Database(database_url)
         await db.open()
-        yield PostgresKeeper(database_url, db)
+        with closing(PostgresKeeper(database_url, db)) as found:
+            yield found
         await db.close()
 
 

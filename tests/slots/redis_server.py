@@ -37,6 +37,7 @@ class RedisServer:
         self._password = password
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        self._eyes = redis.Redis.from_url(self.url, decode_responses=True, protocol=2)
         self.start()
 
     @property
@@ -64,8 +65,7 @@ class RedisServer:
                 time.sleep(0.01)
 
     def __call__(self, *command: Any) -> Any:
-        with redis.Redis.from_url(self.url, decode_responses=True, protocol=2) as client:
-            return client.execute_command(*command)
+        return self._eyes.execute_command(*command)
 
     def kill(self) -> None:
         """SIGKILL: whatever it was doing."""
@@ -90,4 +90,5 @@ class RedisServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
+        self._eyes.close()
         self.kill()

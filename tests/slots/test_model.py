@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -154,7 +154,8 @@ class Game(RuleBasedStateMachine):
 def _postgres(url: str, runner: asyncio.Runner) -> Iterator[Keeper]:
     db = Database(url)
     runner.run(db.open())
-    yield PostgresKeeper(url, db)
+    with closing(PostgresKeeper(url, db)) as keeper:
+        yield keeper
     runner.run(db.close())
 
 

@@ -41,7 +41,7 @@ class Jittered:
 
     def wait(self, failures: int, at_least: timedelta | None = None) -> timedelta:
         """The pause after so many failures; never less than the other side has asked for."""
-        most = min(self.longest, self.first * 2 ** min(failures, 30))
+        most = min(self.longest, self.first * int(2 ** min(failures, 30)))
         return (at_least or timedelta()) + most * random.random()  # noqa: S311
 
 

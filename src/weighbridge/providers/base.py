@@ -64,12 +64,18 @@ class Needed:
 
 
 class Provider(Protocol):
-    name: str  # the provider_key
-    max_batch: int
-    clicks: tuple[str, ...]  # the click ids it takes, best first
-    window: timedelta | None  # how old a click (an event) may be; older ones are refused with EXPIRED
-    window_from: str  # "click" or "event": from when that counts. A click of unknown age: as old as its event
-    needs: Sequence[Needed]
+    @property
+    def name(self) -> str: ...  # the provider_key
+    @property
+    def max_batch(self) -> int: ...
+    @property
+    def clicks(self) -> tuple[str, ...]: ...  # the click ids it takes, best first
+    @property
+    def window(self) -> timedelta | None: ...  # how old a click (an event) may be; older ones are refused as EXPIRED
+    @property
+    def window_from(self) -> str: ...  # "click" or "event"; a click of unknown age is as old as its event
+    @property
+    def needs(self) -> Sequence[Needed]: ...
 
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         """One outcome per conversion, in their order.

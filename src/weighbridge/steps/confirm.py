@@ -30,7 +30,7 @@ async def confirm(ctx: Context) -> int:
 
 
 async def _ask(ctx: Context, outbound: Outbound, awaited: Awaited) -> None:
-    provider = outbound.providers.get(awaited.provider_key)
+    provider: object = outbound.providers.get(awaited.provider_key)
     if not isinstance(provider, Confirms):
         return  # another machine's provider: it is asked there
     wish = Wish(awaited.site_id, awaited.provider_key, 0)

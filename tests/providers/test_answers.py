@@ -1,0 +1,204 @@
+"""What adapters share of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import httpx
+import pytest
+
+from tests.providers.cases import META, NOW
+from weighbridge.model.delivery import (
+    Category,
+    Conversion,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+from weighbridge.providers import answers, parts
+from weighbridge.providers.base import Credentials, Needed
+from weighbridge.testing import FakeMeta, Fault
+from weighbridge.testing._server import Reply
+
+ROWS = [META.row(at) for at in range(9)]
+TAKEN = Outcome.completed("proof")
+REFUSED = Outcome.failed("BAD", "It is bad.")
+
+
+def said(status: int, **headers: str) -> httpx.Response:
+    return httpx.Response(status, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("7", timedelta(seconds=7)),
+        (" 0 ", timedelta(0)),
+        ("1.5", timedelta(seconds=1.5)),
+        ("999999999", timedelta(days=1)),
+        ("9" * 400, timedelta(days=1)),
+        ("Sun, 15 Nov 2026 12:00:30 GMT", timedelta(seconds=30)),
+        ("Sun, 15 Nov 2026 11:00:00 GMT", timedelta(0)),
+        ("Sun, 15 Nov 2099 12:00:00 GMT", timedelta(days=1)),
+        ("soon", None),
+        ("-3", None),
+        ("", None),
+        ("nan", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_and_never_more_than_a_day(header: str, expected: timedelta | None) -> None:
+    assert answers.retry_after(said(429, retry_after=header), NOW) == expected
+
+
+def test_retry_after_is_nothing_where_nothing_is_said() -> None:
+    assert answers.retry_after(said(429), NOW) is None
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 408, 301, 302, 307])
+def test_bad_weather_is_passing_trouble(status: int) -> None:
+    with pytest.raises(ProviderTransientError) as raised:
+        answers.raise_for_weather(said(status, retry_after="5"), NOW)
+    assert type(raised.value) is ProviderTransientError
+    assert raised.value.code == f"HTTP_{status}"
+    assert raised.value.retry_after == timedelta(seconds=5)
+
+
+def test_429_is_a_rate_limit() -> None:
+    with pytest.raises(ProviderRateLimitError):
+        answers.raise_for_weather(said(429), NOW)
+
+
+@pytest.mark.parametrize("status", [200, 204, 400, 401, 403, 404, 422])
+def test_answers_are_no_weather(status: int) -> None:
+    answers.raise_for_weather(said(status), NOW)
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"", b"[1]", b'"ok"', b"\xff\xfe", b"null"])
+def test_an_answer_that_is_no_object_is_not_the_providers(content: bytes) -> None:
+    with pytest.raises(ProviderTransientError, match="expected a JSON object"):
+        answers.json_of(httpx.Response(200, content=content))
+
+
+async def test_a_redirect_is_not_followed(http: httpx.AsyncClient) -> None:
+    http.follow_redirects = True
+    with FakeMeta() as fake, FakeMeta() as other:
+        fake.error = lambda call, status: _to(other.url, status)  # type: ignore[method-assign]
+        fake.script(Fault.status(307))
+        response = await answers.post(http, fake.url, json={"secret": 1})
+    assert response.status_code == 307
+    assert list(other.calls) == []
+
+
+def _to(url: str, status: int) -> Reply:
+    return Reply(status, {}, {"location": url})
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"account": "7", "key": "k"}, None),
+        ({"account": "7", "key": "k", "note": "ß"}, None),
+        ({"account": "7"}, "'key' (the key)"),
+        ({"account": "7", "key": " "}, "'key' (the key)"),
+        ({"account": "7", "key": "k", "kee": "x"}, "did you mean 'key'?"),
+        ({"account": "7", "key": "canary\n"}, "'key' of the credentials has characters"),
+        ({"account": "7", "key": "canaryß"}, "'key' of the credentials has characters"),
+        ({"account": "7", "key": "k", "note": "can\0ary"}, "'note' of the credentials has characters"),
+    ],
+)
+def test_credentials_that_cannot_work_are_named_before_anything_is_sent(
+    values: dict[str, str], expected: str | None
+) -> None:
+    needs = (
+        Needed("account", "its number", secret=False),
+        Needed("key", "the key"),
+        Needed("note", "a word", required=False, secret=False),
+    )
+    found = answers.lacking(Credentials(values), needs)
+    if expected is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.verdict, found.category) == (Verdict.FAILED, Category.AUTH)
+        assert expected in str(found.message)
+        assert "canary" not in str(found.message)
+
+
+def test_a_provider_is_quoted_without_the_values_that_it_repeats() -> None:
+    batch = META.batch(FakeMeta())
+    click, digest = ROWS[0].click_id, ROWS[0].user_data["email"]
+    words = f"Invalid parameter: '{click}', {digest}, jane@example.com, +491701234567 and TOKENcanaryEAAB are bad."
+    told = answers.quoted(words, batch)
+    assert told.startswith("Invalid parameter: …")
+    assert told.endswith("are bad.")
+    assert not [value for value in (click, digest, "jane", "4917", "TOKEN") if value in told]
+    assert len(answers.quoted("word " * 1000, batch)) == 200
+    assert answers.quoted(None, batch) == ""
+
+
+def test_a_batch_of_which_nothing_was_settled_raises_the_rate_limit_first() -> None:
+    trouble, limit = ProviderTransientError("Trouble."), ProviderRateLimitError("Too much.", "429")
+    with pytest.raises(ProviderRateLimitError):
+        answers.settled([trouble, limit])
+    retried = answers.settled([trouble, TAKEN, limit])
+    assert [each.verdict for each in retried] == [Verdict.RETRY, Verdict.COMPLETED, Verdict.RETRY]
+    assert [each.category for each in retried] == [Category.TRANSIENT, None, Category.RATE_LIMIT]
+    assert answers.settled([]) == []
+
+
+class Picky:
+    """Refuses a part that has a bad row in it, and fails from some call on."""
+
+    def __init__(self, *bad: int, fails_at: int | None = None) -> None:
+        self.bad, self.fails_at = {f"order-{at}" for at in bad}, fails_at
+        self.calls: list[int] = []
+
+    async def __call__(self, rows: Sequence[Conversion]) -> list[Outcome] | Outcome:
+        if len(self.calls) == self.fails_at:
+            raise ProviderTransientError("Cut.", "CUT")
+        self.calls.append(len(rows))
+        return REFUSED if self.bad & {row.order_id for row in rows} else [TAKEN] * len(rows)
+
+
+async def test_bad_rows_are_found_by_halves() -> None:
+    picky = Picky(2, 8)
+    outcomes = await parts.bisected(ROWS, picky)
+    assert [at for at, outcome in enumerate(outcomes) if outcome is REFUSED] == [2, 8]
+    assert outcomes.count(TAKEN) == 7
+    assert picky.calls[0] == 9
+
+
+async def test_no_rows_are_no_call() -> None:
+    picky = Picky()
+    assert await parts.bisected([], picky) == []
+    assert picky.calls == []
+
+
+async def test_trouble_between_the_halves_keeps_what_was_settled() -> None:
+    picky = Picky(8, fails_at=2)
+    outcomes = await parts.bisected(ROWS, picky)
+    assert outcomes[:4] == [TAKEN] * 4
+    assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
+
+
+async def test_a_batch_full_of_bad_rows_does_not_take_requests_without_end() -> None:
+    picky = Picky(*range(9))
+    outcomes = await parts.bisected(ROWS, picky, most=6)
+    assert len(picky.calls) == 6
+    assert REFUSED in outcomes
+    left = [each for each in outcomes if each is not REFUSED]
+    assert {(each.verdict, each.category) for each in left} == {(Verdict.RETRY, Category.VALIDATION)}
+
+
+async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_trouble() -> None:
+    async def trouble(rows: Sequence[Conversion]) -> list[Outcome]:
+        raise ProviderRateLimitError("Too much.", "429", timedelta(seconds=3))
+
+    outcomes = await parts.sifted(ROWS[:2], lambda row: REFUSED if row.order_id == "order-1" else None, trouble)
+    assert outcomes[1] is REFUSED
+    assert (outcomes[0].category, outcomes[0].retry_after) == (Category.RATE_LIMIT, timedelta(seconds=3))
+    with pytest.raises(ProviderRateLimitError):
+        await parts.sifted(ROWS[:2], lambda row: None, trouble)
+

@@ -1,0 +1,463 @@
+"""google_ads against its fake, over sockets: what is sent, and what is made of every kind of answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+from google.ads.googleads.v26.errors.types.conversion_upload_error import ConversionUploadErrorEnum
+from google.ads.googleads.v26.errors.types.errors import GoogleAdsFailure
+from google.ads.googleads.v26.services.types.conversion_upload_service import (
+    UploadClickConversionsRequest,
+    UploadClickConversionsResponse,
+)
+
+from tests.providers.cases import NOW, Case
+from tests.providers.google import GOOGLE_ADS
+from weighbridge.model.delivery import (
+    Category,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+from weighbridge.providers.base import Provider
+from weighbridge.providers.google_ads import GoogleAds
+from weighbridge.providers.google_errors import CONVERSION_UPLOAD, Fate
+from weighbridge.testing._google_ads import FakeGoogleAds
+from weighbridge.testing._server import Call, Fault
+
+UPLOAD = "/v26/customers/1234567890:uploadClickConversions"
+OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
+
+
+@pytest.fixture
+def case() -> Case:
+    return GOOGLE_ADS
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeGoogleAds]:
+    with FakeGoogleAds() as server:
+        yield server
+
+
+def uploads(fake: FakeGoogleAds) -> list[Call]:
+    return [call for call in fake.calls if call.path != "/token"]
+
+
+def verdicts(outcomes: list[Outcome]) -> list[Verdict]:
+    return [outcome.verdict for outcome in outcomes]
+
+
+# What is sent -------------------------------------------------------------------------------------------------
+
+
+async def test_the_request_is_what_googles_own_types_read(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    west = datetime(2026, 11, 14, 12, 32, 45, 999, tzinfo=timezone(-timedelta(hours=8)))
+    rows = [
+        case.row(0, occurred_at=west, value=Decimal("1234567.89")),
+        case.row(1, click_type="gbraid", value=None, currency=None, user_data={}),
+        case.row(
+            2, click_type="wbraid", user_data={"email": "a" * 64, "phone": "b" * 64, "email_google": "c" * 64}
+        ),
+    ]
+    await provider.send(case.batch(fake, conversions=rows), http)
+
+    (call,) = uploads(fake)
+    read = UploadClickConversionsRequest.from_json(call.raw.decode(), ignore_unknown_fields=False)
+    first, second, third = read.conversions
+    assert (call.method, call.path) == ("POST", UPLOAD)
+    assert read.partial_failure
+    assert not read.validate_only
+    assert (first.gclid, second.gbraid, third.wbraid) == tuple(row.click_id for row in rows)
+    assert [first.gbraid, first.wbraid, second.gclid, second.wbraid, third.gclid, third.gbraid] == [""] * 6
+    assert {each.conversion_action for each in read.conversions} == {
+        "customers/1234567890/conversionActions/987"
+    }
+    assert first.conversion_date_time == "2026-11-14 12:32:45-08:00"
+    assert second.conversion_date_time == "2026-11-14 05:59:59+00:00"
+    assert [each.order_id for each in read.conversions] == ["order-0", "order-1", "order-2"]
+    assert (first.conversion_value, first.currency_code) == (1234567.89, "EUR")
+    assert "conversion_value" not in second
+    assert "currency_code" not in second
+    people = [(each.hashed_email, each.hashed_phone_number) for each in third.user_identifiers]
+    assert people == [("c" * 64, ""), ("", "b" * 64)]
+    assert not second.user_identifiers
+
+
+async def test_the_headers_name_the_accounts(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    await provider.send(case.batch(fake, 1, credentials={"login_customer_id": "111-222-3333"}), http)
+
+    (call,) = uploads(fake)
+    assert call.headers["authorization"] == "Bearer ya29.fake-1"
+    assert call.headers["developer-token"] == "DEVELOPERcanary"
+    assert call.headers["login-customer-id"] == "1112223333"
+
+
+@pytest.mark.parametrize("text", ["0.1", "0.30", "19.99", "1E+3", "0.07", "999999999999.99", "-5.10"])
+async def test_a_value_is_sent_as_it_is_written(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, text: str
+) -> None:
+    await provider.send(case.batch(fake, conversions=[case.row(0, value=Decimal(text))]), http)
+
+    (row,) = json.loads(uploads(fake)[0].raw, parse_float=Decimal)["conversions"]
+    assert row["conversionValue"] == Decimal(text)
+
+
+async def test_a_row_that_no_request_can_have_in_it_fails_and_its_neighbours_do_not(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    rows = [case.row(0, value=Decimal("NaN")), case.row(1), case.row(2, click_type="fbclid")]
+    outcomes = await provider.send(case.batch(fake, conversions=rows), http)
+
+    assert [(each.verdict, each.code) for each in outcomes] == [
+        (FAILED, "VALUE"),
+        (OK, None),
+        (FAILED, "CLICK_TYPE"),
+    ]
+    assert fake.accepted == {"order-1": 1}
+
+
+async def test_a_dry_run_has_google_check_and_keep_nothing(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-1", "EXPIRED_EVENT")
+    outcomes = await provider.send(case.batch(fake, dry_run=True), http)
+
+    assert uploads(fake)[0].body["validateOnly"] is True
+    assert verdicts(outcomes) == [OK, FAILED, OK]
+    assert fake.accepted == {}
+
+
+# What is made of the answer -----------------------------------------------------------------------------------
+
+
+async def test_each_row_has_its_own_error_and_the_requests_id(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    codes = {value.name for value in ConversionUploadErrorEnum.ConversionUploadError}
+    once_more = {code for code in codes if CONVERSION_UPLOAD[code] is Fate.ALONE}
+    order = sorted(codes - once_more)
+    for at, code in enumerate(order):
+        fake.refuse(f"order-{2 * at}", code)  # every second row is good
+    outcomes = await provider.send(case.batch(fake, 2 * len(order)), http)
+
+    for at, code in enumerate(order):
+        delivered = CONVERSION_UPLOAD[code] is Fate.DELIVERED
+        assert (outcomes[2 * at].code, outcomes[2 * at].duplicate) == (None if delivered else code, delivered)
+    assert verdicts(outcomes[1::2]) == [OK] * len(order)
+    assert {outcome.request_id for outcome in outcomes} == {"fake-request-1"}
+    assert fake.accepted == {f"order-{2 * at + 1}": 1 for at in range(len(order))}
+
+
+async def test_a_passing_error_of_one_row_inside_a_good_answer_is_retried(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-0", "internalError.INTERNAL_ERROR")
+    fake.refuse("order-1", "quotaError.RESOURCE_EXHAUSTED")
+    fake.refuse("order-2", "authorizationError.USER_PERMISSION_DENIED")
+    fake.refuse("order-3", "fieldError.INVALID_VALUE")
+    outcomes = await provider.send(case.batch(fake, 5), http)
+
+    assert [(each.verdict, each.category) for each in outcomes] == [
+        (RETRY, Category.TRANSIENT),
+        (RETRY, Category.RATE_LIMIT),
+        (FAILED, Category.AUTH),
+        (FAILED, Category.VALIDATION),
+        (OK, None),
+    ]
+
+
+async def test_a_resend_is_delivered_already(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.script(Fault.cut(after=True))
+    with pytest.raises(ProviderTransientError):
+        await provider.send(case.batch(fake), http)
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert [(each.verdict, each.duplicate) for each in outcomes] == [(OK, True)] * 3
+    assert set(fake.accepted.values()) == {1}
+
+
+async def test_several_errors_of_a_row_of_which_one_is_not_about_delivery(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-0", "ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS")
+    fake.refuse("order-1", "ORDER_ID_ALREADY_IN_USE", "NO_CONVERSION_ACTION_FOUND")
+    first, second = await provider.send(case.batch(fake, 2), http)
+
+    assert (first.verdict, first.duplicate) == (OK, True)
+    assert (second.verdict, second.code) == (FAILED, "NO_CONVERSION_ACTION_FOUND")
+
+
+async def test_errors_that_name_no_row_complete_only_what_has_a_result(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.nameless = True
+    fake.refuse("order-1", "NO_CONVERSION_ACTION_FOUND")
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert verdicts(outcomes) == [OK, RETRY, OK]
+    assert (outcomes[1].code, outcomes[1].category) == ("NO_CONVERSION_ACTION_FOUND", Category.TRANSIENT)
+
+
+async def test_a_nameless_error_in_a_dry_run_checks_nothing(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.nameless = True
+    fake.refuse("order-1", "NO_CONVERSION_ACTION_FOUND")
+    assert verdicts(await provider.send(case.batch(fake, dry_run=True), http)) == [RETRY] * 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"results": [{}, {}, {}]},
+        {"results": "x"},
+        {"results": [], "partialFailureError": {"code": 3, "message": "?"}},
+        {"partialFailureError": {"code": 3, "details": [{"@type": "of.somebody.Else"}]}},
+    ],
+)
+async def test_a_200_without_results_completes_nothing(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
+    fake.say(body)
+    assert verdicts(await provider.send(case.batch(fake), http)) == [RETRY] * 3
+
+
+async def test_an_index_beyond_the_request_names_no_row(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    where = {"fieldPathElements": [{"fieldName": "conversions", "index": 7}]}
+    error = {"errorCode": {"conversionUploadError": "EXPIRED_EVENT"}, "location": where}
+    fake.say({"results": [{"gclid": "x"}, {}], "partialFailureError": {"details": [{"errors": [error]}]}})
+    assert verdicts(await provider.send(case.batch(fake, 2), http)) == [OK, RETRY]
+
+
+async def test_the_proof_is_the_header_or_the_failures_id_or_the_job(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    results = [{"gclid": "x"}]
+    fake.say({"results": results, "jobId": "77"}, headers={"x-goog-request-id": "from-the-header"})
+    failure = {"details": [{"errors": [], "requestId": "from-the-failure"}]}
+    fake.say({"results": results, "partialFailureError": failure, "jobId": "77"})
+    fake.say({"results": results, "jobId": "77"})
+    found = [(await provider.send(case.batch(fake, 1), http))[0].request_id for _ in range(3)]
+
+    assert found == ["from-the-header", "from-the-failure", "job:77"]
+
+
+async def test_rows_in_each_others_way_are_sent_once_more_apart(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    twin = case.row(0)
+    same_click = case.row(1)
+    rows = [
+        twin,
+        replace(twin),
+        same_click,
+        case.row(2, click_id=same_click.click_id, occurred_at=same_click.occurred_at),
+        case.row(3),
+    ]
+    outcomes = await provider.send(case.batch(fake, conversions=rows), http)
+
+    assert [len(call.body["conversions"]) for call in uploads(fake)] == [5, 2, 2]
+    assert [(each.verdict, each.duplicate) for each in outcomes] == [
+        (OK, False),
+        (OK, True),
+        (OK, False),
+        (OK, True),
+        (OK, False),
+    ]
+    assert set(fake.accepted.values()) == {1}
+
+
+async def test_a_row_that_is_in_the_way_by_itself_fails(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-1", "DUPLICATE_ORDER_ID")
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert verdicts(outcomes) == [OK, FAILED, OK]
+    assert [len(call.body["conversions"]) for call in uploads(fake)] == [3, 1]
+
+
+async def test_a_request_that_is_too_large_is_halved_once(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST")
+    assert verdicts(await provider.send(case.batch(fake, 5), http)) == [OK] * 5
+    assert [len(call.body["conversions"]) for call in uploads(fake)] == [5, 2, 3]
+
+    fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST", times=3)
+    assert verdicts(await provider.send(case.batch(fake, 4), http)) == [RETRY] * 4
+
+
+async def test_a_part_that_met_trouble_is_retried_and_the_other_stays_delivered(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-1", "DUPLICATE_ORDER_ID")
+    fake.script(Fault.slow(0), Fault.status(503, retry_after=9))
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert verdicts(outcomes) == [OK, RETRY, OK]
+    assert (outcomes[1].category, outcomes[1].retry_after) == (Category.TRANSIENT, timedelta(seconds=9))
+
+
+# The whole request ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("scope", "whole"), [("ACCOUNT", False), ("DEVELOPER", True)])
+async def test_a_quota_is_a_rate_limit_of_the_group_or_of_all(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, scope: str, whole: bool
+) -> None:
+    fake.deny("quotaError.RESOURCE_EXHAUSTED", rate_scope=scope, retry_delay="30.5s")
+    with pytest.raises(ProviderRateLimitError) as raised:
+        await provider.send(case.batch(fake), http)
+
+    assert raised.value.whole_provider is whole
+    assert raised.value.retry_after == timedelta(seconds=30.5)
+    assert raised.value.code == "RESOURCE_EXHAUSTED"
+
+
+async def test_a_400_that_names_rows_fails_them_and_sends_the_others_again(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    where = {"fieldPathElements": [{"fieldName": "conversions", "index": 1}, {"fieldName": "gclid"}]}
+    error = {"errorCode": {"stringLengthError": "TOO_LONG"}, "location": where}
+    status = {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"errors": [error]}]}
+    fake.say({"error": status}, status=400)
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert [(each.verdict, each.code) for each in outcomes] == [(OK, None), (FAILED, "TOO_LONG"), (OK, None)]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, [], {"error": "x"}, {"error": {}}, {"error": {"status": "INVALID_ARGUMENT"}}]
+)
+async def test_a_400_fails_every_row_whatever_it_says(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, body: Any
+) -> None:
+    fake.say(body, status=400)
+    outcomes = await provider.send(case.batch(fake), http)
+    assert {(each.verdict, each.code, each.category) for each in outcomes} == {
+        (FAILED, "INVALID_ARGUMENT", Category.VALIDATION)
+    }
+
+
+async def test_a_404_that_is_not_googles_is_passing_trouble(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.say(b"<html>nothing here</html>", status=404)
+    with pytest.raises(ProviderTransientError):
+        await provider.send(case.batch(fake), http)
+
+
+async def test_an_account_that_is_not_allowed_any_more_is_told_what_to_use(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.deny("CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE")
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert {(each.verdict, each.category) for each in outcomes} == {(FAILED, Category.AUTH)}
+    assert all("google_datamanager" in (each.message or "") for each in outcomes)
+    assert outcomes[0].request_id == "fake-request-1"
+
+
+@pytest.mark.parametrize(
+    "code", ["authenticationError.CUSTOMER_NOT_FOUND", "authorizationError.CUSTOMER_NOT_ENABLED"]
+)
+async def test_an_account_that_google_refuses_fails_for_want_of_access_without_a_second_try(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, code: str
+) -> None:
+    fake.deny(code)
+    outcomes = await provider.send(case.batch(fake), http)
+
+    assert {(each.verdict, each.category, each.code) for each in outcomes} == {
+        (FAILED, Category.AUTH, code.rpartition(".")[2])
+    }
+    assert len(uploads(fake)) == 1
+
+
+async def test_the_fake_speaks_as_googles_own_types_do(
+    fake: FakeGoogleAds, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-1", "EXPIRED_EVENT")
+    fake.refuse("order-2", "quotaError.RESOURCE_EXHAUSTED")
+    provider = GoogleAds(base_url=fake.url)
+    await provider.send(case.batch(fake), http)
+    sent = uploads(fake)[0]
+    answer = await http.post(f"{fake.url}{UPLOAD}", content=sent.raw, headers=dict(sent.headers))
+    read = UploadClickConversionsResponse.from_json(answer.text, ignore_unknown_fields=False)
+    assert len(read.results) == 3
+    assert read.partial_failure_error.details
+
+    fake.deny("quotaError.RESOURCE_EXHAUSTED", rate_scope="ACCOUNT", retry_delay="5s")
+    refused = (await http.post(f"{fake.url}{UPLOAD}", content=sent.raw, headers=dict(sent.headers))).json()
+    (detail,) = refused["error"]["details"]
+    kind = detail.pop("@type")
+    failure = GoogleAdsFailure.from_json(json.dumps(detail), ignore_unknown_fields=False)
+    assert kind == "type.googleapis.com/google.ads.googleads.v26.errors.GoogleAdsFailure"
+    assert failure.errors[0].details.quota_error_details.retry_delay == timedelta(seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"conversionDateTime": "2026-01-01T00:00:00Z"}, "INVALID_STRING_DATE_TIME_SECONDS_WITH_OFFSET"),
+        ({"conversionAction": "987"}, "RESOURCE_NAME_MALFORMED"),
+        ({"currencyCode": "Euro"}, "UNSUPPORTED"),
+        ({"wbraid": "x"}, "VALUE_MUST_BE_UNSET"),
+        ({"userIdentifiers": [{"hashedEmail": "jane@example.com"}]}, "INVALID_USER_IDENTIFIER"),
+    ],
+)
+async def test_the_fake_is_strict(
+    fake: FakeGoogleAds,
+    provider: Provider,
+    case: Case,
+    http: httpx.AsyncClient,
+    change: dict[str, Any],
+    code: str,
+) -> None:
+    await provider.send(case.batch(fake, 1), http)
+    call = uploads(fake)[0]
+    body = json.loads(call.raw)
+    body["conversions"][0] |= {"orderId": "another", **change}
+    headers = {"authorization": call.headers["authorization"]}
+    answer = (await http.post(f"{fake.url}{UPLOAD}", json=body, headers=headers)).json()
+    (error,) = answer["partialFailureError"]["details"][0]["errors"]
+    assert code in error["errorCode"].values()
+
+    body["conversions"][0]["order_id"] = "x"
+    assert (await http.post(f"{fake.url}{UPLOAD}", json=body, headers=headers)).status_code == 400
+
+
+def test_what_the_queue_reads_of_it() -> None:
+    provider = GoogleAds()
+    assert (provider.name, provider.max_batch) == ("google_ads", 2000)
+    assert provider.clicks == ("gclid", "gbraid", "wbraid")
+    assert (provider.window, provider.window_from) == (timedelta(days=90), "click")
+    assert {need.name: need.required for need in provider.needs} == {
+        "customer_id": True,
+        "developer_token": True,
+        "client_id": True,
+        "client_secret": True,
+        "refresh_token": True,
+        "conversion_action_resource_name": True,
+        "login_customer_id": False,
+    }
+    assert all(need.help for need in provider.needs)
+    assert NOW.tzinfo is not None
