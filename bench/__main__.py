@@ -13,12 +13,12 @@ from pathlib import Path
 
 from weighbridge.testing.exports import bench_meta_export
 
-from . import dlt_arrow, keywords, ours, psql_script, storage
+from . import deliveries, dlt_arrow, keywords, ours, psql_script, storage
 from .measure import Failed
 from .report import print_goals, print_table
 from .setting import Result, Setting, medians
 
-CONTENDERS = ("psql", "dlt", "ours", "large", "small", "keywords", "storage")
+CONTENDERS = ("psql", "dlt", "ours", "large", "small", "keywords", "storage", "deliveries")
 _RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 
@@ -27,7 +27,13 @@ def main() -> None:
     chosen = args.only.split(",")
     with tempfile.TemporaryDirectory(prefix="wb-bench-", ignore_cleanup_errors=True) as folder:
         setting = Setting(
-            Path(folder) / "home", Path(folder), args.rows, args.scale, args.small, args.keywords
+            Path(folder) / "home",
+            Path(folder),
+            args.rows,
+            args.scale,
+            args.small,
+            args.keywords,
+            args.backlog,
         )
         export = Path(folder) / "meta.csv"
         bench_meta_export(export, args.rows)
@@ -66,6 +72,7 @@ def _run(chosen: Iterable[str], setting: Setting, export: Path) -> list[Result]:
         "small": lambda: ours.run_small(setting),
         "keywords": lambda: keywords.run(setting),
         "storage": lambda: storage.run(setting),
+        "deliveries": lambda: deliveries.run(setting),
     }
     results: list[Result] = []
     for name in chosen:
@@ -83,6 +90,7 @@ def _arguments() -> argparse.Namespace:
         "scale": (10, "how many times larger the large file is"),
         "small": (200, "how many small files"),
         "keywords": (1_000_000, "keywords of a project"),
+        "backlog": (1_000_000, "conversions that wait"),
         "repeat": (3, "how many rounds; the median counts"),
     }
     for name, (otherwise, what) in sizes.items():

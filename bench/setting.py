@@ -17,6 +17,7 @@ from weighbridge.db import embedded
 FIRST, AGAIN, LARGE, SMALL = "first import", "same rows again", "larger file", "files of ten rows"
 KEYWORDS, GROUPED = "keywords imported", "keywords grouped"
 QUEUED, COUNTED = "queue insert", "usage call"
+DELIVERED, CLAIMED = "conversions", "claim of 50 conversions"
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Setting:
     scale: int  # how many times larger the large file is
     small_files: int
     keywords: int
+    backlog: int = 1_000_000  # conversions that wait
 
     @property
     def psql(self) -> Path:

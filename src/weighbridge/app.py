@@ -119,7 +119,7 @@ async def _open_outbound(
                 slots=slots,
                 http=http,
                 limits=limits,
-                retries=settings.deliver_retries,
+                patience=deliveries.Patience(settings.deliver_retries),
                 full_counts=settings.full_opens_circuit,
             )
     finally:

@@ -55,6 +55,22 @@ CALLS = [  # method, path, the scope that opens it
     ("GET", "/api/live", "read"),
     ("GET", "/api/metrics", "read"),
     ("GET", "/api/usage", "read"),
+    ("POST", "/api/conversions", "upload"),
+    ("GET", "/api/conversions", "read"),
+    ("GET", "/api/conversions/{id}", "read"),
+    ("POST", "/api/conversions/retry", "operate"),
+    ("GET", "/api/sites", "read"),
+    ("POST", "/api/sites", "admin"),
+    ("PATCH", "/api/sites/{id}", "admin"),
+    ("PUT", "/api/sites/{id}/credentials/{id}", "admin"),
+    ("DELETE", "/api/sites/{id}/credentials/{id}", "admin"),
+    ("POST", "/api/sites/{id}/providers/{id}/reset", "operate"),
+    ("GET", "/api/providers", "read"),
+]
+CRON = [  # opened by a secret that is no key: test_cron.py
+    "/api/cron/process-offline-conversions",
+    "/api/cron/providers/recover-processing",
+    "/api/cron/providers/seed-credentials",
 ]
 
 
@@ -80,7 +96,8 @@ async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
     anyone = [("GET", path, "") for path in ("/", "/api/docs", "/healthz", "/readyz")]
     by_itself = [("GET", "/metrics", "")]  # opened by a token that is no key
     described = [("OPTIONS", "/api/files", "")]  # what the server can do
-    assert routes == {*CALLS, *anyone, *by_itself, *described}
+    schedule = [("POST", path, "cron") for path in CRON]
+    assert routes == {*CALLS, *anyone, *by_itself, *described, *schedule}
 
 
 async def test_a_route_that_names_no_scope_lets_nobody_in(app: App, make_key: MakeKey) -> None:

@@ -30,7 +30,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 def test_the_built_in_ones_are_always_there() -> None:
     assert pipelines.find() == pipelines.BUILT_IN
-    assert set(pipelines.BUILT_IN) == {"ads", "judgments", "keywords"}
+    assert set(pipelines.BUILT_IN) == {"ads", "conversions", "judgments", "keywords"}
 
 
 @pytest.mark.parametrize("suffix", ["", ":orders"])

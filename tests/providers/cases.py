@@ -40,7 +40,9 @@ class Case:
     click: str
     bad_row: tuple[str, str]  # what fake.refuse is told, and the code of the outcome
     needs: str  # one that is required
-    of_url: Mapping[str, str] = field(default_factory=dict)  # of the credentials, where one is the fake's own address
+    of_url: Mapping[str, str] = field(
+        default_factory=dict
+    )  # of the credentials, where one is the fake's own address
     one_request_per_row: bool = False
     reads_bodies: bool = True  # False: the status alone says how it went
 
@@ -113,7 +115,11 @@ TIKTOK = Case(
     "tiktok_events",
     FakeTikTok,
     lambda fake: TikTokEvents(base_url=fake.url),
-    {"event_set_id": "7654321098765432109", "access_token": "TOKENcanary", "test_event_code": "TEST4711canary"},
+    {
+        "event_set_id": "7654321098765432109",
+        "access_token": "TOKENcanary",
+        "test_event_code": "TEST4711canary",
+    },
     "ttclid",
     ("ttclid", "40002"),
     "access_token",

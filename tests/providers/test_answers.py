@@ -48,7 +48,9 @@ def said(status: int, **headers: str) -> httpx.Response:
         ("nan", None),
     ],
 )
-def test_retry_after_is_seconds_or_a_date_and_never_more_than_a_day(header: str, expected: timedelta | None) -> None:
+def test_retry_after_is_seconds_or_a_date_and_never_more_than_a_day(
+    header: str, expected: timedelta | None
+) -> None:
     assert answers.retry_after(said(429, retry_after=header), NOW) == expected
 
 
@@ -138,6 +140,22 @@ def test_a_provider_is_quoted_without_the_values_that_it_repeats() -> None:
     assert answers.quoted(None, batch) == ""
 
 
+def test_a_value_that_looks_like_a_word_is_not_repeated_either() -> None:
+    row = META.row(0, click_id="Letters", user_data={"email": "abcdef"})
+    batch = META.batch(FakeMeta(), conversions=[row], credentials={"access_token": "Open"})
+    assert answers.quoted("Letters and abcdef and Open.", batch) == "… and … and …."
+
+
+async def test_an_error_of_the_line_does_not_carry_the_request_along(http: httpx.AsyncClient) -> None:
+    with FakeMeta() as fake:
+        fake.script(Fault.cut())
+        with pytest.raises(ProviderTransientError) as raised:
+            await answers.post(http, fake.url, json={"secret": 1})
+    assert raised.value.code == "CUT"
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+
+
 def test_a_batch_of_which_nothing_was_settled_raises_the_rate_limit_first() -> None:
     trouble, limit = ProviderTransientError("Trouble."), ProviderRateLimitError("Too much.", "429")
     with pytest.raises(ProviderRateLimitError):
@@ -196,9 +214,10 @@ async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_troubl
     async def trouble(rows: Sequence[Conversion]) -> list[Outcome]:
         raise ProviderRateLimitError("Too much.", "429", timedelta(seconds=3))
 
-    outcomes = await parts.sifted(ROWS[:2], lambda row: REFUSED if row.order_id == "order-1" else None, trouble)
+    outcomes = await parts.sifted(
+        ROWS[:2], lambda row: REFUSED if row.order_id == "order-1" else None, trouble
+    )
     assert outcomes[1] is REFUSED
     assert (outcomes[0].category, outcomes[0].retry_after) == (Category.RATE_LIMIT, timedelta(seconds=3))
     with pytest.raises(ProviderRateLimitError):
         await parts.sifted(ROWS[:2], lambda row: None, trouble)
-

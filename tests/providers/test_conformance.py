@@ -126,7 +126,9 @@ async def test_a_slow_answer_is_an_answer(
     assert verdicts(await provider.send(case.batch(fake), http)) == [Verdict.COMPLETED] * 3
 
 
-async def test_a_provider_that_cannot_be_reached_is_passing_trouble(case: Case, http: httpx.AsyncClient) -> None:
+async def test_a_provider_that_cannot_be_reached_is_passing_trouble(
+    case: Case, http: httpx.AsyncClient
+) -> None:
     with case.fake() as fake:
         provider, batch = case.adapter(fake), case.batch(fake)
     with pytest.raises(ProviderTransientError):
@@ -178,14 +180,25 @@ async def test_a_credential_that_is_missing_or_unknown_is_named(
 
 
 async def test_no_secret_and_no_click_id_is_told_to_anybody(
-    case: Case, fake: FakeServer, provider: Provider, hasty: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+    case: Case,
+    fake: FakeServer,
+    provider: Provider,
+    hasty: httpx.AsyncClient,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     told: list[str] = []
     fake.refuse("order-1", case.bad_row[0])  # the fakes repeat what they were sent
     batch = case.batch(fake)
     told += [repr(batch), str(batch.credentials), repr(batch.conversions), repr(provider)]
     told += map(repr, await provider.send(batch, hasty))
-    for fault in (Fault.status(400), Fault.status(401), Fault.status(429), Fault.status(500), Fault.hang(), Fault.cut()):
+    for fault in (
+        Fault.status(400),
+        Fault.status(401),
+        Fault.status(429),
+        Fault.status(500),
+        Fault.hang(),
+        Fault.cut(),
+    ):
         fake.script(*[fault] * case.requests(3))
         told += await _all_it_says(provider, batch, hasty)
     told += await _all_it_says(provider, case.batch(fake, credentials={case.needs: "bad\ncanary "}), hasty)

@@ -48,7 +48,8 @@ def test_what_is_no_address_is_refused_and_not_repeated(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", ["0170 1234567", "00491701234567", "+0491701234567", "+49", "+4917012345678901", "+49170x1234567", "٠١٢٣٤٥٦٧"]
+    "number",
+    ["0170 1234567", "00491701234567", "+0491701234567", "+33 17", "+4917012345678901", "+49170x1234567", "٠١٢٣٤٥٦٧"]
 )  # fmt: skip
 def test_what_is_no_number_is_refused_and_not_repeated(number: str) -> None:
     with pytest.raises(Refused) as raised:

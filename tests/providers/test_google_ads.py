@@ -18,12 +18,10 @@ from google.ads.googleads.v26.services.types.conversion_upload_service import (
     UploadClickConversionsResponse,
 )
 
-from tests.providers.cases import NOW, Case
-from tests.providers.google import GOOGLE_ADS
+from tests.providers.cases import GOOGLE_ADS, Case
 from weighbridge.model.delivery import (
     Category,
     Outcome,
-    ProviderRateLimitError,
     ProviderTransientError,
     Verdict,
 )
@@ -101,7 +99,7 @@ async def test_the_headers_name_the_accounts(
 
     (call,) = uploads(fake)
     assert call.headers["authorization"] == "Bearer ya29.fake-1"
-    assert call.headers["developer-token"] == "DEVELOPERcanary"
+    assert call.headers["developer-token"] == "TOKENcanary"
     assert call.headers["login-customer-id"] == "1112223333"
 
 
@@ -244,7 +242,11 @@ async def test_an_index_beyond_the_request_names_no_row(
     where = {"fieldPathElements": [{"fieldName": "conversions", "index": 7}]}
     error = {"errorCode": {"conversionUploadError": "EXPIRED_EVENT"}, "location": where}
     fake.say({"results": [{"gclid": "x"}, {}], "partialFailureError": {"details": [{"errors": [error]}]}})
-    assert verdicts(await provider.send(case.batch(fake, 2), http)) == [OK, RETRY]
+    fake.say({"error": {"status": "INVALID_ARGUMENT", "details": [{"errors": [error]}]}}, status=400)
+    first, second = await provider.send(case.batch(fake, 2), http)
+
+    assert (first.verdict, second.verdict, second.code) == (OK, RETRY, "EXPIRED_EVENT")
+    assert verdicts(await provider.send(case.batch(fake, 2), http)) == [FAILED, FAILED]
 
 
 async def test_the_proof_is_the_header_or_the_failures_id_or_the_job(
@@ -317,79 +319,7 @@ async def test_a_part_that_met_trouble_is_retried_and_the_other_stays_delivered(
     assert (outcomes[1].category, outcomes[1].retry_after) == (Category.TRANSIENT, timedelta(seconds=9))
 
 
-# The whole request ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("scope", "whole"), [("ACCOUNT", False), ("DEVELOPER", True)])
-async def test_a_quota_is_a_rate_limit_of_the_group_or_of_all(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, scope: str, whole: bool
-) -> None:
-    fake.deny("quotaError.RESOURCE_EXHAUSTED", rate_scope=scope, retry_delay="30.5s")
-    with pytest.raises(ProviderRateLimitError) as raised:
-        await provider.send(case.batch(fake), http)
-
-    assert raised.value.whole_provider is whole
-    assert raised.value.retry_after == timedelta(seconds=30.5)
-    assert raised.value.code == "RESOURCE_EXHAUSTED"
-
-
-async def test_a_400_that_names_rows_fails_them_and_sends_the_others_again(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    where = {"fieldPathElements": [{"fieldName": "conversions", "index": 1}, {"fieldName": "gclid"}]}
-    error = {"errorCode": {"stringLengthError": "TOO_LONG"}, "location": where}
-    status = {"code": 400, "status": "INVALID_ARGUMENT", "details": [{"errors": [error]}]}
-    fake.say({"error": status}, status=400)
-    outcomes = await provider.send(case.batch(fake), http)
-
-    assert [(each.verdict, each.code) for each in outcomes] == [(OK, None), (FAILED, "TOO_LONG"), (OK, None)]
-
-
-@pytest.mark.parametrize(
-    "body", [{}, [], {"error": "x"}, {"error": {}}, {"error": {"status": "INVALID_ARGUMENT"}}]
-)
-async def test_a_400_fails_every_row_whatever_it_says(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, body: Any
-) -> None:
-    fake.say(body, status=400)
-    outcomes = await provider.send(case.batch(fake), http)
-    assert {(each.verdict, each.code, each.category) for each in outcomes} == {
-        (FAILED, "INVALID_ARGUMENT", Category.VALIDATION)
-    }
-
-
-async def test_a_404_that_is_not_googles_is_passing_trouble(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    fake.say(b"<html>nothing here</html>", status=404)
-    with pytest.raises(ProviderTransientError):
-        await provider.send(case.batch(fake), http)
-
-
-async def test_an_account_that_is_not_allowed_any_more_is_told_what_to_use(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    fake.deny("CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE")
-    outcomes = await provider.send(case.batch(fake), http)
-
-    assert {(each.verdict, each.category) for each in outcomes} == {(FAILED, Category.AUTH)}
-    assert all("google_datamanager" in (each.message or "") for each in outcomes)
-    assert outcomes[0].request_id == "fake-request-1"
-
-
-@pytest.mark.parametrize(
-    "code", ["authenticationError.CUSTOMER_NOT_FOUND", "authorizationError.CUSTOMER_NOT_ENABLED"]
-)
-async def test_an_account_that_google_refuses_fails_for_want_of_access_without_a_second_try(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient, code: str
-) -> None:
-    fake.deny(code)
-    outcomes = await provider.send(case.batch(fake), http)
-
-    assert {(each.verdict, each.category, each.code) for each in outcomes} == {
-        (FAILED, Category.AUTH, code.rpartition(".")[2])
-    }
-    assert len(uploads(fake)) == 1
+# The fake, and what the queue reads ------------------------------------------------------------------------
 
 
 async def test_the_fake_speaks_as_googles_own_types_do(
@@ -460,4 +390,3 @@ def test_what_the_queue_reads_of_it() -> None:
         "login_customer_id": False,
     }
     assert all(need.help for need in provider.needs)
-    assert NOW.tzinfo is not None

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
 import pytest
 
-from tests.providers.cases import NOW, Case
-from tests.providers.google import GOOGLE_ADS, GOOGLE_DATAMANAGER
+from tests.providers.cases import GOOGLE_ADS, GOOGLE_DATAMANAGER, NOW, Case
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
 from weighbridge.providers.base import Provider
 from weighbridge.testing._google_oauth import FakeGoogle
 from weighbridge.testing._server import Fault
 
+# A site changes over with the credentials that it has.
+CHANGED_OVER = replace(GOOGLE_DATAMANAGER, credentials=GOOGLE_ADS.credentials)
 
-@pytest.fixture(params=[GOOGLE_ADS, GOOGLE_DATAMANAGER], ids=lambda case: case.name)
+
+@pytest.fixture(params=[GOOGLE_ADS, CHANGED_OVER], ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Case:
     return request.param  # type: ignore[no-any-return]
 

@@ -216,6 +216,8 @@ def test_a_wrong_key_says_which_variable_and_how_to_make_one_and_never_shows_it(
     shown = everything_about(raised.value, since="open")
     for word in (text or "").replace(",", " ").split():
         assert len(word) < 8 or word not in shown
+    assert repr(base64.b64decode(OLD)) not in shown  # one that is right beside one that is wrong
+    assert repr(CANARY.encode()) not in shown
 
 
 # Nothing is to be seen --------------------------------------------------------------------------------------

@@ -30,9 +30,11 @@ _PROGRAM = Path(_SPEC.origin).parent / "bin" / "redis-server"
 class RedisServer:
     def __init__(self, folder: Path, *, password: str | None = None, options: tuple[str, ...] = ()) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = 0
+        while not 0 < self.port < 55_000:  # a cluster needs the port 10,000 above it as well
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
         self._folder = folder
         self._password = password
         self._options = options

@@ -194,6 +194,23 @@ async def test_nobody_waits_for_a_line_that_is_taken_and_never_answered(
     assert SECRET not in lines.text
 
 
+async def test_a_redis_that_answers_late_each_time_is_not_waited_for_each_time(
+    open_slots: Callable[..., RedisSlots],
+) -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while asked := await reader.read(65536):
+            await asyncio.sleep(0.6 * PATIENCE)  # each alone is quick enough: greeting, database, script
+            writer.write(b"+OK\r\n" * asked.count(b"*"))
+        writer.close()
+
+    async with await asyncio.start_server(slow, "127.0.0.1", 0) as server:
+        slots = open_slots(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}/1")
+        begun = time.monotonic()
+        assert await slots.acquire([A]) == [None]
+        assert time.monotonic() - begun < 1.6 * PATIENCE
+        await slots.close()
+
+
 async def test_answers_that_are_not_redis_are_no_slots(
     open_slots: Callable[..., RedisSlots], lines: Lines
 ) -> None:

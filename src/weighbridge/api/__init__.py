@@ -10,15 +10,19 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import Depends, FastAPI
 
 from weighbridge.api import (
+    conversions,
+    cron,
     groups,
     health,
     live,
     metrics,
     pages,
     projects,
+    providers,
     rejects,
     resumable,
     send,
+    sites,
     uploads,
     usage,
 )
@@ -63,7 +67,9 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     api.state.app = app
     api.state.hub = hub
     api.state.turns = turns
-    for part in (send, resumable, uploads, rejects, projects, groups, live, metrics, usage, health, pages):
+    uploading = (send, resumable, uploads, rejects)
+    delivering = (conversions, sites, providers, cron)
+    for part in (*uploading, projects, groups, *delivering, live, metrics, usage, health, pages):
         api.include_router(part.router)
     answer_problems(api)
     api.add_middleware(Tus, max_size=app.ctx.limits.max_upload_bytes)

@@ -1,10 +1,12 @@
 """Who may come in: a key, its scopes, its workspace.
 
-A route says `@needs("read")`, or `@opened` for anyone. One that says nothing lets nobody in.
+A route says `@needs("read")`, or `@opened` for anyone, or `@by_cron()` for the schedule, which has a secret of its own
+and no workspace. One that says nothing lets nobody in.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +22,8 @@ from weighbridge.model.errors import RequestRefused
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _SCOPE = "weighbridge_scope"
+CRON = "cron"  # no key has this scope
+_NOT_IN_PRODUCTION = "weighbridge_not_in_production"
 
 SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either will do, says OpenAPI
 _SCHEMES = {
@@ -44,6 +48,17 @@ def opened(endpoint: Endpoint) -> Endpoint:
     return endpoint
 
 
+def by_cron(*, in_production: bool = True) -> Callable[[Endpoint], Endpoint]:
+    """Open a route to whoever has CRON_SECRET (S4). Where it is not for production, it is closed there to all."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _SCOPE, CRON)
+        setattr(endpoint, _NOT_IN_PRODUCTION, not in_production)
+        return endpoint
+
+    return mark
+
+
 def scope_of(endpoint: object) -> str | None:
     """The scope that opens an endpoint: empty for anyone, None for nobody."""
     return getattr(endpoint, _SCOPE, None)
@@ -51,10 +66,14 @@ def scope_of(endpoint: object) -> str | None:
 
 async def guard(connection: HTTPConnection) -> None:
     """Runs before every route. WebSockets check their key themselves, as it may come in a message."""
-    scope = scope_of(connection.scope.get("endpoint"))
+    endpoint = connection.scope.get("endpoint")
+    scope = scope_of(endpoint)
     if scope is None:
         raise RequestRefused(403, "closed", "This route is not open to anyone.")
     if not scope or isinstance(connection, WebSocket):
+        return
+    if scope == CRON:
+        _admit_cron(app_of(connection), connection, endpoint)
         return
     connection.state.key = await admit(app_of(connection), secret_of(connection), scope)
 
@@ -73,6 +92,28 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
         message = f"This key may {', '.join(key.scopes)}; this needs the scope {scope}."
         raise RequestRefused(403, "wrong_scope", message)
     return key
+
+
+def _admit_cron(app: App, connection: HTTPConnection, endpoint: object) -> None:
+    settings = app.settings
+    if getattr(endpoint, _NOT_IN_PRODUCTION, False) and settings.environment.strip().lower() == "production":
+        # Before anything else is looked at, so that it says the same to everyone.
+        message = (
+            "Not in production (WEIGHBRIDGE_ENVIRONMENT, NODE_ENV). A key with the scope admin can do it there: "
+            "PUT /api/sites/{id}/credentials/{provider}."
+        )
+        raise RequestRefused(403, "not_in_production", message)
+    if settings.trust_vercel_cron and connection.headers.get("x-vercel-cron") == "1":
+        return
+    secret = settings.cron_secret.get_secret_value() if settings.cron_secret else ""
+    if not secret:
+        message = "Cron routes are closed. Set CRON_SECRET and send it: Authorization: Bearer …"
+        raise RequestRefused(403, "cron_closed", message)
+    scheme, given = get_authorization_scheme_param(connection.headers.get("authorization"))
+    # Headers are read as Latin-1; these are the bytes that came.
+    right = hmac.compare_digest(given.encode("latin-1"), secret.encode())
+    if scheme.lower() != "bearer" or not right:
+        raise RequestRefused(401, "wrong_secret", "Send CRON_SECRET: Authorization: Bearer …")
 
 
 def secret_of(connection: HTTPConnection) -> str | None:

@@ -11,7 +11,10 @@ _UUID = {"type": "string", "format": "uuid"}
 _FILE = {"type": "string", "format": "binary"}
 _FIELDS: dict[str, dict[str, Any]] = {
     "workspace_id": {**_UUID, "description": "The key's own; there is no need to say it."},
-    "client_id": {**_UUID, "description": "Whose rows they are, inside the workspace."},
+    "client_id": {
+        **_UUID,
+        "description": "Whose rows they are, inside the workspace; for the pipeline conversions the site, and needed.",
+    },
     "platform": {"type": "string", "description": "meta, google or tiktok; needed by the pipeline ads."},
     "project_id": {
         "type": "integer",

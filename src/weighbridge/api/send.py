@@ -235,7 +235,11 @@ def _fields_first(said: dict[str, str]) -> Iterator[None]:
     try:
         yield
     except RequestRefused as refusal:
-        missing = {"unknown_platform": "platform", "invalid_project": "project_id"}.get(refusal.code)
+        missing = {
+            "unknown_platform": "platform",
+            "invalid_project": "project_id",
+            "missing_site": "client_id",
+        }.get(refusal.code)
         if missing and not said.get(missing):
             message = f"{refusal.message} Fields come before files."
             raise RequestRefused(refusal.status, refusal.code, message) from None

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
 
 from weighbridge.db.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
-from weighbridge.model.delivery import Conversion, Outcome
+from weighbridge.model.delivery import Conversion, Outcome, Verdict
 
 _SQL = load("deliveries")
+
+LONGEST_ERROR = 500
+_NOBODY: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -67,27 +72,17 @@ class Claimed:
     provider_key: str
     now: datetime
     conversions: tuple[Conversion, ...]
-    retries: tuple[int, ...]  # of each, so far
     expired: int  # refused while they were claimed
 
 
 @dataclass(frozen=True)
-class Row:
-    """What becomes of one conversion."""
-
-    id: UUID
-    outcome: Outcome
-    delay: timedelta | None = None  # until it is tried again
-    counts: bool = False  # towards the limit of its retries
-
-
-@dataclass(frozen=True)
 class Call:
-    """What became of a call, for the rows that it had and for all that stands around them."""
+    """What became of a call: an outcome per row, and what it means for all that stands around them."""
 
-    batch_id: UUID
-    rows: Sequence[Row]
-    duration_ms: int
+    claimed: Claimed
+    outcomes: Sequence[Outcome]
+    counts: bool = True  # its passing troubles use up retries
+    duration_ms: int = 0
     request_id: str | None = None
     error_code: str | None = None
     error_category: str | None = None
@@ -98,6 +93,24 @@ class Call:
     pause: timedelta | None = None  # of the whole provider
     unclassified: bool = False  # an error that is in no table of ours
     confirm_after: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often passing troubles are tried again, and after how long: anything up to first · 2^n, at most longest."""
+
+    retries: int = 10
+    first: timedelta = timedelta(seconds=30)
+    longest: timedelta = timedelta(hours=2)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """How many rows of a call came out how."""
+
+    completed: int
+    failed: int
+    retry: int
 
 
 @dataclass(frozen=True)
@@ -122,76 +135,78 @@ async def credentials(tx: Tx, wishes: Sequence[Wish]) -> list[SealedCredentials]
 
 
 async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -> list[Claimed]:
-    """A batch for each wish that finds rows; STARTED stands in the ledger with it."""
-    params = (worker, lease, *_columns(wishes))
-    return _batches(await fetch_all(tx, _SQL["claim"], params))
+    """A batch for each wish that finds rows; STARTED stands in the ledger with it. A group may be wished for once."""
+    batches = [uuid4() for _ in wishes]
+    rows = await fetch_all(tx, _SQL["claim"], (worker, lease, batches, *_columns(wishes)))
+    return _batches(rows, wishes, batches)
 
 
 async def peek(tx: Tx, wishes: Sequence[Wish]) -> list[Claimed]:
     """What a claim would find; nothing is claimed."""
-    return _batches(await fetch_all(tx, _SQL["peek"], _columns(wishes)))
+    rows = await fetch_all(tx, _SQL["peek"], _columns(wishes))
+    return _batches(rows, wishes, [uuid4() for _ in wishes])
 
 
 def _columns(wishes: Sequence[Wish]) -> tuple[list[UUID], list[str], list[int]]:
     return [w.site_id for w in wishes], [w.provider_key for w in wishes], [w.limit for w in wishes]
 
 
-def _batches(rows: Sequence[tuple[Any, ...]]) -> list[Claimed]:
-    found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-    for row in rows:
-        found.setdefault(row[1:4], []).append(row)
-    return [_batch(key, batch) for key, batch in found.items()]
-
-
-def _batch(key: tuple[Any, ...], rows: Sequence[tuple[Any, ...]]) -> Claimed:
-    batch_id, site_id, provider_key = key
-    live = [row for row in rows if row[4] != "FAILED"]
-    conversions = tuple(
-        Conversion(
-            id=row[0],
-            order_id=row[5],
-            click_type=row[6],
-            click_id=row[7],
-            occurred_at=row[8],
-            clicked_at=row[9],
-            value=row[10],
-            currency=row[11],
-            user_data=row[12],
-            tries=row[13] - 1,
-            last_code=row[15],
-            last_code_times=row[16],
+def _batches(
+    rows: Sequence[tuple[Any, ...]], wishes: Sequence[Wish], batches: Sequence[UUID]
+) -> list[Claimed]:
+    found: list[Claimed] = []
+    for place, same in groupby(rows, key=itemgetter(0)):
+        these = list(same)
+        conversions = tuple([_conversion(row) for row in these if row[2]])
+        wish = wishes[place - 1]
+        expired = len(these) - len(conversions)
+        found.append(
+            Claimed(batches[place - 1], wish.site_id, wish.provider_key, these[0][-1], conversions, expired)
         )
-        for row in live
-    )
-    return Claimed(
-        id=batch_id,
-        site_id=site_id,
-        provider_key=provider_key,
-        now=rows[0][17],
-        conversions=conversions,
-        retries=tuple(row[14] for row in live),
-        expired=len(rows) - len(live),
+    return found
+
+
+def _conversion(row: tuple[Any, ...]) -> Conversion:
+    _, id, _, order_id, click_type, click_id, occurred_at, value, currency, user_data, *rest, _ = row
+    return Conversion(
+        id, order_id, click_type, click_id, occurred_at, value, currency, user_data or _NOBODY, *rest
     )
 
 
-async def settle(tx: Tx, calls: Sequence[Call]) -> set[UUID]:
-    """Write what became of calls. Those that come back were settled; the others have lost their lease."""
-    rows = [(call, row, row.outcome) for call in calls for row in call.rows]
-    params = (
-        [call.batch_id for call, _, _ in rows],
-        [row.id for _, row, _ in rows],
-        [said.verdict.value for _, _, said in rows],
-        [said.code for _, _, said in rows],
-        [said.category and said.category.value for _, _, said in rows],
-        [said.message for _, _, said in rows],
-        [said.request_id for _, _, said in rows],
-        [row.delay for _, row, _ in rows],
-        [row.counts for _, row, _ in rows],
-        [said.duplicate for _, _, said in rows],
-        [call.confirm_after if said.awaits_confirmation else None for call, _, said in rows],
-        Jsonb([_told(call) for call in calls]),
-    )
-    return {token for (token,) in await fetch_all(tx, _SQL["settle"], params)}
+async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID, Settled]:
+    """Write what became of calls, by their batch. Those that do not come back have lost their lease."""
+    outcomes: list[dict[str, Any]] = []
+    ids: list[UUID] = []
+    numbers: list[int] = []
+    for call in calls:
+        known: dict[Outcome, int] = {}
+        before, number = None, 0
+        for conversion, said in zip(call.claimed.conversions, call.outcomes, strict=True):
+            if said is not before:
+                before, number = said, known.setdefault(said, len(known))
+            if number:  # most calls have one outcome for all
+                ids.append(conversion.id)
+                numbers.append(number)
+        outcomes += [_outcome(call, number, said) for said, number in known.items()]
+    told = [_told(call) for call in calls]
+    params = (Jsonb(told), Jsonb(outcomes), ids, numbers, patience.retries, patience.first, patience.longest)
+    return {batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle"], params)}
+
+
+def _outcome(call: Call, number: int, said: Outcome) -> dict[str, Any]:
+    return {
+        "batch_id": str(call.claimed.id),
+        "n": number,
+        "status": said.verdict.value,
+        "code": said.code,
+        "category": said.category and said.category.value,
+        "error": said.message and said.message[:LONGEST_ERROR],
+        "request_id": said.request_id,
+        "at_least": _seconds(said.retry_after),
+        "counts": call.counts and said.verdict is Verdict.RETRY,
+        "duplicate": said.duplicate,
+        "confirm_after": _seconds(call.confirm_after) if said.awaits_confirmation else None,
+    }
 
 
 def _told(call: Call) -> dict[str, Any]:
@@ -201,7 +216,17 @@ def _told(call: Call) -> dict[str, Any]:
     )
     told = {name: getattr(call, name) for name in names}
     pause = call.pause and call.pause.total_seconds()
-    return {"batch_id": str(call.batch_id), "pause_seconds": pause, **told}
+    claimed = call.claimed
+    return {
+        "batch_id": str(claimed.id),
+        "claimed_at": claimed.now.isoformat(),
+        "pause_seconds": pause,
+        **told,
+    }
+
+
+def _seconds(length: timedelta | None) -> str | None:
+    return None if length is None else f"{length.total_seconds()} seconds"
 
 
 async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:

@@ -117,7 +117,12 @@ COMMENT ON TABLE public.offline_conversion_queue IS 'One row per sale and provid
 CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit integer DEFAULT 50) RETURNS SETOF public.offline_conversion_queue
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
-    AS $$ SELECT * FROM weighbridge.claim_rows(p_site_id, p_provider_key, p_limit, NULL) WHERE status = 'PROCESSING' $$;
+    AS $$
+        SELECT q.* FROM weighbridge.claim_deliveries(
+            NULL, NULL, ARRAY[NULL::uuid], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c
+        JOIN offline_conversion_queue q USING (id)
+        WHERE c.live ORDER BY q.due_at, q.created_at, q.id
+    $$;
 
 CREATE FUNCTION public.increment_provider_upload_metrics(p_site_id uuid, p_provider_key text, p_attempts integer, p_completed integer, p_failed integer, p_retry integer) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -269,18 +274,20 @@ BEGIN
         SELECT w.site_key AS key, p_per_site AS most, count(*) AS times FROM wanted w GROUP BY w.site_key
         UNION ALL
         SELECT w.global_key, p_per_provider, count(*) FROM wanted w WHERE w.global_key IS NOT NULL GROUP BY w.global_key
+    ), held AS (
+        SELECT s.key, array_agg(s.slot) AS slots FROM slots s WHERE s.key = ANY (v_keys) GROUP BY s.key
     ), free AS MATERIALIZED (
-        SELECT a.key, n.slot, row_number() OVER (PARTITION BY a.key ORDER BY n.slot) AS turn
+        SELECT a.key, n.slot, n.turn
         FROM asked a
-        CROSS JOIN LATERAL (SELECT count(*) AS taken FROM slots s WHERE s.key = a.key) t
+        LEFT JOIN held h USING (key)
         CROSS JOIN LATERAL (
-            -- Among so many there are as many free ones as can be given.
-            SELECT i AS slot FROM generate_series(1, least(a.most, t.taken + a.times)::int) i
-            WHERE NOT EXISTS (SELECT FROM slots s WHERE s.key = a.key AND s.slot = i)
-            ORDER BY i
-            -- A limit that was lowered since: slots beyond it count until they are given back.
-            LIMIT greatest(a.most - t.taken, 0)
+            -- Among so many numbers there are as many free ones as can be given.
+            SELECT i AS slot, row_number() OVER () AS turn
+            FROM generate_series(1, least(a.most, coalesce(cardinality(h.slots), 0) + a.times)::int) i
+            WHERE h.slots IS NULL OR i <> ALL (h.slots)
         ) n
+        -- A limit that was lowered since: slots beyond it count until they are given back.
+        WHERE n.turn <= a.most - coalesce(cardinality(h.slots), 0)
     ), at_site AS MATERIALIZED (
         -- One that gets no slot of its provider may stand before another of its site; that other gets none either.
         SELECT w.token, w.site_key, w.global_key, f.slot,
@@ -557,32 +564,63 @@ BEGIN
     FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
 END $$;
 
-CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits integer[]) RETURNS SETOF public.offline_conversion_queue
+CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) RETURNS TABLE(place bigint, id uuid, live boolean, order_id text, click_type text, click_id text, occurred_at timestamp with time zone, value numeric, currency text, user_data jsonb, clicked_at timestamp with time zone, tries integer, code text, code_times integer, claimed_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
+#variable_conflict use_column
 DECLARE
-    v_batch uuid;
-    v_row offline_conversion_queue;
-    v_workspace uuid;
-    v_count int;
-    v_now timestamptz;
+    v_now timestamptz := weighbridge.now();
 BEGIN
-    FOR i IN 1 .. cardinality(p_sites) LOOP
-        v_batch := gen_random_uuid();
-        v_count := 0;
-        FOR v_row IN SELECT * FROM claim_rows(p_sites[i], p_providers[i], p_limits[i], v_batch) LOOP
-            v_count := v_count + (v_row.status = 'PROCESSING')::int;
-            v_workspace := v_row.workspace_id;
-            RETURN NEXT v_row;
-        END LOOP;
-        CONTINUE WHEN v_count = 0;
-        v_now := weighbridge.now();
+    RETURN QUERY
+    WITH head AS MATERIALIZED (
+        SELECT w.place, w.batch_id, e.tid
+        FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
+            AS w (batch_id, site_id, provider_key, wanted, place)
+        CROSS JOIN LATERAL (
+            -- SKIP LOCKED: a slow claim must not queue the others.
+            SELECT q.ctid AS tid FROM offline_conversion_queue q
+            WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
+              AND q.due_at <= v_now
+            ORDER BY q.due_at, q.created_at, q.id LIMIT w.wanted
+            FOR UPDATE SKIP LOCKED) e
+    ),
+    claimed AS (
+        -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
+        UPDATE offline_conversion_queue q
+        SET status = CASE WHEN q.expires_at <= v_now THEN 'FAILED' ELSE 'PROCESSING' END,
+            claimed_at = v_now, updated_at = v_now, batch_id = h.batch_id,
+            attempt_count = q.attempt_count + (q.expires_at <= v_now IS NOT TRUE)::int,
+            last_error = CASE WHEN q.expires_at <= v_now THEN expired(q.provider_key) ELSE q.last_error END,
+            provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
+            provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
+        FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
+        RETURNING h.place, q.*
+    ),
+    counted AS MATERIALIZED (
+        SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
+               count(*) FILTER (WHERE c.status = 'FAILED') AS failed
+        FROM claimed c WHERE p_worker IS NOT NULL GROUP BY 1, 2, 3, 4
+    ),
+    opened AS (
         INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
-        VALUES (v_batch, 'deliveries', v_batch, v_workspace, p_worker, v_now, v_now, v_now + p_lease);
+        SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease
+        FROM counted n WHERE n.live > 0
+    ),
+    started AS (
         INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
-        VALUES (v_workspace, p_sites[i], p_providers[i], v_batch, 'STARTED', v_count);
-    END LOOP;
+        SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n WHERE n.live > 0
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
+        SELECT n.site_id, n.provider_key, n.workspace_id, n.failed FROM counted n WHERE n.failed > 0
+        ORDER BY n.site_id, n.provider_key
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
+    )
+    SELECT c.place, c.id, c.status = 'PROCESSING', c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
+           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
+    FROM claimed c ORDER BY c.place, c.due_at, c.created_at, c.id;
 END $$;
 
 CREATE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
@@ -703,33 +741,6 @@ BEGIN
            d.byte_size, d.retry_count, d.max_retries, d.next_retry_at > v_now
     FROM opened o JOIN due d ON d.id = o.subject;
 END $$;
-
-CREATE FUNCTION weighbridge.claim_rows(p_site uuid, p_provider text, p_limit integer, p_batch uuid) RETURNS SETOF public.offline_conversion_queue
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'weighbridge', 'public', 'pg_temp'
-    AS $$
-        WITH clock AS MATERIALIZED (SELECT weighbridge.now() AS now),
-        head AS MATERIALIZED (
-            -- SKIP LOCKED: a slow claim must not queue the others.
-            SELECT q.id FROM offline_conversion_queue q
-            WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
-              AND q.due_at <= (SELECT now FROM clock)
-            ORDER BY q.due_at, q.created_at, q.id LIMIT p_limit
-            FOR UPDATE SKIP LOCKED
-        ),
-        claimed AS (
-            UPDATE offline_conversion_queue q
-            SET status = CASE WHEN q.expires_at <= c.now THEN 'FAILED' ELSE 'PROCESSING' END,
-                claimed_at = c.now, updated_at = c.now, batch_id = p_batch,
-                attempt_count = q.attempt_count + (q.expires_at <= c.now IS NOT TRUE)::int,
-                last_error = CASE WHEN q.expires_at <= c.now THEN expired(q.provider_key) ELSE q.last_error END,
-                provider_error_code = CASE WHEN q.expires_at <= c.now THEN 'EXPIRED' ELSE q.provider_error_code END,
-                provider_error_category = CASE WHEN q.expires_at <= c.now THEN 'VALIDATION' ELSE q.provider_error_category END
-            FROM head h, clock c WHERE q.id = h.id
-            RETURNING q.*
-        )
-        SELECT * FROM claimed ORDER BY due_at, created_at, id
-    $$;
 
 CREATE FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2198,7 +2209,7 @@ BEGIN
             provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
             provider_error_category = 'TRANSIENT', code_times = 1
         FROM unnest(p_ids) AS i (id)
-        WHERE q.id = i.id AND q.status = 'PROCESSING'
+        WHERE q.id = i.id AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status
     ),
     counted AS (
@@ -2571,10 +2582,11 @@ BEGIN
     RETURN v_rows;
 END $$;
 
-CREATE FUNCTION weighbridge.settle_deliveries(p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[], p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb) RETURNS SETOF uuid
+CREATE FUNCTION weighbridge.settle_deliveries(p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) RETURNS TABLE(batch_id uuid, completed bigint, failed bigint, retry bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
+#variable_conflict use_column
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_alive uuid[];
@@ -2583,31 +2595,51 @@ BEGIN
     -- KEY SHARE, as a fence does: recover() takes FOR UPDATE, and skips what is being settled.
     SELECT array_agg(f.lease_token) INTO v_alive FROM (
         SELECT a.lease_token FROM attempts a
-        WHERE a.lease_token IN (SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c)
+        WHERE a.lease_token = ANY (ARRAY(SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c))
           AND a.queue = 'deliveries' AND a.closed_at IS NULL
         ORDER BY a.lease_token FOR KEY SHARE) f;
     IF v_alive IS NULL THEN
         RETURN;
     END IF;
-    WITH said AS (
-        SELECT * FROM unnest(p_batch, p_id, p_status, p_code, p_category, p_error, p_request, p_delay, p_counts,
-                             p_duplicate, p_confirm_after)
-            AS u (batch_id, id, status, code, category, error, request_id, delay, counts, duplicate, confirm_after)
-        WHERE u.batch_id = ANY (v_alive)
+    RETURN QUERY
+    WITH calls AS MATERIALIZED (
+        SELECT c.* FROM jsonb_to_recordset(p_calls) AS c (
+            batch_id uuid, claimed_at timestamptz, duration_ms int, request_id text, error_code text, error_category text)
+        WHERE c.batch_id = ANY (v_alive)
+    ),
+    outcomes AS MATERIALIZED (
+        SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o (
+            batch_id uuid, n int, status text, code text, category text, error text, request_id text, at_least interval,
+            counts boolean, duplicate boolean, confirm_after interval)
+    ),
+    said AS MATERIALIZED (
+        SELECT q.ctid AS tid, o.*
+        FROM calls c
+        -- By the index of PROCESSING rows: a claim gives all its rows one claimed_at.
+        JOIN offline_conversion_queue q ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
+        LEFT JOIN unnest(p_id, p_n) AS u (id, n) ON u.id = q.id
+        JOIN outcomes o ON o.batch_id = c.batch_id AND o.n = coalesce(u.n, 0)
     ),
     written AS (
         UPDATE offline_conversion_queue q
-        SET status = u.status, updated_at = v_now,
+        SET status = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries THEN 'FAILED' ELSE u.status END,
+            updated_at = v_now,
             uploaded_at = CASE WHEN u.status = 'COMPLETED' THEN v_now END,
             provider_request_id = coalesce(u.request_id, q.provider_request_id),
-            provider_error_code = u.code, provider_error_category = u.category, last_error = u.error,
+            provider_error_code = u.code, provider_error_category = u.category,
+            last_error = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries
+                THEN format('%s It was tried %s times.', coalesce(u.error, 'It did not go through.'), q.retry_count + 1)
+                ELSE u.error END,
             code_times = CASE WHEN u.code = q.provider_error_code THEN q.code_times + 1 ELSE (u.code IS NOT NULL)::int END,
-            next_retry_at = CASE WHEN u.status = 'RETRY' THEN v_now + u.delay END,
-            retry_count = q.retry_count + u.counts::int,
-            duplicate = u.duplicate,
+            -- Full jitter: what failed together does not come back together.
+            next_retry_at = CASE WHEN u.status = 'RETRY' THEN v_now + coalesce(u.at_least, '0') + random() * CASE
+                WHEN u.counts THEN least(p_longest, p_first * power(2, least(q.retry_count, 20))) ELSE INTERVAL '10 seconds' END END,
+            retry_count = q.retry_count + coalesce(u.counts, false)::int,
+            duplicate = coalesce(u.duplicate, false),
             confirmation = CASE WHEN u.confirm_after IS NOT NULL THEN 'AWAITED' END
         FROM said u
-        WHERE q.id = u.id AND q.batch_id = u.batch_id AND q.status = 'PROCESSING'
+        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM said)) AND q.ctid = u.tid AND q.batch_id = u.batch_id
+          AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
     ),
     awaited AS (
@@ -2617,7 +2649,7 @@ BEGIN
         GROUP BY 1, 2, 3, 4
         ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
     ),
-    counted AS (
+    counted AS MATERIALIZED (
         SELECT w.batch_id, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
                count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
         FROM written w GROUP BY w.batch_id
@@ -2627,24 +2659,29 @@ BEGIN
                                               failed_count, retry_count, duration_ms, provider_request_id, error_code,
                                               error_category)
         SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', coalesce(n.completed, 0),
-               coalesce(n.failed, 0), coalesce(n.retry, 0), (c ->> 'duration_ms')::int, c ->> 'request_id',
-               c ->> 'error_code', c ->> 'error_category'
-        FROM jsonb_array_elements(p_calls) c
-        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
-        LEFT JOIN counted n ON n.batch_id = l.batch_id
-        WHERE l.batch_id = ANY (v_alive)
+               coalesce(n.failed, 0), coalesce(n.retry, 0), c.duration_ms, c.request_id, c.error_code, c.error_category
+        FROM calls c
+        JOIN provider_upload_attempts l ON l.batch_id = c.batch_id AND l.phase = 'STARTED'
+        LEFT JOIN counted n ON n.batch_id = c.batch_id
         RETURNING site_id, provider_key, workspace_id, completed_count, failed_count, retry_count
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+                                                  failed_total, retry_total)
+        SELECT f.site_id, f.provider_key, f.workspace_id, count(*), sum(f.completed_count), sum(f.failed_count),
+               sum(f.retry_count)
+        FROM finished f GROUP BY 1, 2, 3 ORDER BY 1, 2
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET attempts_total = m.attempts_total + excluded.attempts_total,
+            completed_total = m.completed_total + excluded.completed_total,
+            failed_total = m.failed_total + excluded.failed_total,
+            retry_total = m.retry_total + excluded.retry_total, updated_at = v_now
+    ),
+    closed AS (
+        UPDATE attempts a SET closed_at = v_now, outcome = 'done' WHERE a.lease_token = ANY (v_alive)
     )
-    INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
-                                              failed_total, retry_total)
-    SELECT f.site_id, f.provider_key, f.workspace_id, count(*), sum(f.completed_count), sum(f.failed_count),
-           sum(f.retry_count)
-    FROM finished f GROUP BY f.site_id, f.provider_key, f.workspace_id ORDER BY f.site_id, f.provider_key
-    ON CONFLICT (site_id, provider_key) DO UPDATE
-    SET attempts_total = m.attempts_total + excluded.attempts_total,
-        completed_total = m.completed_total + excluded.completed_total,
-        failed_total = m.failed_total + excluded.failed_total,
-        retry_total = m.retry_total + excluded.retry_total, updated_at = v_now;
+    SELECT c.batch_id, coalesce(n.completed, 0), coalesce(n.failed, 0), coalesce(n.retry, 0)
+    FROM calls c LEFT JOIN counted n ON n.batch_id = c.batch_id;
 
     -- A success of a healthy group changes nothing: most calls stop here.
     FOR v_call IN
@@ -2673,8 +2710,6 @@ BEGIN
             WHERE k.provider_key = v_call.provider_key;
         END IF;
     END LOOP;
-    UPDATE attempts a SET closed_at = v_now, outcome = 'done' WHERE a.lease_token = ANY (v_alive);
-    RETURN QUERY SELECT unnest(v_alive);
 END $$;
 
 CREATE FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) RETURNS text
@@ -4119,16 +4154,14 @@ GRANT ALL ON FUNCTION weighbridge.claim_confirmations(p_limit integer) TO weighb
 REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) TO weighbridge_deliver;
 
-REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits integer[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits integer[]) TO weighbridge_deliver;
+REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit integer, p_early boolean) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION weighbridge.claim_rows(p_site uuid, p_provider text, p_limit integer, p_batch uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
@@ -4327,8 +4360,8 @@ REVOKE ALL ON FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) FR
 REVOKE ALL ON FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) TO weighbridge_deliver;
 
-REVOKE ALL ON FUNCTION weighbridge.settle_deliveries(p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[], p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.settle_deliveries(p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[], p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb) TO weighbridge_deliver;
+REVOKE ALL ON FUNCTION weighbridge.settle_deliveries(p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.settle_deliveries(p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) TO weighbridge_group;

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -30,19 +29,3 @@ POLICIES: dict[str, Backoff] = {
     "store": Backoff(tries=8, first=timedelta(seconds=5), factor=3),
     "rate_limit": Backoff(tries=5, first=timedelta(seconds=60), factor=1),  # fixed
 }
-
-
-@dataclass(frozen=True)
-class Jittered:
-    """Anything from zero to `first · 2^n`, at most `longest`: what failed together does not come back together."""
-
-    first: timedelta
-    longest: timedelta
-
-    def wait(self, failures: int, at_least: timedelta | None = None) -> timedelta:
-        """The pause after so many failures; never less than the other side has asked for."""
-        most = min(self.longest, self.first * int(2 ** min(failures, 30)))
-        return (at_least or timedelta()) + most * random.random()  # noqa: S311
-
-
-DELIVERY = Jittered(first=timedelta(seconds=30), longest=timedelta(hours=2))

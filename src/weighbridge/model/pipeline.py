@@ -73,6 +73,20 @@ class Made:
 
 
 @dataclass(frozen=True)
+class OrMade:
+    """A value of the pipeline's last entity that is made where a record has none of its own.
+
+    DuckDB SQL over other fields of the same entity, `{sale.gclid}` where each stands.
+    """
+
+    expression: str
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return named_in(self.expression)
+
+
+@dataclass(frozen=True)
 class Field:
     """One column of a production table and how to find and read it in a file."""
 
@@ -82,7 +96,9 @@ class Field:
     normalise: Sequence[Normaliser] = ()
     validate: Sequence[Validator] = ()
     required: bool = False  # a file without the column fails; a row without a value is rejected
-    otherwise: NamePath | InHeader | Made | None = None  # where the value comes from when the file has none
+    otherwise: NamePath | InHeader | Made | OrMade | None = (
+        None  # where the value comes from when the file has none
+    )
     personal: bool = False  # no sentence, log line or answer repeats its values
     label: str = ""  # what sentences about a record call it; its name unless given
 
@@ -196,6 +212,9 @@ class Pipeline:
     )
     # So many records right after the header may be aggregates: no key, but a figure. They count as totals.
     leading_totals: int = 0
+    # A regular expression over the lines above the header, whose group is the time zone of times without one.
+    zone_above: str = ""
+    sites: bool = False  # the client of an upload is one of the workspace's sites, and has to be named
     _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -249,6 +268,7 @@ class Pipeline:
                         f"Field {entity.name}.{declared.name}: only fields of the entities before "
                         f"{self.grain.name} can be Made"
                     )
+                self._check_others(entity, declared)
                 for name in _sources(entity, declared):
                     if name not in fields:
                         raise ConfigError(
@@ -268,6 +288,19 @@ class Pipeline:
                 f"Pipeline {self.name}: affected '{self.affected}' is not a field of {self.grain.table}"
                 f"{did_you_mean(self.affected, self.grain.columns)}"
             )
+
+    def _check_others(self, entity: Entity, declared: Field) -> None:
+        """Rules over several fields of a record: only the last entity has all of them side by side."""
+        own = [f"{self.grain.name}.{each.name}" for each in self.grain.fields]
+        named = [name for rule in declared.validate for name in named_in(rule.predicate)]
+        if isinstance(declared.otherwise, OrMade):
+            named += declared.otherwise.fields
+        for name in named:
+            if entity is not self.grain or name not in own:
+                raise ConfigError(
+                    f"Field {entity.name}.{declared.name}: its rules can name other fields of {self.grain.name} only, "
+                    f"and only there, got '{name}'{did_you_mean(name, own)}"
+                )
 
     def _check_headerless(self) -> None:
         declared = [each.name for each in self.grain.fields]
@@ -347,6 +380,11 @@ def _sources(entity: Entity, declared: Field) -> tuple[str, ...]:
             return tuple(f"{entity.name}.{name}" for name in declared.otherwise.fields)
         case _:
             return declared.otherwise.fields
+
+
+def named_in(expression: str) -> tuple[str, ...]:
+    """The fields that a rule names beside its own, `{sale.currency}`."""
+    return tuple(dict.fromkeys(re.findall(r"\{([a-z]\w*\.[a-z]\w*)\}", expression)))
 
 
 def _check_name(name: str, what: str) -> None:

@@ -5,6 +5,9 @@ same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for w
 file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the third of April (true, false;
 NULL while undecided). `{mark}` and `{group}` are regular expressions for the decimal mark and the thousands
 separator that goes with it. `{today}` is the day of the check.
+
+A validator of the pipeline's last entity may ask other fields of the record: `{sale.currency}` is the typed value, NULL
+where there is none.
 """
 
 from __future__ import annotations

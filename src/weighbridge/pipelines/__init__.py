@@ -8,10 +8,12 @@ from importlib.metadata import entry_points
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.imports import explained, imported
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.pipelines import ads, judgments, keywords
+from weighbridge.pipelines import ads, conversions, judgments, keywords
 
 GROUP = "weighbridge.pipelines"
-BUILT_IN: dict[str, Pipeline] = {each.pipeline.name: each.pipeline for each in (ads, judgments, keywords)}
+BUILT_IN: dict[str, Pipeline] = {
+    each.pipeline.name: each.pipeline for each in (ads, conversions, judgments, keywords)
+}
 
 
 def find(modules: Sequence[str] = ()) -> dict[str, Pipeline]:

@@ -124,9 +124,9 @@ def quoted(said: object, batch: Batch) -> str:
     text = str(said or "")
     for conversion in batch.conversions:
         for value in (conversion.click_id, *conversion.user_data.values()):
-            text = text.replace(value, " … ") if value and value in text else text
+            text = text.replace(value, "…") if value and value in text else text
     for value in batch.credentials.values():
-        text = text.replace(value, " … ") if value and value in text else text
+        text = text.replace(value, "…") if value and value in text else text
     text = " ".join(word if _harmless(word) else "…" for word in text.split())
     return text if len(text) <= 200 else text[:199] + "…"
 

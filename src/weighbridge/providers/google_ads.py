@@ -6,7 +6,6 @@ answer has a result for it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,10 +21,11 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
-from weighbridge.providers import answers, google_errors, google_oauth
+from weighbridge.providers import answers, google_errors, google_oauth, google_rows
 from weighbridge.providers.base import Batch, Needed
 from weighbridge.providers.google_errors import Fate, GoogleError
 from weighbridge.providers.google_oauth import AccessRefused, Tokens
+from weighbridge.providers.google_rows import text
 
 VERSION = "v26"
 TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
@@ -36,7 +36,7 @@ _NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
 class GoogleAds:
     name = "google_ads"
     max_batch = 2000
-    clicks = ("gclid", "gbraid", "wbraid")
+    clicks = google_rows.CLICKS
     window: timedelta | None = timedelta(days=90)
     window_from = "click"
     needs = (
@@ -66,7 +66,7 @@ class GoogleAds:
             call = _Call.of(batch, http, self._base_url, self._tokens)
         except AccessRefused as refused:
             return answers.whole(batch, refused.outcome)
-        await call.upload(range(len(batch.conversions)))
+        await call.upload()
         return answers.settled(call.results)
 
 
@@ -95,26 +95,12 @@ class _Call:
         unsent = ProviderTransientError("It was not sent.", "NOT_SENT")
         return cls(batch, http, url, headers, action, tokens, results=[unsent] * len(batch.conversions))
 
-    async def upload(self, rows: Sequence[int]) -> None:
+    async def upload(self) -> None:
         """All rows; those that a neighbour was in the way of once more, apart."""
-        for some in self._apart(await self._part(self._sendable(rows))):
+        rows = google_rows.sendable(self.batch.conversions, self.results)
+        for some in self._apart(await self._part(rows)):
             for row, errors in (await self._part(some)).items():  # no third time
                 self.results[row] = google_errors.outcome(errors, self.batch.conversions[row], None)
-
-    def _sendable(self, rows: Iterable[int]) -> list[int]:
-        """Without rows that no request can have in it."""
-        left = []
-        for row in rows:
-            conversion = self.batch.conversions[row]
-            if conversion.click_type not in GoogleAds.clicks:
-                self.results[row] = Outcome.failed(
-                    "CLICK_TYPE", f"Google Ads takes gclid, gbraid and wbraid, not {conversion.click_type}."
-                )
-            elif conversion.value is not None and not conversion.value.is_finite():
-                self.results[row] = Outcome.failed("VALUE", "The value is not a number.")
-            else:
-                left.append(row)
-        return left
 
     def _apart(self, alone: dict[int, list[GoogleError]]) -> list[list[int]]:
         """Requests in which no row meets another of its kind. Of too many of a kind the rest waits for a later call."""
@@ -231,30 +217,19 @@ class _Call:
 
 def body(conversions: Sequence[Conversion], action: str, *, validate_only: bool = False) -> str:
     """The request, as the protobuf types of the interface have it in JSON."""
+    action = text(action)
     rows = []
     for each in conversions:
-        row: dict[str, Any] = {
-            each.click_type: each.click_id,
-            "conversionAction": action,
-            "conversionDateTime": each.occurred_at.isoformat(" ", "seconds"),
-            "orderId": each.order_id,
-        }
-        if each.value is not None:
-            row["conversionValue"] = float(each.value)
-        if each.currency:
-            row["currencyCode"] = each.currency
-        if each.user_data and (people := _people(each)):
-            row["userIdentifiers"] = people
-        rows.append(row)
-    request: dict[str, Any] = {"conversions": rows, "partialFailure": True}
-    if validate_only:
-        request["validateOnly"] = True
-    return json.dumps(request, separators=(",", ":"), check_circular=False)
-
-
-def _people(conversion: Conversion) -> list[dict[str, str]]:
-    names = (("email_google", "hashedEmail"), ("phone", "hashedPhoneNumber"))
-    return [{field: conversion.user_data[name]} for name, field in names if conversion.user_data.get(name)]
+        more = google_rows.value(each, "currencyCode")
+        if each.user_data and (found := google_rows.people(each, "hashedEmail", "hashedPhoneNumber")):
+            more += f',"userIdentifiers":[{found}]'
+        rows.append(
+            f'{{"{each.click_type}":{text(each.click_id)},"conversionAction":{action},'
+            f'"conversionDateTime":"{each.occurred_at.isoformat(" ", "seconds")}",'
+            f'"orderId":{text(each.order_id)}{more}}}'
+        )
+    check = ',"validateOnly":true' if validate_only else ""
+    return f'{{"conversions":[{",".join(rows)}],"partialFailure":true{check}}}'
 
 
 def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:

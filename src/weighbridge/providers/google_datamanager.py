@@ -24,10 +24,11 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
-from weighbridge.providers import answers, google_oauth
+from weighbridge.providers import answers, google_oauth, google_rows
 from weighbridge.providers.base import Batch, Confirmation, Credentials, Needed
 from weighbridge.providers.google_errors import SETTLING, as_dict, as_dicts, code_of, duration
 from weighbridge.providers.google_oauth import AccessRefused, Tokens
+from weighbridge.providers.google_rows import text
 
 REQUESTS = 48  # of one `send` at most: one bad row of 2,000 takes 23. What is left waits for the next call
 _EVENT = re.compile(r"\bevents\[(\d+)\]")
@@ -58,7 +59,7 @@ _DELIVERED = {"PROCESSING_ERROR_REASON_DUPLICATE_TRANSACTION_ID", "PROCESSING_ER
 class GoogleDataManager:
     name = "google_datamanager"
     max_batch = 2000
-    clicks = ("gclid", "gbraid", "wbraid")
+    clicks = google_rows.CLICKS
     window: timedelta | None = timedelta(days=90)
     window_from = "click"
     confirm_after = timedelta(minutes=30)
@@ -208,16 +209,7 @@ class _Call:
             "Too many requests were needed: it is sent with the next batch.", "NOT_SENT"
         )
         self.results = [unsent] * len(conversions)
-        first = []
-        for row, each in enumerate(conversions):
-            if each.click_type not in GoogleDataManager.clicks:
-                told = f"Google takes gclid, gbraid and wbraid, not {each.click_type}."
-                self.results[row] = Outcome.failed("CLICK_TYPE", told)
-            elif each.value is not None and not each.value.is_finite():
-                self.results[row] = Outcome.failed("VALUE", "The value is not a number.")
-            else:
-                first.append(row)
-        waiting = [first]
+        waiting = [google_rows.sendable(conversions, self.results)]
         while waiting and self.requests < REQUESTS:
             rows = waiting.pop()
             try:
@@ -347,28 +339,14 @@ def body(
     """The request, as the protobuf types of the interface have it in JSON."""
     events = []
     for each in conversions:
-        order_id = each.order_id
-        event: dict[str, Any] = {
-            "transactionId": f"wb-{order_id}"
-            if order_id.isdecimal()
-            else order_id,  # a bare number is refused
-            "eventTimestamp": each.occurred_at.isoformat(),
-            "eventSource": "WEB",  # required, whatever the reference says: clicks are made there
-            "adIdentifiers": {each.click_type: each.click_id},
-        }
-        if each.value is not None:
-            event["conversionValue"] = float(each.value)
-        if each.currency:
-            event["currency"] = each.currency
-        if each.user_data and (people := _people(each)):
-            event["userData"] = {"userIdentifiers": people}
-        events.append(event)
-    request: dict[str, Any] = {"destinations": [destination], "events": events, "encoding": "HEX"}
-    if validate_only:
-        request["validateOnly"] = True
-    return json.dumps(request, separators=(",", ":"), check_circular=False)
-
-
-def _people(conversion: Conversion) -> list[dict[str, str]]:
-    names = (("email_google", "emailAddress"), ("phone", "phoneNumber"))
-    return [{field: conversion.user_data[name]} for name, field in names if conversion.user_data.get(name)]
+        more = google_rows.value(each, "currency")
+        if each.user_data and (found := google_rows.people(each, "emailAddress", "phoneNumber")):
+            more += f',"userData":{{"userIdentifiers":[{found}]}}'
+        marked = "wb-" if each.order_id.isdecimal() else ""  # a bare number is refused
+        # The source is required, whatever the reference says. Clicks are made in the web.
+        events.append(
+            f'{{"transactionId":{text(marked + each.order_id)},"eventTimestamp":"{each.occurred_at.isoformat()}",'
+            f'"eventSource":"WEB","adIdentifiers":{{"{each.click_type}":{text(each.click_id)}}}{more}}}'
+        )
+    check = ',"validateOnly":true' if validate_only else ""
+    return f'{{"destinations":[{json.dumps(destination)}],"events":[{",".join(events)}],"encoding":"HEX"{check}}}'

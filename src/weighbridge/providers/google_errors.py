@@ -6,10 +6,11 @@ Google's own sentences repeat what was sent (`trigger`), so none of them is pass
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, auto
+from functools import lru_cache
 from typing import Any, assert_never
 
 from weighbridge.model.delivery import Category, Conversion, Outcome, Verdict
@@ -44,11 +45,16 @@ class GoogleError:
 
     @property
     def fate(self) -> Fate:
-        if self.family == "conversionUploadError":
-            return CONVERSION_UPLOAD.get(self.code, Fate.TRANSIENT)  # newer than this table: nothing is lost
-        if self.family in FAMILIES:
-            return FAMILIES[self.family]
-        return _CODES.get(self.code, Fate.REFUSED if self.family else Fate.TRANSIENT)
+        return _fate(self.family, self.code)
+
+
+@lru_cache(1024)
+def _fate(family: str, code: str) -> Fate:
+    if family == "conversionUploadError":
+        return CONVERSION_UPLOAD.get(code, Fate.TRANSIENT)  # newer than this table: nothing is lost
+    if family in FAMILIES:
+        return FAMILIES[family]
+    return _CODES.get(code, Fate.REFUSED if family else Fate.TRANSIENT)
 
 
 CONVERSION_UPLOAD: Mapping[str, Fate] = {
@@ -207,9 +213,9 @@ def outcome(errors: Sequence[GoogleError], row: Conversion, request_id: str | No
             assert_never(told.fate)
 
 
-def worst(errors: Iterable[GoogleError]) -> GoogleError:
+def worst(errors: Sequence[GoogleError]) -> GoogleError:
     """Of several errors of a row the one that decides."""
-    return min(errors, key=lambda error: error.fate.value)
+    return errors[0] if len(errors) == 1 else min(errors, key=lambda error: error.fate.value)
 
 
 def _outcome(
@@ -255,15 +261,13 @@ def errors_of(status: Mapping[str, Any]) -> tuple[list[GoogleError], str | None]
 
 def _error(error: Mapping[str, Any]) -> GoogleError:
     said = error.get("errorCode")
-    family, code = next(iter(said.items()), ("", "UNKNOWN")) if isinstance(said, dict) else ("", "UNKNOWN")
-    details = as_dict(as_dict(error.get("details")).get("quotaErrorDetails"))
-    return GoogleError(
-        family,
-        code_of(code),
-        _row(as_dict(error.get("location")).get("fieldPathElements")),
-        duration(details.get("retryDelay")),
-        details.get("rateScope") == "DEVELOPER",
-    )
+    family, code = next(iter(said.items()), ("", "")) if isinstance(said, dict) else ("", "")
+    row = _row(as_dict(error.get("location")).get("fieldPathElements"))
+    if "details" not in error:
+        return GoogleError(family, code_of(code), row)
+    quota = as_dict(as_dict(error["details"]).get("quotaErrorDetails"))
+    delay = duration(quota.get("retryDelay"))
+    return GoogleError(family, code_of(code), row, delay, quota.get("rateScope") == "DEVELOPER")
 
 
 def _row(path: Any) -> int | None:
@@ -276,7 +280,12 @@ def _row(path: Any) -> int | None:
 
 def code_of(said: Any) -> str:
     """A code is a name in capitals. Anything else does not get into a table or a log."""
-    return said if isinstance(said, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", said) else "UNKNOWN"
+    return said if isinstance(said, str) and _is_code(said) else "UNKNOWN"
+
+
+@lru_cache(1024)
+def _is_code(said: str) -> bool:
+    return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", said) is not None
 
 
 def duration(said: Any) -> timedelta | None:

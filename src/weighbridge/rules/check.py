@@ -18,7 +18,7 @@ from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import database, dimensions, evidence, facts, repeats
+from weighbridge.rules import database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.headers import fold, listed, match, synonyms
 from weighbridge.rules.plan import Locale, Plan
@@ -53,14 +53,15 @@ def check(
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
-    `ambiguous_dates`, `unexpected_breakdown`, `no_data`, `rows_not_conserved`.
+    `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
     plan = Plan(pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today)
     source = Source(plan, sheet, scratch, on_rows)
     db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
     try:
-        return _Check(db, plan, source, sheet).run(scope)
+        with zones.applied(db, pipeline, sheet.preamble):
+            return _Check(db, plan, source, sheet).run(scope)
     except BaseException as error:
         db.close()
         # DuckDB wraps what goes wrong while it reads from us.

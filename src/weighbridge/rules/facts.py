@@ -45,4 +45,4 @@ def stored(plan: Plan, name: str) -> str | None:
             entity = plan.pipeline.entity(ref.entity)
             return dimensions.number(entity) if entity in dimensions.entities(plan) else None
     full = f"{plan.pipeline.grain.name}.{name}"
-    return quoted(full) if full in plan.layout.columns else None
+    return quoted(full) if full in plan.own_values else None

@@ -105,7 +105,8 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
             when = f"{before} IS NOT NULL AND {after} IS NULL"
             yield Fault(column, when, step.code, step.expected, step.hint, tuple(step.reasons))
     for rule in column.field.validate:
-        when = f"NOT ({filled(rule.predicate, column.value, Locale(), plan.today)})"
+        predicate = plan.with_others(rule.predicate)
+        when = f"NOT ({filled(predicate, column.value, Locale(), plan.today)})"
         yield Fault(column, when, rule.code, rule.expected, rule.hint)
 
 

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from weighbridge.model.errors import FileRefused, did_you_mean
-from weighbridge.model.pipeline import Field, InHeader, Made, NamePath, Pipeline
+from weighbridge.model.pipeline import Field, InHeader, Made, NamePath, OrMade, Pipeline
 from weighbridge.model.profile import Profile
 
 # Another platform must know so many fields more before the file is taken for its: the least by which the
@@ -256,7 +256,13 @@ def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefus
 
 
 def _has_otherwise(declared: Field, layout: Layout) -> bool:
-    return isinstance(declared.otherwise, NamePath) and declared.otherwise.names[-1] in layout.columns
+    match declared.otherwise:
+        case NamePath():
+            return declared.otherwise.names[-1] in layout.columns
+        case OrMade():
+            return any(name in layout.columns for name in declared.otherwise.fields)
+        case _:
+            return False
 
 
 def _trusted(layout: Layout, pipeline: Pipeline) -> bool:

@@ -13,7 +13,7 @@ from datetime import date
 from decimal import Decimal
 from functools import cached_property, reduce
 
-from weighbridge.model.pipeline import Field, NamePath, Pipeline
+from weighbridge.model.pipeline import Field, NamePath, OrMade, Pipeline, named_in
 from weighbridge.model.profile import Profile
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules import normalise
@@ -107,6 +107,25 @@ class Plan:
     def own_columns(self) -> list[Column]:
         """Those of the grain: their rules run once a record."""
         return [c for c in self.columns if c.name.startswith(f"{self.pipeline.grain.name}.")]
+
+    @cached_property
+    def own_values(self) -> dict[str, str]:
+        """SQL of the grain's fields: what the file has, or else what is made of others."""
+        found = {column.name: column.value for column in self.own_columns}
+        for name, declared in self.pipeline.fields.items():
+            if isinstance(declared.otherwise, OrMade):
+                made = f"CAST({self.with_others(declared.otherwise.expression)} AS {duck_type(declared)})"
+                found[name] = f"coalesce({found[name]}, {made})" if name in found else made
+        return found
+
+    def with_others(self, expression: str) -> str:
+        """An expression with the typed values of the fields that it names, NULL for those that the file lacks."""
+        values = {column.name: column.value for column in self.own_columns}
+        values |= {name: literal(text) for name, text in self.layout.constants.items()}
+        for name in named_in(expression):
+            null = f"NULL::{duck_type(self.pipeline.fields[name])}"
+            expression = expression.replace(f"{{{name}}}", values.get(name, null))
+        return expression
 
     @cached_property
     def period(self) -> tuple[Column, Column] | None:

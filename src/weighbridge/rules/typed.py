@@ -16,7 +16,7 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
     """SELECT row_index, line, kind, the grain's fields typed, and the number of the dimensions' cells."""
     bad = " OR ".join(f"({fault.when})" for fault in own_faults(plan)) or "false"
     empty = " AND ".join(f"{column.text} IS NULL" for column in plan.own_columns) or "true"
-    columns = [*(f"{column.value} AS {quoted(column.name)}" for column in plan.own_columns), "combo"]
+    columns = [*(f"{value} AS {quoted(name)}" for name, value in plan.own_values.items()), "combo"]
     # A sound record is through after the first question; the costly ones are for those that are not.
     return f"""
         SELECT row_index, line, CAST(CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) THEN CASE

@@ -143,9 +143,8 @@ def _client(url: str) -> Redis:
                 timeout=PATIENCE,
                 socket_timeout=PATIENCE,
                 socket_connect_timeout=PATIENCE,
-                retry=Retry(
-                    NoBackoff(), 0
-                ),  # a call that failed says so; the row is tried again by the queue
+                # Once more at once, over a new line: one of a server that was started anew looks as good as ever.
+                retry=Retry(NoBackoff(), 1, (trouble.ConnectionError,)),
                 protocol=2,  # no greeting that older servers do not know
             )
             pool.make_connection()  # type: ignore[no-untyped-call] # what stands behind the question mark is read only here

@@ -11,6 +11,7 @@ import httpx
 
 from weighbridge.blobs.base import Blobs
 from weighbridge.blobs.spool import Spool
+from weighbridge.db.deliveries import Patience
 from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Database, Tx
 from weighbridge.model.pipeline import Pipeline
@@ -62,7 +63,7 @@ class Outbound:
     slots: Slots
     http: httpx.AsyncClient
     limits: SlotLimits = field(default_factory=SlotLimits)
-    retries: int = 10
+    patience: Patience = field(default_factory=Patience)
     full_counts: bool = True  # no free slot is a failure to the breaker, as S4 has it
 
     @property

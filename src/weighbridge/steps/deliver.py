@@ -16,8 +16,7 @@ from uuid import UUID
 import structlog
 
 from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Claimed, Group, SealedCredentials, Wish
-from weighbridge.model.delivery import Verdict
+from weighbridge.db.deliveries import Claimed, Group, SealedCredentials, Settled, Wish
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.shares import shares
 from weighbridge.observe import journal
@@ -47,11 +46,11 @@ class Tally:
     parked: int = 0  # rows of groups whose breaker is open
     skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
 
-    def add(self, verdicts: Counter[Verdict]) -> None:
-        self.processed += verdicts.total()
-        self.completed += verdicts[Verdict.COMPLETED]
-        self.failed += verdicts[Verdict.FAILED]
-        self.retry += verdicts[Verdict.RETRY]
+    def add(self, settled: Settled) -> None:
+        self.processed += settled.completed + settled.failed + settled.retry
+        self.completed += settled.completed
+        self.failed += settled.failed
+        self.retry += settled.retry
 
 
 async def deliver(ctx: Context, worker: str, limit: int) -> Tally:
@@ -194,7 +193,7 @@ class _Run:
                 )
             began = monotonic()
             for batch in claimed:
-                self._tally.add(Counter({Verdict.FAILED: batch.expired}))
+                self._tally.add(Settled(0, batch.expired, 0))
             live = [batch for batch in claimed if batch.conversions]
             places = [Place(batch.site_id, batch.provider_key) for batch in live]
             for batch, place, held in zip(
@@ -232,24 +231,20 @@ class _Run:
             call = verdict.no_slot(claimed, self._outbound)
         else:
             try:
-                call = await verdict.of(
-                    self._outbound,
-                    claimed,
-                    Batch(claimed.site_id, claimed.conversions, credentials, claimed.now, claimed.id),
-                    version,
-                    began,
-                )
+                batch = Batch(claimed.site_id, claimed.conversions, credentials, claimed.now, claimed.id)
+                call = await verdict.of(self._outbound, claimed, batch, version, began)
             finally:
                 self._settler.give_back(held)
-        if await self._settler.settle(call):
-            verdicts = Counter(row.outcome.verdict for row in call.rows)
+        settled = await self._settler.settle(call)
+        if settled is not None:
+            verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
             self._tally.calls += 1
-            self._tally.add(verdicts)
+            self._tally.add(settled)
             journal.called(
                 claimed.provider_key,
                 claimed.site_id,
                 claimed.id,
-                {verdict.value: count for verdict, count in verdicts.items()},
+                {verdict: count for verdict, count in verdicts.items() if count},
                 call.duration_ms,
                 call.error_code,
             )

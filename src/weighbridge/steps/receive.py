@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import UUID, uuid4
 
-from weighbridge.db import intake, storage, uploads
+from weighbridge.db import intake, sites, storage, uploads
 from weighbridge.db.intake import Content
 from weighbridge.db.uploads import Known, NewUpload
 from weighbridge.formats import describe, sniff
@@ -34,7 +34,7 @@ from weighbridge.observe.redact import said_back
 from weighbridge.steps import quota
 from weighbridge.steps.context import Context
 from weighbridge.steps.defer import Inside, defer
-from weighbridge.steps.request import Checked, Request, check
+from weighbridge.steps.request import Checked, Request, check, unknown_site
 
 _BUFFER = 1 << 20  # hashed and written at once, in a thread
 _HEAD = 1 << 16  # enough to tell what a file is
@@ -223,6 +223,8 @@ async def record(
 
     `unstored`: the store could not take another file of the request just now, and is not asked for this one.
     """
+    if checked.pipeline.sites:
+        await _refuse_unknown_site(ctx, checked)
     settled = False
     try:
         today, known = await _known(ctx, checked, spooled)
@@ -239,6 +241,13 @@ async def record(
     finally:
         if not settled:
             await quota.let_go(ctx, checked, spooled.grant)
+
+
+async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
+    assert checked.client_id is not None
+    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+        if not await sites.get(tx, checked.workspace_id, checked.client_id):
+            raise unknown_site(checked.client_id)
 
 
 async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date, Known | None]:

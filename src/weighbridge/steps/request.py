@@ -13,6 +13,7 @@ from weighbridge.steps.context import Context
 SOURCES = ("manual", "api", "webhook")
 LONGEST_BATCH = 200
 HIGHEST_PROJECT = 2**53 - 1  # what a JSON number can hold
+HOW_TO_MAKE_A_SITE = 'POST /api/sites with {"name": "…"} makes one, and GET /api/sites lists them.'
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,23 @@ def _platform(pipeline: Pipeline, platform: str | None) -> str | None:
 
 def _client(pipeline: Pipeline, value: str | UUID | None) -> UUID | None:
     if not value:
+        if pipeline.sites:
+            message = (
+                f"client_id: files of the pipeline {pipeline.name} belong to a site, expected its id, got none. "
+                f"{HOW_TO_MAKE_A_SITE}"
+            )
+            raise RequestRefused(422, "missing_site", message)
         return None
     if "project_id" in pipeline.scope and "client_id" not in pipeline.scope:
         # With it the same content would be another job of the same project.
         message = f"client_id: files of the pipeline {pipeline.name} belong to a project; leave it out."
         raise RequestRefused(422, "invalid_client", message)
     return uuid_of(value, "client", "client_id")
+
+
+def unknown_site(site_id: UUID) -> RequestRefused:
+    message = f"client_id: there is no site {site_id} in this workspace. {HOW_TO_MAKE_A_SITE}"
+    return RequestRefused(422, "unknown_site", message)
 
 
 def _project(pipeline: Pipeline, value: str | int | None) -> int | None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import structlog
 
 from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Call
+from weighbridge.db.deliveries import Call, Settled
 from weighbridge.model.errors import RetryLater
 from weighbridge.slots.base import Held
 from weighbridge.steps.context import Context, Outbound
@@ -27,7 +27,7 @@ class Settler:
     def __init__(self, ctx: Context, outbound: Outbound) -> None:
         self._ctx = ctx
         self._outbound = outbound
-        self._calls: list[tuple[Call, asyncio.Future[bool]]] = []
+        self._calls: list[tuple[Call, asyncio.Future[Settled | None]]] = []
         self._slots: list[Held] = []
         self._news = asyncio.Event()
         self._ending = False
@@ -48,9 +48,9 @@ class Settler:
         self._slots.append(held)
         self._news.set()
 
-    async def settle(self, call: Call) -> bool:
-        """Returns when it is written. False: the lease was lost, or the database stayed away; nothing was."""
-        settled: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    async def settle(self, call: Call) -> Settled | None:
+        """Returns when it is written. None: the lease was lost, or the database stayed away; nothing was."""
+        settled: asyncio.Future[Settled | None] = asyncio.get_running_loop().create_future()
         self._calls.append((call, settled))
         self._news.set()
         return await settled
@@ -66,22 +66,22 @@ class Settler:
             if calls:
                 written = await self._written([call for call, _ in calls])
                 for call, settled in calls:
-                    if call.batch_id not in written:
-                        log.warning("Delivery not settled", batch_id=str(call.batch_id))
-                    settled.set_result(call.batch_id in written)
+                    if call.claimed.id not in written:
+                        log.warning("Delivery not settled", batch_id=str(call.claimed.id))
+                    settled.set_result(written.get(call.claimed.id))
 
-    async def _written(self, calls: Sequence[Call]) -> set[UUID]:
+    async def _written(self, calls: Sequence[Call]) -> dict[UUID, Settled]:
         for pause in PATIENCE:
             try:
                 async with self._ctx.db.tx(ROLE) as tx:
-                    return await deliveries.settle(tx, calls)
+                    return await deliveries.settle(tx, calls, self._outbound.patience)
             except RetryLater:
                 await asyncio.sleep(pause)
             except Exception:
                 # One of them cannot be written; the others must not go with it.
                 if len(calls) == 1:
-                    log.exception("Delivery cannot be settled", batch_id=str(calls[0].batch_id))
-                    return set()
+                    log.exception("Delivery cannot be settled", batch_id=str(calls[0].claimed.id))
+                    return {}
                 half = len(calls) // 2
                 return await self._written(calls[:half]) | await self._written(calls[half:])
-        return set()
+        return {}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from time import monotonic
-from uuid import UUID
 
 import structlog
 
-from weighbridge.db.deliveries import Call, Claimed, Row
-from weighbridge.model.backoff import DELIVERY
+from weighbridge.db.deliveries import Call, Claimed
 from weighbridge.model.delivery import (
     Category,
     Outcome,
@@ -27,7 +24,6 @@ from weighbridge.steps.context import Outbound
 log = structlog.get_logger()
 
 UNCLASSIFIED = ("UNKNOWN", "UNSPECIFIED")
-LONGEST_ERROR = 500
 
 
 async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: int, began: float) -> Call:
@@ -62,18 +58,19 @@ async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: in
             claimed, Outcome.retry(None, f"The provider's adapter failed ({type(error).__name__}).")
         )
         broken = True
-    return _call(outbound, claimed, outcomes, started, credentials=credentials, pause=pause, broken=broken)
+    call = _told(claimed, outcomes, provider, started, broken=broken)
+    return replace(call, credentials=credentials, pause=pause)
 
 
 def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
     """PR11: every slot is taken, or nobody can say. No call; it does not use up a retry."""
-    full = Outcome.retry("CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full")
-    delay = timedelta(seconds=30 + random.uniform(0, 10))  # noqa: S311
-    rows = [Row(each.id, full, delay) for each in claimed.conversions]
+    full = Outcome.retry(
+        "CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=timedelta(seconds=30)
+    )
     return Call(
-        claimed.id,
-        rows,
-        duration_ms=0,
+        claimed,
+        _all(claimed, full),
+        counts=False,
         error_code=full.code,
         error_category=Category.TRANSIENT.value,
         transient=outbound.full_counts,
@@ -84,35 +81,22 @@ def _all(claimed: Claimed, outcome: Outcome) -> list[Outcome]:
     return [outcome] * len(claimed.conversions)
 
 
-def _call(
-    outbound: Outbound,
-    claimed: Claimed,
-    outcomes: Sequence[Outcome],
-    started: float,
-    *,
-    credentials: int,
-    pause: timedelta | None,
-    broken: bool,
+def _told(
+    claimed: Claimed, outcomes: Sequence[Outcome], provider: object, started: float, *, broken: bool
 ) -> Call:
+    """What a call's outcomes mean together."""
     success = any(said.verdict is Verdict.COMPLETED for said in outcomes)
     worst = next((said for said in outcomes if said.verdict is not Verdict.COMPLETED), None)
-    provider = outbound.providers[claimed.provider_key]
-    rows = [
-        _row(each.id, said, tried, outbound.retries)
-        for each, said, tried in zip(claimed.conversions, outcomes, claimed.retries, strict=True)
-    ]
     return Call(
-        claimed.id,
-        rows,
+        claimed,
+        outcomes,
         duration_ms=round((monotonic() - started) * 1000),
         request_id=next((said.request_id for said in outcomes if said.request_id), None),
         error_code=worst.code if worst else None,
         error_category=worst.category.value if worst and worst.category else None,
         success=success,
-        transient=not success and (broken or any(_weather(said) for said in outcomes)),
+        transient=not success and (broken or any(map(_weather, outcomes))),
         refused=all(said.category is Category.AUTH for said in outcomes),
-        credentials=credentials,
-        pause=pause,
         unclassified=any(said.code in UNCLASSIFIED for said in outcomes),
         confirm_after=provider.confirm_after if isinstance(provider, Confirms) else None,
     )
@@ -121,13 +105,3 @@ def _call(
 def _weather(said: Outcome) -> bool:
     """Trouble of the provider, not of the row: a row that is to be sent again tomorrow says nothing of its health."""
     return said.verdict is Verdict.RETRY and said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
-
-
-def _row(id: UUID, said: Outcome, tried: int, most: int) -> Row:
-    said = replace(said, message=said.message and said.message[:LONGEST_ERROR])
-    if said.verdict is not Verdict.RETRY:
-        return Row(id, said)
-    if tried + 1 > most:
-        told = f"{said.message or 'It did not go through.'} It was tried {tried + 1} times."
-        return Row(id, replace(said, verdict=Verdict.FAILED, message=told), counts=True)
-    return Row(id, said, DELIVERY.wait(tried, said.retry_after), counts=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from weighbridge.testing._google_oauth import FakeGoogle, status_body
 from weighbridge.testing._server import DATA, Call, Reply
 
 _PATH = re.compile(r"/v26/customers/\d+:uploadClickConversions")
-_ACTION = re.compile(r"customers/\d+/conversionActions/\d+")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _CLICKS = ("gclid", "gbraid", "wbraid")
@@ -120,32 +120,33 @@ class FakeGoogleAds(FakeGoogle):
         return self._judge(rows, validate_only=body.get("validateOnly") is True)
 
     def _judge(self, rows: Sequence[dict[str, Any]], *, validate_only: bool) -> Reply:
-        orders = Counter(row.get("orderId") for row in rows)
-        clicks = Counter(map(_click, rows))
-        twins = len(orders) < len(rows) or len(clicks) < len(rows)
+        clicks = list(map(_click, rows))
+        orders = [row.get("orderId") or "" for row in rows]
+        twins = len(set(orders)) < len(rows) or len(set(clicks)) < len(rows)
+        same_order, same_click = (Counter(orders), Counter(clicks)) if twins else (Counter(), Counter())
         results, errors = [], []
-        for at, row in enumerate(rows):
-            order_id = row.get("orderId") or ""
+        for at, (row, order_id, click) in enumerate(zip(rows, orders, clicks, strict=True)):
             codes = self.refusals.get(order_id) or _wrong(row)
             if twins and not codes:
-                codes = _twin(orders[row.get("orderId")], clicks[_click(row)])
+                codes = _twin(same_order[order_id], same_click[click])
             if codes or validate_only:
                 self._see(order_id)
             else:
-                codes = self._keep(order_id, row)
-            errors += [_error(code, None if self.nameless else at, row) for code in codes]
+                codes = self._keep(row["conversionAction"], order_id, click)
+            if codes:
+                errors += [_error(code, None if self.nameless else at, row) for code in codes]
             results.append({} if codes else {name: row[name] for name in row if name in _ECHO})
         return self._answered_rows(results, errors, validate_only)
 
-    def _keep(self, order_id: str, row: dict[str, Any]) -> tuple[str, ...]:
+    def _keep(self, action: str, order_id: str, click: tuple[str, ...]) -> tuple[str, ...]:
         """Why not, as it is here already."""
-        click, order = (row["conversionAction"], *_click(row)), (row["conversionAction"], order_id)
-        if click in self._clicks and order not in self._known:
+        clicked, ordered = (action, *click), (action, order_id)
+        if clicked in self._clicks and ordered not in self._known:
             self._see(order_id)
             return ("CLICK_CONVERSION_ALREADY_EXISTS",)
-        if not self.take(order_id, order):
+        if not self.take(order_id, ordered):
             return ("ORDER_ID_ALREADY_IN_USE",)
-        self._clicks.add(click)
+        self._clicks.add(clicked)
         return ()
 
     def _see(self, order_id: str) -> None:
@@ -196,16 +197,16 @@ def _malformed(body: Any) -> str | None:
 
 def _wrong(row: dict[str, Any]) -> tuple[str, ...]:
     """What is wrong with a row by itself."""
-    clicks = sum(name in row for name in _CLICKS)
+    clicks = ("gclid" in row) + ("gbraid" in row) + ("wbraid" in row)
     if clicks > 1:
         return ("fieldError.VALUE_MUST_BE_UNSET",)
     if not clicks or not row.get("orderId"):
         return ("fieldError.REQUIRED",)
-    if not _ACTION.fullmatch(row.get("conversionAction", "")):
+    if not _is_action(row.get("conversionAction", "")):
         return ("requestError.RESOURCE_NAME_MALFORMED",)
     if not _TIME.fullmatch(row.get("conversionDateTime", "")):
         return ("dateError.INVALID_STRING_DATE_TIME_SECONDS_WITH_OFFSET",)
-    if not re.fullmatch("[A-Z]{3}", row.get("currencyCode", "USD")):
+    if not _is_currency(row.get("currencyCode", "USD")):
         return ("currencyCodeError.UNSUPPORTED",)
     people = row.get("userIdentifiers", ())
     if len(people) > 5 or any(not _HEX.fullmatch(value) for each in people for value in each.values()):
@@ -213,8 +214,19 @@ def _wrong(row: dict[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+@lru_cache(4096)
+def _is_action(text: str) -> bool:
+    return re.fullmatch(r"customers/\d+/conversionActions/\d+", text) is not None
+
+
+@lru_cache(1024)
+def _is_currency(text: str) -> bool:
+    return re.fullmatch(r"[A-Z]{3}", text) is not None
+
+
 def _click(row: dict[str, Any]) -> tuple[str, ...]:
-    return (*(row.get(name, "") for name in _CLICKS), row.get("conversionDateTime", ""))
+    get = row.get
+    return get("gclid", ""), get("gbraid", ""), get("wbraid", ""), get("conversionDateTime", "")
 
 
 def _twin(orders: int, clicks: int) -> tuple[str, ...]:

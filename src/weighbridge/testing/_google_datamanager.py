@@ -29,6 +29,7 @@ _EVENT = {
     "currency",
     "consent",
 }
+_Violation = tuple[str, str, str]  # field, reason, and what was sent: the real one repeats it, too
 _TYPE = "type.googleapis.com/google.rpc."
 
 
@@ -53,7 +54,7 @@ class FakeGoogleDataManager(FakeGoogle):
             return Reply(status, {"error": "internal_failure"})
         if status == 400:  # of the destination: no event is to blame
             return _refused(
-                400, "INVALID_ARGUMENT", [("destinations[0].product_destination_id", "INVALID_FORMAT")]
+                400, "INVALID_ARGUMENT", [("destinations[0].product_destination_id", "INVALID_FORMAT", "")]
             )
         return _refused(status, None)
 
@@ -69,18 +70,19 @@ class FakeGoogleDataManager(FakeGoogle):
 
     def _ingest(self, body: Any) -> Reply:
         if wrong := _malformed(body):
-            return _refused(400, None, [("", wrong)])
+            return _refused(400, None, [("", wrong, "")])
         violations = _destination_wrong(body.get("destinations", []))
         events = body.get("events", [])
         if not events:
-            violations.append(("events", "REQUIRED_FIELD_MISSING"))
+            violations.append(("events", "REQUIRED_FIELD_MISSING", ""))
         if len(events) > 2000:
-            return _refused(400, "TOO_MANY_EVENTS", [("events", "TOO_MANY_EVENTS")])
+            return _refused(400, "TOO_MANY_EVENTS", [("events", "TOO_MANY_EVENTS", "")])
         for at, event in enumerate(events):
             codes = self.refusals.get(order_of(event)) or _wrong(event, body.get("encoding"))
-            violations += [
-                (f"events.events[{at}].{_FIELDS.get(code, 'ad_identifiers')}", code) for code in codes
-            ]
+            for code in codes:
+                violations.append(
+                    (f"events.events[{at}].{_FIELDS.get(code, 'ad_identifiers')}", code, str(event))
+                )
         if violations:
             return _refused(400, "INVALID_ARGUMENT", [] if self.silent else violations)
         if body.get("validateOnly") is True:
@@ -95,7 +97,7 @@ class FakeGoogleDataManager(FakeGoogle):
 
     def _status(self, request_id: str) -> Reply:
         if request_id not in self.requests:
-            return _refused(400, "INVALID_REQUEST_ID", [("request_id", "INVALID_REQUEST_ID")])
+            return _refused(400, "INVALID_REQUEST_ID", [("request_id", "INVALID_REQUEST_ID", request_id)])
         status: dict[str, Any] = {"requestStatus": self._state}
         if self._state != "PROCESSING":
             status["eventsIngestionStatus"] = {"recordCount": str(self.requests[request_id])}
@@ -124,21 +126,23 @@ def _malformed(body: Any) -> str | None:
     return None
 
 
-def _destination_wrong(destinations: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def _destination_wrong(destinations: list[dict[str, Any]]) -> list[_Violation]:
     if len(destinations) != 1:
-        return [("destinations", "REQUIRED_FIELD_MISSING" if not destinations else "TOO_MANY_DESTINATIONS")]
+        return [
+            ("destinations", "REQUIRED_FIELD_MISSING" if not destinations else "TOO_MANY_DESTINATIONS", "")
+        ]
     one = destinations[0]
     accounts = [one[name] for name in ("operatingAccount", "loginAccount") if name in one]
     wrong = [
-        ("destinations[0].operating_account", "INVALID_DESTINATION")
+        ("destinations[0].operating_account", "INVALID_DESTINATION", str(account))
         for account in accounts
         if account.get("accountType") != "GOOGLE_ADS"
         or not re.fullmatch(r"\d+", account.get("accountId", ""))
     ]
     if "operatingAccount" not in one:
-        wrong.append(("destinations[0].operating_account", "REQUIRED_FIELD_MISSING"))
+        wrong.append(("destinations[0].operating_account", "REQUIRED_FIELD_MISSING", ""))
     if not re.fullmatch(r"\d+", one.get("productDestinationId", "")):
-        wrong.append(("destinations[0].product_destination_id", "INVALID_CONVERSION_ACTION_ID"))
+        wrong.append(("destinations[0].product_destination_id", "INVALID_CONVERSION_ACTION_ID", ""))
     return wrong
 
 
@@ -177,15 +181,15 @@ def _rfc3339(text: str) -> bool:
         return False
 
 
-def _refused(status: int, reason: str | None, violations: list[tuple[str, str]] | None = None) -> Reply:
+def _refused(status: int, reason: str | None, violations: list[_Violation] | None = None) -> Reply:
     details: list[dict[str, Any]] = [{"@type": f"{_TYPE}RequestInfo", "requestId": "fake-refusal"}]
     if reason:
         domain = "datamanager.googleapis.com"
         details.append({"@type": f"{_TYPE}ErrorInfo", "reason": reason, "domain": domain})
     if violations:
         fields = [
-            {"field": field, "description": f"{why} (a sentence of Google's).", "reason": why}
-            for field, why in violations
+            {"field": field, "description": f"{why}: '{sent}'.", "reason": why}
+            for field, why, sent in violations
         ]
         details.append({"@type": f"{_TYPE}BadRequest", "fieldViolations": fields})
     return Reply(status, status_body(status, *details))

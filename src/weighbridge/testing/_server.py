@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -136,14 +137,16 @@ class FakeServer:
             del self.refusals[order_id]
 
     def start(self) -> None:
+        """Raises OSError where the port is taken. One that was closed comes back on its port, with what it had."""
         assert self._thread is None, "it runs already"
+        listening = socket.create_server((self._host, self._port), backlog=1024)
+        self._port = listening.getsockname()[1]
         ready = threading.Event()
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(ready)), name=self.name, daemon=True
+            target=lambda: asyncio.run(self._serve(listening, ready)), name=self.name, daemon=True
         )
         self._thread.start()
-        if not ready.wait(10) or not self._port:
-            raise RuntimeError(f"{self.name}: the fake did not start on {self._host}:{self._port}.")
+        ready.wait()
 
     def close(self) -> None:
         """All lines are cut. Raises what went wrong inside the fake itself."""
@@ -192,13 +195,10 @@ class FakeServer:
 
     # The server ---------------------------------------------------------------------------------------------
 
-    async def _serve(self, ready: threading.Event) -> None:
+    async def _serve(self, listening: socket.socket, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(
-            self._connected, self._host, self._port, limit=_READ, backlog=1024
-        )
-        self._port = server.sockets[0].getsockname()[1]
-        ready.set()
+        ready.set()  # a client that is quicker than the next line waits in the backlog
+        server = await asyncio.start_server(self._connected, sock=listening, limit=_READ)
         await self._stop.wait()
         server.close()
         for task in self._connections:
@@ -328,14 +328,12 @@ class _Line:
         }
         if reply.status == 204:
             del headers["content-length"], headers["content-type"]
-        self._write(h11.Response(status_code=reply.status, headers=list(headers.items())))
-        self._write(h11.Data(data=raw))
-        self._write(h11.EndOfMessage())
+        response = h11.Response(status_code=reply.status, headers=list(headers.items()))
+        self._write(response, h11.Data(data=raw), h11.EndOfMessage())
 
-    def _write(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
-        raw = self._http.send(event)
-        if raw:
-            self._writer.write(raw)
+    def _write(self, *events: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        """At once: two packets would wait for each other's receipt."""
+        self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
 
 
 def _call(head: h11.Request, raw: bytes) -> Call:

@@ -42,11 +42,11 @@ CREATE TABLE weighbridge.providers (
     paused_until timestamptz -- it said that all sites together send too much
 );
 INSERT INTO weighbridge.providers (provider_key, clicks, click_window, from_event) VALUES
-    ('google_ads', '{gclid,wbraid,gbraid}', '90 days', false),
-    ('google_datamanager', '{gclid,wbraid,gbraid}', '90 days', false),
+    ('google_ads', '{gclid,gbraid,wbraid}', '90 days', false),
+    ('google_datamanager', '{gclid,gbraid,wbraid}', '90 days', false),
     ('meta_capi', '{fbclid}', '7 days', true),
-    ('tiktok_events', '{ttclid}', NULL, true),
-    ('webhook', '{gclid,wbraid,gbraid,fbclid,ttclid}', NULL, true);
+    ('tiktok_events', '{ttclid}', '28 days', true),
+    ('webhook', '{gclid,gbraid,wbraid,fbclid,ttclid}', NULL, true);
 
 CREATE TABLE public.sites (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -392,68 +392,79 @@ CREATE FUNCTION weighbridge.expired(p_provider text) RETURNS text
         FROM providers k WHERE k.provider_key = p_provider
     $$;
 
--- The first rows of a group, in S4's order. What has expired is refused on the way, and comes back as FAILED.
-CREATE FUNCTION weighbridge.claim_rows(p_site uuid, p_provider text, p_limit int, p_batch uuid)
-    RETURNS SETOF public.offline_conversion_queue
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+-- Claims of several groups at once, the first rows of each in S4's order: a batch each, with its attempt and its STARTED
+-- where p_worker is given. A group may stand there once. What has expired is refused on the way: such rows are not `live`.
+CREATE FUNCTION weighbridge.claim_deliveries(
+    p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
+) RETURNS TABLE (place bigint, id uuid, live boolean, order_id text, click_type text, click_id text, occurred_at timestamptz,
+                 value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
+                 claimed_at timestamptz)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
-        WITH clock AS MATERIALIZED (SELECT weighbridge.now() AS now),
-        head AS MATERIALIZED (
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    RETURN QUERY
+    WITH head AS MATERIALIZED (
+        SELECT w.place, w.batch_id, e.tid
+        FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
+            AS w (batch_id, site_id, provider_key, wanted, place)
+        CROSS JOIN LATERAL (
             -- SKIP LOCKED: a slow claim must not queue the others.
-            SELECT q.id FROM offline_conversion_queue q
-            WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
-              AND q.due_at <= (SELECT now FROM clock)
-            ORDER BY q.due_at, q.created_at, q.id LIMIT p_limit
-            FOR UPDATE SKIP LOCKED
-        ),
-        claimed AS (
-            UPDATE offline_conversion_queue q
-            SET status = CASE WHEN q.expires_at <= c.now THEN 'FAILED' ELSE 'PROCESSING' END,
-                claimed_at = c.now, updated_at = c.now, batch_id = p_batch,
-                attempt_count = q.attempt_count + (q.expires_at <= c.now IS NOT TRUE)::int,
-                last_error = CASE WHEN q.expires_at <= c.now THEN expired(q.provider_key) ELSE q.last_error END,
-                provider_error_code = CASE WHEN q.expires_at <= c.now THEN 'EXPIRED' ELSE q.provider_error_code END,
-                provider_error_category = CASE WHEN q.expires_at <= c.now THEN 'VALIDATION' ELSE q.provider_error_category END
-            FROM head h, clock c WHERE q.id = h.id
-            RETURNING q.*
-        )
-        SELECT * FROM claimed ORDER BY due_at, created_at, id
-    $$;
+            SELECT q.ctid AS tid FROM offline_conversion_queue q
+            WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
+              AND q.due_at <= v_now
+            ORDER BY q.due_at, q.created_at, q.id LIMIT w.wanted
+            FOR UPDATE SKIP LOCKED) e
+    ),
+    claimed AS (
+        -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
+        UPDATE offline_conversion_queue q
+        SET status = CASE WHEN q.expires_at <= v_now THEN 'FAILED' ELSE 'PROCESSING' END,
+            claimed_at = v_now, updated_at = v_now, batch_id = h.batch_id,
+            attempt_count = q.attempt_count + (q.expires_at <= v_now IS NOT TRUE)::int,
+            last_error = CASE WHEN q.expires_at <= v_now THEN expired(q.provider_key) ELSE q.last_error END,
+            provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
+            provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
+        FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
+        RETURNING h.place, q.*
+    ),
+    counted AS MATERIALIZED (
+        SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
+               count(*) FILTER (WHERE c.status = 'FAILED') AS failed
+        FROM claimed c WHERE p_worker IS NOT NULL GROUP BY 1, 2, 3, 4
+    ),
+    opened AS (
+        INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease
+        FROM counted n WHERE n.live > 0
+    ),
+    started AS (
+        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
+        SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n WHERE n.live > 0
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
+        SELECT n.site_id, n.provider_key, n.workspace_id, n.failed FROM counted n WHERE n.failed > 0
+        ORDER BY n.site_id, n.provider_key
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
+    )
+    SELECT c.place, c.id, c.status = 'PROCESSING', c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
+           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
+    FROM claimed c ORDER BY c.place, c.due_at, c.created_at, c.id;
+END $$;
 
 CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit int DEFAULT 50)
     RETURNS SETOF public.offline_conversion_queue
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
-    AS $$ SELECT * FROM weighbridge.claim_rows(p_site_id, p_provider_key, p_limit, NULL) WHERE status = 'PROCESSING' $$;
-
--- Claims of several groups at once: a batch each, with its attempt and its STARTED. Expired rows come back as FAILED.
-CREATE FUNCTION weighbridge.claim_deliveries(
-    p_worker text, p_lease interval, p_sites uuid[], p_providers text[], p_limits int[]
-) RETURNS SETOF public.offline_conversion_queue
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
-DECLARE
-    v_batch uuid;
-    v_row offline_conversion_queue;
-    v_workspace uuid;
-    v_count int;
-    v_now timestamptz;
-BEGIN
-    FOR i IN 1 .. cardinality(p_sites) LOOP
-        v_batch := gen_random_uuid();
-        v_count := 0;
-        FOR v_row IN SELECT * FROM claim_rows(p_sites[i], p_providers[i], p_limits[i], v_batch) LOOP
-            v_count := v_count + (v_row.status = 'PROCESSING')::int;
-            v_workspace := v_row.workspace_id;
-            RETURN NEXT v_row;
-        END LOOP;
-        CONTINUE WHEN v_count = 0;
-        v_now := weighbridge.now();
-        INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
-        VALUES (v_batch, 'deliveries', v_batch, v_workspace, p_worker, v_now, v_now, v_now + p_lease);
-        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
-        VALUES (v_workspace, p_sites[i], p_providers[i], v_batch, 'STARTED', v_count);
-    END LOOP;
-END $$;
+        SELECT q.* FROM weighbridge.claim_deliveries(
+            NULL, NULL, ARRAY[NULL::uuid], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c
+        JOIN offline_conversion_queue q USING (id)
+        WHERE c.live ORDER BY q.due_at, q.created_at, q.id
+    $$;
 
 -- The breaker (PR5) -----------------------------------------------------------------------------------------
 
@@ -558,15 +569,17 @@ CREATE FUNCTION public.increment_provider_upload_metrics(
             retry_total = m.retry_total + excluded.retry_total, updated_at = weighbridge.now()
     $$;
 
--- What became of calls: a row per conversion (p_id …), an object per call (p_calls: batch_id, duration_ms, request_id,
--- error_code, error_category, success, transient, refused, pause_seconds). Rows, ledger, counters, breaker and attempt in
--- one transaction. A call that lost its lease changes nothing; the tokens that come back were settled.
+-- What became of calls. p_calls has an object per call (batch_id, claimed_at, duration_ms, request_id, error_code,
+-- error_category, success, transient, refused, credentials, pause_seconds, unclassified), p_outcomes one per outcome of a
+-- call (batch_id, n, status, code, category, error, request_id, at_least, counts, duplicate, confirm_after). Every row of a
+-- call has its outcome 0, but for those in p_id, which have the one in p_n. Rows, ledger, counters, breaker and attempt in
+-- one transaction. A call that lost its lease changes nothing; the others come back with what became of their rows.
 CREATE FUNCTION weighbridge.settle_deliveries(
-    p_batch uuid[], p_id uuid[], p_status text[], p_code text[], p_category text[], p_error text[], p_request text[],
-    p_delay interval[], p_counts boolean[], p_duplicate boolean[], p_confirm_after interval[], p_calls jsonb
-) RETURNS SETOF uuid
+    p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
+) RETURNS TABLE (batch_id uuid, completed bigint, failed bigint, retry bigint)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
+#variable_conflict use_column
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_alive uuid[];
@@ -575,31 +588,51 @@ BEGIN
     -- KEY SHARE, as a fence does: recover() takes FOR UPDATE, and skips what is being settled.
     SELECT array_agg(f.lease_token) INTO v_alive FROM (
         SELECT a.lease_token FROM attempts a
-        WHERE a.lease_token IN (SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c)
+        WHERE a.lease_token = ANY (ARRAY(SELECT (c ->> 'batch_id')::uuid FROM jsonb_array_elements(p_calls) c))
           AND a.queue = 'deliveries' AND a.closed_at IS NULL
         ORDER BY a.lease_token FOR KEY SHARE) f;
     IF v_alive IS NULL THEN
         RETURN;
     END IF;
-    WITH said AS (
-        SELECT * FROM unnest(p_batch, p_id, p_status, p_code, p_category, p_error, p_request, p_delay, p_counts,
-                             p_duplicate, p_confirm_after)
-            AS u (batch_id, id, status, code, category, error, request_id, delay, counts, duplicate, confirm_after)
-        WHERE u.batch_id = ANY (v_alive)
+    RETURN QUERY
+    WITH calls AS MATERIALIZED (
+        SELECT c.* FROM jsonb_to_recordset(p_calls) AS c (
+            batch_id uuid, claimed_at timestamptz, duration_ms int, request_id text, error_code text, error_category text)
+        WHERE c.batch_id = ANY (v_alive)
+    ),
+    outcomes AS MATERIALIZED (
+        SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o (
+            batch_id uuid, n int, status text, code text, category text, error text, request_id text, at_least interval,
+            counts boolean, duplicate boolean, confirm_after interval)
+    ),
+    said AS MATERIALIZED (
+        SELECT q.ctid AS tid, o.*
+        FROM calls c
+        -- By the index of PROCESSING rows: a claim gives all its rows one claimed_at.
+        JOIN offline_conversion_queue q ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
+        LEFT JOIN unnest(p_id, p_n) AS u (id, n) ON u.id = q.id
+        JOIN outcomes o ON o.batch_id = c.batch_id AND o.n = coalesce(u.n, 0)
     ),
     written AS (
         UPDATE offline_conversion_queue q
-        SET status = u.status, updated_at = v_now,
+        SET status = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries THEN 'FAILED' ELSE u.status END,
+            updated_at = v_now,
             uploaded_at = CASE WHEN u.status = 'COMPLETED' THEN v_now END,
             provider_request_id = coalesce(u.request_id, q.provider_request_id),
-            provider_error_code = u.code, provider_error_category = u.category, last_error = u.error,
+            provider_error_code = u.code, provider_error_category = u.category,
+            last_error = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries
+                THEN format('%s It was tried %s times.', coalesce(u.error, 'It did not go through.'), q.retry_count + 1)
+                ELSE u.error END,
             code_times = CASE WHEN u.code = q.provider_error_code THEN q.code_times + 1 ELSE (u.code IS NOT NULL)::int END,
-            next_retry_at = CASE WHEN u.status = 'RETRY' THEN v_now + u.delay END,
-            retry_count = q.retry_count + u.counts::int,
-            duplicate = u.duplicate,
+            -- Full jitter: what failed together does not come back together.
+            next_retry_at = CASE WHEN u.status = 'RETRY' THEN v_now + coalesce(u.at_least, '0') + random() * CASE
+                WHEN u.counts THEN least(p_longest, p_first * power(2, least(q.retry_count, 20))) ELSE INTERVAL '10 seconds' END END,
+            retry_count = q.retry_count + coalesce(u.counts, false)::int,
+            duplicate = coalesce(u.duplicate, false),
             confirmation = CASE WHEN u.confirm_after IS NOT NULL THEN 'AWAITED' END
         FROM said u
-        WHERE q.id = u.id AND q.batch_id = u.batch_id AND q.status = 'PROCESSING'
+        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM said)) AND q.ctid = u.tid AND q.batch_id = u.batch_id
+          AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
     ),
     awaited AS (
@@ -609,7 +642,7 @@ BEGIN
         GROUP BY 1, 2, 3, 4
         ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
     ),
-    counted AS (
+    counted AS MATERIALIZED (
         SELECT w.batch_id, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
                count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
         FROM written w GROUP BY w.batch_id
@@ -619,24 +652,29 @@ BEGIN
                                               failed_count, retry_count, duration_ms, provider_request_id, error_code,
                                               error_category)
         SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', coalesce(n.completed, 0),
-               coalesce(n.failed, 0), coalesce(n.retry, 0), (c ->> 'duration_ms')::int, c ->> 'request_id',
-               c ->> 'error_code', c ->> 'error_category'
-        FROM jsonb_array_elements(p_calls) c
-        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
-        LEFT JOIN counted n ON n.batch_id = l.batch_id
-        WHERE l.batch_id = ANY (v_alive)
+               coalesce(n.failed, 0), coalesce(n.retry, 0), c.duration_ms, c.request_id, c.error_code, c.error_category
+        FROM calls c
+        JOIN provider_upload_attempts l ON l.batch_id = c.batch_id AND l.phase = 'STARTED'
+        LEFT JOIN counted n ON n.batch_id = c.batch_id
         RETURNING site_id, provider_key, workspace_id, completed_count, failed_count, retry_count
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
+                                                  failed_total, retry_total)
+        SELECT f.site_id, f.provider_key, f.workspace_id, count(*), sum(f.completed_count), sum(f.failed_count),
+               sum(f.retry_count)
+        FROM finished f GROUP BY 1, 2, 3 ORDER BY 1, 2
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET attempts_total = m.attempts_total + excluded.attempts_total,
+            completed_total = m.completed_total + excluded.completed_total,
+            failed_total = m.failed_total + excluded.failed_total,
+            retry_total = m.retry_total + excluded.retry_total, updated_at = v_now
+    ),
+    closed AS (
+        UPDATE attempts a SET closed_at = v_now, outcome = 'done' WHERE a.lease_token = ANY (v_alive)
     )
-    INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, attempts_total, completed_total,
-                                              failed_total, retry_total)
-    SELECT f.site_id, f.provider_key, f.workspace_id, count(*), sum(f.completed_count), sum(f.failed_count),
-           sum(f.retry_count)
-    FROM finished f GROUP BY f.site_id, f.provider_key, f.workspace_id ORDER BY f.site_id, f.provider_key
-    ON CONFLICT (site_id, provider_key) DO UPDATE
-    SET attempts_total = m.attempts_total + excluded.attempts_total,
-        completed_total = m.completed_total + excluded.completed_total,
-        failed_total = m.failed_total + excluded.failed_total,
-        retry_total = m.retry_total + excluded.retry_total, updated_at = v_now;
+    SELECT c.batch_id, coalesce(n.completed, 0), coalesce(n.failed, 0), coalesce(n.retry, 0)
+    FROM calls c LEFT JOIN counted n ON n.batch_id = c.batch_id;
 
     -- A success of a healthy group changes nothing: most calls stop here.
     FOR v_call IN
@@ -665,8 +703,6 @@ BEGIN
             WHERE k.provider_key = v_call.provider_key;
         END IF;
     END LOOP;
-    UPDATE attempts a SET closed_at = v_now, outcome = 'done' WHERE a.lease_token = ANY (v_alive);
-    RETURN QUERY SELECT unnest(v_alive);
 END $$;
 
 -- The provider does not accept a site's credentials: nothing more is sent with them until they are replaced.
@@ -704,7 +740,7 @@ BEGIN
             provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
             provider_error_category = 'TRANSIENT', code_times = 1
         FROM unnest(p_ids) AS i (id)
-        WHERE q.id = i.id AND q.status = 'PROCESSING'
+        WHERE q.id = i.id AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status
     ),
     counted AS (
@@ -1089,7 +1125,7 @@ BEGIN
     FOR f IN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace IN ('weighbridge'::regnamespace, 'public'::regnamespace)
-          AND p.proname = ANY (ARRAY['delivery_groups', 'list_offline_conversion_groups', 'claim_rows',
+          AND p.proname = ANY (ARRAY['delivery_groups', 'list_offline_conversion_groups',
               'claim_offline_conversion_jobs_v2', 'claim_deliveries', 'record_provider_outcome', 'begin_probe',
               'park_deliveries', 'increment_provider_upload_metrics', 'settle_deliveries', 'refuse_credentials',
               'rescue_deliveries', 'recover_stuck_offline_conversion_jobs', 'watch_deliveries', 'claim_confirmations',
@@ -1100,7 +1136,7 @@ BEGIN
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO weighbridge_deliver', f);
     END LOOP;
 END $$;
-REVOKE EXECUTE ON FUNCTION weighbridge.claim_rows(uuid, text, int, uuid), weighbridge.expired(text),
+REVOKE EXECUTE ON FUNCTION weighbridge.expired(text),
     weighbridge.refuse_credentials(uuid, text, int, text), weighbridge.rescue_deliveries(uuid[], int)
     FROM weighbridge_deliver;
 REVOKE EXECUTE ON FUNCTION weighbridge.queue_conversions(), weighbridge.check_site() FROM PUBLIC;

@@ -15,15 +15,13 @@ FROM unnest(%s::uuid[], %s::text[]) AS w (site_id, provider_key)
 JOIN public.provider_credentials c USING (site_id, provider_key)
 
 -- name: claim
-SELECT id, batch_id, site_id, provider_key, status, order_id, click_type, click_id, occurred_at, clicked_at, value, currency,
-       user_data, attempt_count, retry_count, provider_error_code, code_times, claimed_at
-FROM weighbridge.claim_deliveries(%s, %s, %s, %s, %s)
+SELECT * FROM weighbridge.claim_deliveries(%s, %s, %s, %s, %s, %s)
 
 -- name: peek
-SELECT q.id, q.batch_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.click_id, q.occurred_at,
-       q.clicked_at, q.value, q.currency, q.user_data, q.attempt_count, q.retry_count, q.provider_error_code, q.code_times,
-       weighbridge.now() AS claimed_at
-FROM unnest(%s::uuid[], %s::text[], %s::int[]) AS w (site_id, provider_key, wanted)
+SELECT w.place, q.id, q.expires_at <= weighbridge.now() IS NOT TRUE, q.order_id, q.click_type, q.click_id, q.occurred_at,
+       q.value, q.currency, nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count, q.provider_error_code, q.code_times,
+       weighbridge.now()
+FROM unnest(%s::uuid[], %s::text[], %s::int[]) WITH ORDINALITY AS w (site_id, provider_key, wanted, place)
 CROSS JOIN LATERAL (
     SELECT * FROM public.offline_conversion_queue e
     WHERE e.site_id = w.site_id AND e.provider_key = w.provider_key AND e.status IN ('QUEUED', 'RETRY')
@@ -31,7 +29,7 @@ CROSS JOIN LATERAL (
     ORDER BY e.due_at, e.created_at, e.id LIMIT w.wanted) q
 
 -- name: settle
-SELECT weighbridge.settle_deliveries(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+SELECT * FROM weighbridge.settle_deliveries(%s, %s, %s, %s, %s, %s, %s)
 
 -- name: begin_probe
 SELECT weighbridge.begin_probe(%s, %s, %s)

@@ -1,0 +1,187 @@
+"""Conversions to a local fake of Google Ads (S4), beside a bare httpx loop that posts the same batches.
+
+The fake is a process of its own, the same for both: it checks every row and remembers every order id. The bare loop has
+no database: it makes the bodies, posts them one after another, and reads the answers. Ours claims, writes the ledger,
+posts and settles, with Postgres on the same machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import psycopg
+
+from weighbridge.app import App, open_app
+from weighbridge.observe import logs
+from weighbridge.providers.vault import Vault, new_key
+from weighbridge.settings import read
+from weighbridge.steps.deliver import deliver
+
+from . import ours
+from .measure import Failed
+from .setting import CLAIMED, DELIVERED, Result, Setting
+
+_BATCH = 2000  # rows of a request, at most: Google's own limit
+_SENT = 40_000
+_CLAIMS = 50
+_CREDENTIALS = {
+    "customer_id": "1234567890",
+    "developer_token": "bench",
+    "client_id": "bench",
+    "client_secret": "bench",
+    "refresh_token": "bench",
+    "conversion_action_resource_name": "customers/1234567890/conversionActions/1",
+}
+_SITES = "INSERT INTO sites (workspace_id, name, providers) SELECT %s, 'site ' || n, '{google_ads}' FROM generate_series(1, %s) n"
+_SALES = """
+    INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid)
+    SELECT s.workspace_id, s.id, 'order-' || s.id || '-' || n, weighbridge.now() - INTERVAL '1 hour', 12.34, 'EUR',
+           md5(s.id::text || n) || md5(n::text)
+    FROM sites s, generate_series(1, %s) n"""
+
+
+def run(setting: Setting) -> Iterator[Result]:
+    """Few and many groups, and a long backlog; then what one claim costs before a short and a long one."""
+    for groups, backlog in ((1, _SENT), (100, _SENT), (10_000, _SENT // 2), (1, setting.backlog)):
+        sent = min(backlog, _SENT)
+        what = f"{DELIVERED} of {groups:,} groups, {backlog:,} waiting"
+        with ours.database(setting) as environment, _fake() as fake:
+            found = asyncio.run(_ours(setting, environment["DATABASE_URL"], fake, groups, backlog, sent))
+        yield Result("ours", what, sent, found["seconds"])
+        with _fake() as fake:
+            bare = asyncio.run(_bare(fake, max(1, sent // groups), groups))
+        yield Result("bare httpx loop", what, sent, bare)
+        if groups == 1:
+            yield Result(
+                "ours", f"{CLAIMED}, {backlog:,} waiting", 1, found["claim"], note=f"median of {_CLAIMS}"
+            )
+
+
+async def _ours(
+    setting: Setting, url: str, fake: str, groups: int, backlog: int, sent: int
+) -> dict[str, float]:
+    with Path(os.devnull).open("w") as nowhere:  # noqa: ASYNC230
+        logs.configure("info", nowhere)  # as the service does, but to nobody
+        settings = read(
+            home=setting.home,
+            DATABASE_URL=url,
+            vault_key=new_key(),
+            provider_urls=(f"google_ads={fake}",),
+            **{"CONCURRENCY_GLOBAL_PER_PROVIDER": 10},
+        )
+        async with (
+            open_app(settings) as app,
+            await psycopg.AsyncConnection.connect(url, autocommit=True) as db,
+        ):
+            await _fill(app, db, groups, backlog)
+            claims = [await _claim(db) for _ in range(_CLAIMS)]
+            setting.quiet()
+            done = await deliver(app.ctx, "bench", min(100, sent))  # tokens, plans, connections
+            began = perf_counter()
+            left = sent - done.processed
+            while left > 0:
+                tally = await deliver(app.ctx, "bench", min(left, app.settings.deliver_limit))
+                left -= tally.processed
+                if tally.completed != tally.processed or not tally.processed:
+                    raise Failed(f"{tally}")
+            seconds = perf_counter() - began
+    return {"seconds": seconds * sent / (sent - done.processed), "claim": median(claims)}
+
+
+async def _fill(app: App, db: psycopg.AsyncConnection[Any], groups: int, backlog: int) -> None:
+    assert app.ctx.outbound is not None
+    vault: Vault = app.ctx.outbound.vault
+    workspace = uuid4()
+    await db.execute(_SITES, (workspace, groups))
+    sites = await (await db.execute("SELECT id FROM sites")).fetchall()
+    async with db.cursor() as cursor, db.transaction():
+        await cursor.executemany(
+            "SELECT weighbridge.set_credentials(%s, 'google_ads', 1, %s, %s, %s, 'bench')",
+            [(site, *_sealed(vault, site)) for (site,) in sites],
+        )
+    await db.execute(_SALES, (max(1, backlog // groups),))
+    await db.execute("VACUUM ANALYZE sales, offline_conversion_queue")
+
+
+def _sealed(vault: Vault, site: UUID) -> tuple[str, bytes, bytes]:
+    sealed = vault.seal(site, "google_ads", _CREDENTIALS, 1)
+    return sealed.key_id, sealed.nonce, sealed.ciphertext
+
+
+async def _claim(db: psycopg.AsyncConnection[Any]) -> float:
+    """Fifty rows of one group, given back again."""
+    async with db.transaction(force_rollback=True):
+        [(site,)] = await (
+            await db.execute("SELECT site_id FROM offline_conversion_queue LIMIT 1")
+        ).fetchall()
+        began = perf_counter()
+        await (
+            await db.execute("SELECT id FROM claim_offline_conversion_jobs_v2(%s, 'google_ads', 50)", (site,))
+        ).fetchall()
+        return perf_counter() - began
+
+
+async def _bare(fake: str, each: int, groups: int) -> float:
+    url = f"{fake}/v26/customers/1234567890:uploadClickConversions"
+    async with httpx.AsyncClient(timeout=30) as http:
+        refreshed = await http.post(
+            f"{fake}/token",
+            data={
+                "grant_type": "refresh_token",
+                "client_id": "b",
+                "client_secret": "b",
+                "refresh_token": "b",
+            },
+        )
+        headers = {
+            "authorization": f"Bearer {refreshed.json()['access_token']}",
+            "developer-token": "bench",
+            "content-type": "application/json",
+        }
+        began = perf_counter()
+        for group in range(groups):
+            for first in range(0, each, _BATCH):
+                body = _body(group, first, min(_BATCH, each - first))
+                answer = await http.post(url, content=body, headers=headers)
+                if answer.status_code != 200 or "partialFailureError" in answer.json():
+                    raise Failed(answer.text[:300])
+        return perf_counter() - began
+
+
+def _body(group: int, first: int, count: int) -> bytes:
+    conversions = [
+        {
+            "gclid": f"{group:032x}{n:032x}",
+            "conversionAction": "customers/1234567890/conversionActions/1",
+            "conversionDateTime": "2026-01-01 12:32:45+00:00",
+            "conversionValue": 12.34,
+            "currencyCode": "EUR",
+            "orderId": f"order-{group:032x}-{n}",
+        }
+        for n in range(first, first + count)
+    ]
+    return json.dumps({"conversions": conversions, "partialFailure": True}).encode()
+
+
+@contextmanager
+def _fake() -> Iterator[str]:
+    """The fake's URL."""
+    command = [sys.executable, "-m", "weighbridge.testing", "google_ads"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.terminate()

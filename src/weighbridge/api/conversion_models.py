@@ -1,0 +1,288 @@
+"""Answers about conversions, sites and providers, as OpenAPI describes them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from weighbridge.model.delivery import Category
+
+Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", min_length=1, max_length=200)]
+
+
+class DeliveryStatus(StrEnum):
+    QUEUED = "QUEUED"
+    RETRY = "RETRY"
+    PROCESSING = "PROCESSING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class DeliveryOut(BaseModel):
+    """One provider that hears of the conversion."""
+
+    id: UUID
+    provider: str
+    status: DeliveryStatus
+
+
+class ConvertedOut(BaseModel):
+    """What became of a conversion, and whom it will be delivered to."""
+
+    sale_id: UUID
+    site_id: UUID
+    order_id: str
+    result: Literal["created", "updated", "duplicate"]
+    deliveries: list[DeliveryOut]
+
+
+class ConvertedManyOut(BaseModel):
+    """Several, in their order."""
+
+    conversions: list[ConvertedOut]
+
+
+class ConversionOut(BaseModel):
+    """A conversion on its way to one provider, or there. Click id and digests are not shown."""
+
+    id: UUID
+    sale_id: UUID
+    site_id: UUID
+    provider: str
+    status: DeliveryStatus
+    order_id: str
+    click_type: str
+    occurred_at: datetime
+    clicked_at: datetime | None
+    value: Decimal | None
+    currency: str | None
+    expires_at: datetime | None = Field(description="When the provider would refuse it as too old.")
+    next_retry_at: datetime | None
+    claimed_at: datetime | None
+    attempts: int = Field(description="Calls that it was in.")
+    retries: int = Field(description="Passing troubles that count towards the limit.")
+    last_error: str | None
+    uploaded_at: datetime | None
+    provider_request_id: str | None = Field(description="The proof.")
+    provider_error_code: str | None
+    provider_error_category: Category | None
+    duplicate: bool = Field(description="The provider had it already: an earlier call went through.")
+    confirmation: str | None
+    confirmed_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+    upload_id: UUID | None
+    line: int | None
+
+
+class ConversionsOut(BaseModel):
+    """A page. `next` is the `before` of the next page."""
+
+    conversions: list[ConversionOut]
+    next: str | None
+
+
+class EntryOut(BaseModel):
+    """An entry of the ledger: STARTED before a call, FINISHED after it."""
+
+    batch_id: UUID
+    provider: str
+    phase: Literal["STARTED", "FINISHED"]
+    claimed_count: int | None
+    completed_count: int | None
+    failed_count: int | None
+    retry_count: int | None
+    duration_ms: int | None
+    provider_request_id: str | None
+    error_code: str | None
+    error_category: str | None
+    created_at: datetime
+
+
+class WholeConversionOut(ConversionOut):
+    ledger: list[EntryOut] = Field(description="Of the call that it was last in.")
+
+
+class RequeueIn(BaseModel):
+    """Which failed conversions: by their ids, or all that the other fields fit."""
+
+    model_config = ConfigDict(extra="forbid")
+    ids: list[UUID] | None = Field(None, max_length=1000)
+    site_id: UUID | None = None
+    provider: str | None = None
+    category: Category | None = None
+    code: str | None = None
+
+
+class RequeuedOut(BaseModel):
+    requeued: int
+
+
+class SiteIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: Name
+    providers: list[str] | None = Field(None, description="Who hears of its sales; google_datamanager.")
+
+
+class SiteChangeIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: Name | None = None
+    providers: list[str] | None = Field(None, description="Of sales from now on.")
+
+
+class SiteOut(BaseModel):
+    site_id: UUID
+    name: str
+    providers: list[str]
+    created_at: datetime
+
+
+class SitesOut(BaseModel):
+    """A page, by name. `next` is the `after` of the next page."""
+
+    sites: list[SiteOut]
+    next: str | None
+
+
+class CredentialsOut(BaseModel):
+    """That there are credentials, never which."""
+
+    site_id: UUID
+    provider: str
+    version: int
+    key_id: str = Field(description="Of the vault's key that sealed them.")
+    in_use: bool = Field(description="Whether the site's sales go to this provider.")
+
+
+class RemovedOut(BaseModel):
+    site_id: UUID
+    provider: str
+    removed: bool
+
+
+class ResetOut(BaseModel):
+    site_id: UUID
+    provider: str
+    state: Literal["CLOSED"]
+
+
+class CircuitOut(BaseModel):
+    state: Literal["CLOSED", "OPEN", "HALF_OPEN"]
+    failure_count: int
+    next_probe_at: datetime | None
+
+
+class KeyStandingOut(BaseModel):
+    """A group's credentials."""
+
+    version: int
+    key_id: str
+    refused_at: datetime | None = Field(description="The provider does not accept them since then.")
+    refused_code: str | None
+
+
+class TotalsOut(BaseModel):
+    attempts_total: int
+    completed_total: int
+    failed_total: int
+    retry_total: int
+
+
+class GroupOut(BaseModel):
+    """A site and a provider."""
+
+    site_id: UUID
+    site_name: str
+    provider: str
+    in_use: bool
+    circuit: CircuitOut
+    paused_until: datetime | None = Field(description="The provider asked all sites together for a pause.")
+    waiting: int = Field(description="QUEUED and RETRY; 10000 where there are more.")
+    failed: int = Field(description="10000 where there are more.")
+    credentials: KeyStandingOut | None = Field(description="null: there are none, and nothing is sent.")
+    totals: TotalsOut
+    ledger: list[EntryOut] = Field(description="The newest entries; only where `site_id` is asked for.")
+
+
+class GroupsOut(BaseModel):
+    """A page, by site and provider. `next` is the `after` of the next page."""
+
+    groups: list[GroupOut]
+    next: str | None
+
+
+class ProcessedOut(BaseModel):
+    """S4's answer, and what else a run did."""
+
+    ok: Literal[True] = True
+    processed: int
+    completed: int
+    failed: int
+    retry: int
+    calls: int
+    parked: int = Field(description="Rows of groups whose circuit is open.")
+    skipped: dict[str, int] = Field(description="Groups, by what stands in their way.")
+
+
+class RecoveredOut(BaseModel):
+    ok: Literal[True] = True
+    recovered: int
+
+
+class SeededOut(BaseModel):
+    ok: Literal[True] = True
+
+
+_TIME = {"type": "string", "format": "date-time"}
+_ONE: dict[str, Any] = {
+    "type": "object",
+    "required": ["site_id", "occurred_at"],
+    "properties": {
+        "site_id": {"type": "string", "format": "uuid"},
+        "order_id": {
+            "type": "string",
+            "maxLength": 200,
+            "description": "Made of click and time where none is given.",
+        },
+        "occurred_at": {**_TIME, "description": "With its zone."},
+        "value": {"type": "number", "minimum": 0},
+        "currency": {"type": "string", "description": "Three letters; needed with a value."},
+        **{
+            name: {"type": "string", "maxLength": 512}
+            for name in ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
+        },
+        "clicked_at": _TIME,
+        "email": {"type": "string", "description": "Kept as digests alone."},
+        "phone": {"type": "string", "description": "With its country's code; kept as digests alone."},
+        "conversation_id": {"type": "string", "format": "uuid"},
+    },
+}
+CONVERSIONS_BODY: dict[str, Any] = {
+    "anyOf": [
+        _ONE,
+        {
+            "type": "object",
+            "required": ["conversions"],
+            "properties": {"conversions": {"type": "array", "items": _ONE, "minItems": 1, "maxItems": 1000}},
+        },
+    ]
+}
+CREDENTIALS_BODY: dict[str, Any] = {
+    "type": "object",
+    "required": ["credentials"],
+    "properties": {"credentials": {"type": "object", "additionalProperties": {"type": "string"}}},
+}
+SEED_BODY: dict[str, Any] = {
+    "type": "object",
+    "required": ["site_id", "provider_key", "credentials"],
+    "properties": {
+        "site_id": {"type": "string", "format": "uuid"},
+        "provider_key": {"type": "string"},
+        "credentials": {"type": "object", "additionalProperties": {"type": "string"}},
+    },
+}

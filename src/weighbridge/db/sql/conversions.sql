@@ -1,0 +1,129 @@
+-- Pages give ids and where each stands; get_conversions says the rest. Every one of them follows an index, so that a page
+-- costs the same however many rows there are.
+
+-- name: recent_conversions
+-- Of any status, those of the newest sales first.
+SELECT q.id, s.created_at::text AS moment, s.id::text AS beside
+FROM public.sales s JOIN public.offline_conversion_queue q ON q.sale_id = s.id
+WHERE s.workspace_id = %(workspace)s
+  AND (%(site)s::uuid IS NULL OR s.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(moment)s::timestamptz IS NULL OR s.created_at <= %(moment)s::timestamptz
+       AND (s.created_at < %(moment)s::timestamptz OR (s.id, q.id) > (%(beside)s::uuid, %(id)s::uuid)))
+ORDER BY s.created_at DESC, s.id, q.id LIMIT %(limit)s
+
+-- name: failed_conversions
+-- The last that failed first.
+SELECT q.id, q.updated_at::text AS moment, '' AS beside
+FROM public.sites s CROSS JOIN weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.id, e.updated_at FROM public.offline_conversion_queue e
+    WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status = 'FAILED'
+      AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
+      AND (%(moment)s::timestamptz IS NULL OR e.updated_at <= %(moment)s::timestamptz
+           AND (e.updated_at < %(moment)s::timestamptz OR e.id > %(id)s::uuid))
+    ORDER BY e.updated_at DESC, e.id LIMIT %(limit)s) q
+WHERE s.workspace_id = %(workspace)s
+  AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
+ORDER BY q.updated_at DESC, q.id LIMIT %(limit)s
+
+-- name: completed_conversions
+-- The last that a provider took first.
+SELECT q.id, q.uploaded_at::text AS moment, '' AS beside
+FROM public.sites s CROSS JOIN weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.id, e.uploaded_at FROM public.offline_conversion_queue e
+    WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.uploaded_at IS NOT NULL
+      AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
+      AND (%(moment)s::timestamptz IS NULL OR e.uploaded_at <= %(moment)s::timestamptz
+           AND (e.uploaded_at < %(moment)s::timestamptz OR e.id > %(id)s::uuid))
+    ORDER BY e.uploaded_at DESC, e.id LIMIT %(limit)s) q
+WHERE s.workspace_id = %(workspace)s
+  AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
+ORDER BY q.uploaded_at DESC, q.id LIMIT %(limit)s
+
+-- name: waiting_conversions
+-- QUEUED or RETRY, in the order in which a group is sent.
+SELECT q.id, q.due_at::text AS moment, q.created_at::text AS beside
+FROM public.sites s CROSS JOIN weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.id, e.due_at, e.created_at FROM public.offline_conversion_queue e
+    WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status IN ('QUEUED', 'RETRY')
+      AND e.status = %(status)s AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
+      AND (%(moment)s::timestamptz IS NULL OR (e.due_at, e.created_at, e.id)
+           > (%(moment)s::timestamptz, %(beside)s::timestamptz, %(id)s::uuid))
+    ORDER BY e.due_at, e.created_at, e.id LIMIT %(limit)s) q
+WHERE s.workspace_id = %(workspace)s
+  AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
+ORDER BY q.due_at, q.created_at, q.id LIMIT %(limit)s
+
+-- name: processing_conversions
+-- In a provider's hands right now.
+SELECT q.id, q.claimed_at::text AS moment, '' AS beside
+FROM public.offline_conversion_queue q
+WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
+  AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(moment)s::timestamptz IS NULL OR q.claimed_at <= %(moment)s::timestamptz
+       AND (q.claimed_at < %(moment)s::timestamptz OR q.id > %(id)s::uuid))
+ORDER BY q.claimed_at DESC, q.id LIMIT %(limit)s
+
+-- name: get_conversions
+SELECT q.id, q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.occurred_at, q.clicked_at, q.value,
+       q.currency, q.expires_at, q.next_retry_at, q.claimed_at, q.batch_id, q.attempt_count, q.retry_count, q.last_error,
+       q.uploaded_at, q.provider_request_id, q.provider_error_code, q.provider_error_category, q.duplicate, q.confirmation,
+       q.confirmed_at, q.created_at, q.updated_at, s.upload_id, s.line
+FROM unnest(%s::uuid[]) WITH ORDINALITY AS w (id, place)
+JOIN public.offline_conversion_queue q ON q.id = w.id
+JOIN public.sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
+ORDER BY w.place
+
+-- name: ledger_of_batch
+SELECT batch_id, site_id, provider_key, phase, claimed_count, completed_count, failed_count, retry_count, duration_ms,
+       provider_request_id, error_code, error_category, created_at
+FROM public.provider_upload_attempts WHERE batch_id = %s ORDER BY phase DESC -- STARTED, then FINISHED
+
+-- name: ledger_of_site
+SELECT l.* FROM weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.batch_id, e.site_id, e.provider_key, e.phase, e.claimed_count, e.completed_count, e.failed_count, e.retry_count,
+           e.duration_ms, e.provider_request_id, e.error_code, e.error_category, e.created_at
+    FROM public.provider_upload_attempts e
+    WHERE e.site_id = %(site)s AND e.provider_key = k.provider_key
+    ORDER BY e.created_at DESC, e.id DESC LIMIT %(limit)s) l
+WHERE %(provider)s::text IS NULL OR k.provider_key = %(provider)s
+ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
+
+-- name: groups_standing
+-- Groups that there is anything to say of. Rows that wait or failed are counted up to a bound, from indexes.
+WITH chosen AS MATERIALIZED (
+    SELECT s.id AS site_id, s.name AS site_name, k.provider_key, k.provider_key = ANY (s.providers) AS in_use,
+           CASE WHEN k.paused_until > weighbridge.now() THEN k.paused_until END AS paused_until
+    FROM public.sites s CROSS JOIN weighbridge.providers k
+    WHERE (%(workspace)s::uuid IS NULL OR s.workspace_id = %(workspace)s)
+      AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
+      AND (%(after_site)s::uuid IS NULL
+           OR (s.id, k.provider_key) > (%(after_site)s::uuid, %(after_provider)s::text))
+      AND (k.provider_key = ANY (s.providers)
+           OR EXISTS (SELECT FROM public.provider_credentials c WHERE (c.site_id, c.provider_key) = (s.id, k.provider_key))
+           OR EXISTS (SELECT FROM public.provider_upload_metrics m WHERE (m.site_id, m.provider_key) = (s.id, k.provider_key))
+           OR EXISTS (SELECT FROM public.offline_conversion_queue q
+                      WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')))
+    ORDER BY s.id, k.provider_key LIMIT %(limit)s
+)
+SELECT g.site_id, g.site_name, g.provider_key, g.in_use, g.paused_until, coalesce(h.state, 'CLOSED') AS state,
+       coalesce(h.failure_count, 0) AS failure_count, h.next_probe_at, w.waiting, f.failed,
+       c.version AS credentials_version, c.key_id, c.refused_at, c.refused_code,
+       coalesce(m.attempts_total, 0) AS attempts_total, coalesce(m.completed_total, 0) AS completed_total,
+       coalesce(m.failed_total, 0) AS failed_total, coalesce(m.retry_total, 0) AS retry_total
+FROM chosen g
+LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
+LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
+LEFT JOIN public.provider_upload_metrics m USING (site_id, provider_key)
+CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (
+    SELECT FROM public.offline_conversion_queue q WHERE q.site_id = g.site_id AND q.provider_key = g.provider_key
+      AND q.status IN ('QUEUED', 'RETRY') LIMIT %(most)s) x) w
+CROSS JOIN LATERAL (SELECT count(*) AS failed FROM (
+    SELECT FROM public.offline_conversion_queue q WHERE q.site_id = g.site_id AND q.provider_key = g.provider_key
+      AND q.status = 'FAILED' LIMIT %(most)s) x) f
+ORDER BY g.site_id, g.provider_key

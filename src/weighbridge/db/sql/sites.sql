@@ -1,0 +1,92 @@
+-- name: make_site
+-- None where the name is taken.
+INSERT INTO public.sites (workspace_id, name, providers)
+VALUES (%(workspace)s, %(name)s, coalesce(%(providers)s::text[], '{google_datamanager}'))
+ON CONFLICT (workspace_id, name) DO NOTHING
+RETURNING id, workspace_id, name, providers, created_at
+
+-- name: change_site
+UPDATE public.sites s
+SET name = coalesce(%(name)s, s.name), providers = coalesce(%(providers)s::text[], s.providers)
+WHERE s.workspace_id = %(workspace)s AND s.id = %(id)s
+RETURNING s.id, s.workspace_id, s.name, s.providers, s.created_at
+
+-- name: get_sites
+SELECT id, workspace_id, name, providers, created_at FROM public.sites
+WHERE (%(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s) AND (%(id)s::uuid IS NULL OR id = %(id)s)
+  AND name > %(after)s
+ORDER BY name LIMIT %(limit)s
+
+-- name: known_providers
+SELECT provider_key FROM weighbridge.providers ORDER BY provider_key
+
+-- name: sell
+-- Sales, all in one statement: its triggers make the rows of the queue. A sale that is there keeps what the new one does
+-- not say; but for a time of the click that would come after the sale now. Rows that come back were created or changed.
+INSERT INTO public.sales AS t (workspace_id, site_id, client_id, order_id, conversation_id, occurred_at, clicked_at, value,
+                               currency, gclid, wbraid, gbraid, fbclid, ttclid, user_data)
+SELECT %(workspace)s, n.site_id, n.site_id, n.order_id, n.conversation_id, n.occurred_at, n.clicked_at, n.value, n.currency,
+       n.gclid, n.wbraid, n.gbraid, n.fbclid, n.ttclid, n.user_data
+FROM jsonb_to_recordset(%(sales)s) AS n (
+    site_id uuid, order_id text, conversation_id uuid, occurred_at timestamptz, clicked_at timestamptz, value numeric,
+    currency text, gclid text, wbraid text, gbraid text, fbclid text, ttclid text, user_data jsonb)
+ORDER BY n.site_id, n.order_id COLLATE "C" -- two requests with the same sales must not wait for each other
+ON CONFLICT (workspace_id, client_id, order_id) DO UPDATE
+SET conversation_id = coalesce(excluded.conversation_id, t.conversation_id), occurred_at = excluded.occurred_at,
+    clicked_at = coalesce(excluded.clicked_at, CASE WHEN t.clicked_at <= excluded.occurred_at THEN t.clicked_at END),
+    value = coalesce(excluded.value, t.value), currency = coalesce(excluded.currency, t.currency),
+    gclid = coalesce(excluded.gclid, t.gclid), wbraid = coalesce(excluded.wbraid, t.wbraid),
+    gbraid = coalesce(excluded.gbraid, t.gbraid), fbclid = coalesce(excluded.fbclid, t.fbclid),
+    ttclid = coalesce(excluded.ttclid, t.ttclid), user_data = t.user_data || excluded.user_data,
+    updated_at = weighbridge.now()
+WHERE (t.conversation_id, t.occurred_at, t.clicked_at, t.value, t.currency, t.gclid, t.wbraid, t.gbraid, t.fbclid, t.ttclid,
+       t.user_data)
+      IS DISTINCT FROM
+      (coalesce(excluded.conversation_id, t.conversation_id), excluded.occurred_at,
+       coalesce(excluded.clicked_at, CASE WHEN t.clicked_at <= excluded.occurred_at THEN t.clicked_at END),
+       coalesce(excluded.value, t.value), coalesce(excluded.currency, t.currency), coalesce(excluded.gclid, t.gclid),
+       coalesce(excluded.wbraid, t.wbraid), coalesce(excluded.gbraid, t.gbraid), coalesce(excluded.fbclid, t.fbclid),
+       coalesce(excluded.ttclid, t.ttclid), t.user_data || excluded.user_data)
+RETURNING t.site_id, t.order_id, xmax = 0 AS created
+
+-- name: sold
+SELECT s.site_id, s.order_id, s.id
+FROM unnest(%(sites)s::uuid[], %(orders)s::text[]) AS n (site_id, order_id)
+JOIN public.sales s ON s.workspace_id = %(workspace)s AND s.client_id = n.site_id AND s.order_id = n.order_id
+
+-- name: deliveries_of
+SELECT sale_id, id, provider_key, status FROM public.offline_conversion_queue
+WHERE sale_id = ANY (%s) ORDER BY sale_id, provider_key
+
+-- name: credentials_of
+-- What may be known of a site's credentials; never what is in them.
+SELECT site_id, provider_key, version, key_id, refused_at, refused_code, updated_at FROM public.provider_credentials
+WHERE site_id = %s ORDER BY provider_key
+
+-- name: set_credentials
+SELECT weighbridge.set_credentials(%s, %s, %s, %s, %s, %s, %s)
+
+-- name: remove_credentials
+WITH removed AS (
+    DELETE FROM public.provider_credentials c
+    WHERE c.workspace_id = %(workspace)s AND c.site_id = %(site)s AND c.provider_key = %(provider)s
+    RETURNING c.workspace_id, c.site_id, c.provider_key, c.version
+),
+audited AS (
+    INSERT INTO weighbridge.audit_log (workspace_id, actor, action, subject, detail)
+    SELECT r.workspace_id, %(actor)s, 'credentials.remove', r.site_id,
+           jsonb_build_object('provider_key', r.provider_key, 'version', r.version)
+    FROM removed r
+)
+SELECT weighbridge.withdraw_alert('credentials_refused', r.site_id || '/' || r.provider_key,
+                                  format('[DELIVERY] %%s of site %%s has no credentials any more', r.provider_key, r.site_id))
+FROM removed r
+
+-- name: reset_provider
+SELECT weighbridge.reset_provider(%s, %s, %s)
+
+-- name: requeue
+SELECT weighbridge.requeue_deliveries(%(workspace)s, %(ids)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
+
+-- name: existing_sites
+SELECT id FROM public.sites WHERE workspace_id = %s AND id = ANY (%s)

@@ -1,0 +1,152 @@
+"""Conversions (S4): sales that an ad platform is to hear of, by the click that led to them.
+
+The template that Google Ads has for offline conversions loads as it is. A sale is known again by its order id, or where
+the file has none by its click and its time; steps/convert.py makes the same id of what comes over HTTP. The client of
+an upload is the site, and a sale makes its rows of offline_conversion_queue in the transaction that writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+
+from weighbridge.model.pipeline import Entity, Field, InHeader, OrMade, Pipeline
+from weighbridge.model.rule import Normaliser, Validator
+from weighbridge.rules import n, v
+
+CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
+ORDER_ID = [
+    *("Order ID", "Order Number", "Order No", "Order #", "Order", "Transaction ID", "Event ID", "Lead ID"),
+]
+OCCURRED = [
+    *("Conversion Time", "Conversion Date Time", "Conversion Timestamp", "Event Time", "Event Timestamp"),
+    *("Occurred At", "Converted At", "Sale Time", "Order Time", "Timestamp", "Time", "Date Time", "Datetime"),
+]
+CLICKED = ["Click Time", "Clicked At", "Click Timestamp", "Click Date Time"]
+VALUE = [
+    *("Conversion Value", "Value", "Amount", "Revenue", "Sale Amount", "Order Value", "Order Total", "Total"),
+]
+CURRENCY = ["Conversion Currency", "Currency Code", "Currency"]
+GCLID = ["Google Click ID", "GCLID", "Click ID"]
+
+_ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{1,2}:[0-9]{2}.*"
+_HERE = (
+    "['%m/%d/%Y %I:%M:%S %p', '%m/%d/%Y %I:%M %p', '%m/%d/%Y %H:%M:%S', '%m/%d/%Y %H:%M',"
+    " '%b %d, %Y %I:%M:%S %p', '%b %d,%Y %I:%M:%S %p', '%b %d, %Y %H:%M:%S']"
+)
+_ZONED = (
+    "['%m/%d/%Y %I:%M:%S %p %z', '%m/%d/%Y %I:%M:%S %p %Z', '%m/%d/%Y %H:%M:%S%z', '%m/%d/%Y %H:%M:%S %z',"
+    " '%m/%d/%Y %H:%M:%S %Z', '%b %d, %Y %I:%M:%S %p %z', '%b %d, %Y %I:%M:%S %p %Z']"
+)
+# As Google writes them, the month first. Without a zone of its own a time is in the file's, or in UTC.
+moment = Normaliser(
+    "moment",
+    rf"""CASE WHEN regexp_full_match({{x}}, '{_ISO}')
+        THEN TRY_CAST(regexp_replace({{x}}, ' ([+-][0-9])', '\1') AS TIMESTAMPTZ)
+        WHEN contains({{x}}, ':') THEN
+            coalesce(CAST(try_strptime({{x}}, {_HERE}) AS TIMESTAMPTZ), try_strptime({{x}}, {_ZONED})) END""",
+    expected="a day and a time",
+    hint="Use 2026-01-31T14:30:00+01:00.",
+    code="bad_timestamp",
+)
+come = Validator(
+    "come",  # a day more than any zone is ahead
+    "{x} < {today} + INTERVAL 2 DAY",
+    "in_future",
+    "a time that has come",
+    "Check the year and the order of day and month.",
+)
+with_click = Validator(
+    "with_click",
+    f"coalesce({', '.join(f'{{sale.{name}}}' for name in CLICKS)}) IS NOT NULL",
+    "no_click_id",
+    "the time of a conversion with a click id",
+    f"Nobody can be told of it without one of {', '.join(CLICKS)}.",
+)
+with_currency = Validator(
+    "with_currency",
+    "{x} IS NULL OR {sale.currency} IS NOT NULL",
+    "missing_currency",
+    "an amount with its currency",
+    "Fill the column Conversion Currency, with EUR or the like.",
+)
+before_sale = Validator(
+    "before_sale",
+    "{x} <= {sale.occurred_at}",
+    "click_after_conversion",
+    "a time before the conversion's own",
+)
+printable = Validator(
+    "printable", r"NOT regexp_matches({x}, '\p{Cc}')", "bad_order_id", "an id without control characters"
+)
+not_rounded = Validator(
+    "not_rounded",
+    r"NOT regexp_full_match({x}, '[0-9]+[.,][0-9]*[eE]\+?[0-9]+|[0-9]+[eE]\+[0-9]+')",
+    "mangled_id",
+    "an id with all its digits",
+    "A spreadsheet has rounded it: export again and upload the file without opening it there.",
+)
+# steps/convert.py makes the same.
+ORDER_OF_CLICK = (
+    f"'wb-' || sha256(coalesce({', '.join(f'{{sale.{name}}}' for name in CLICKS)}) || '|' ||"
+    " strftime({sale.occurred_at} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ'))[:32]"
+)
+
+
+def _click(name: str, header: Sequence[str]) -> Field:
+    """An id that stands for a person's click: no sentence repeats it."""
+    written = v.matches(r"[!-~]+", expected="a click id as the platform writes it", code="bad_click_id")
+    return Field(name, header=header, validate=[v.max_length(512), written], personal=True)
+
+
+sale = Entity(
+    table="sales",
+    scope=["client_id"],
+    key=["order_id"],
+    fields=[
+        Field(
+            "order_id",
+            header=ORDER_ID,
+            normalise=[n.fold_space],
+            validate=[v.max_length(200), printable, not_rounded],
+            otherwise=OrMade(ORDER_OF_CLICK),
+        ),
+        Field(
+            "occurred_at",
+            datetime,
+            header=OCCURRED,
+            normalise=[moment],
+            validate=[v.at_least(date(2000, 1, 1)), come, with_click],
+            required=True,
+        ),
+        Field("value", Decimal, header=VALUE, normalise=[n.money], validate=[v.at_least(0), with_currency]),
+        Field(
+            "currency",
+            header=CURRENCY,
+            normalise=[n.upper],
+            validate=[v.matches("[A-Z]{3}", expected="a currency such as EUR", code="bad_currency")],
+            otherwise=InHeader("sale.value"),
+        ),
+        _click("gclid", GCLID),
+        _click("wbraid", ["WBRAID"]),
+        _click("gbraid", ["GBRAID"]),
+        _click("fbclid", ["fbclid", "Facebook Click ID", "Meta Click ID"]),
+        _click("ttclid", ["ttclid", "TikTok Click ID"]),
+        Field(
+            "clicked_at",
+            datetime,
+            header=CLICKED,
+            normalise=[moment],
+            validate=[v.at_least(date(2000, 1, 1)), before_sale],
+        ),
+    ],
+)
+pipeline = Pipeline(
+    name="conversions",
+    entities=[sale],
+    nulls=["-", "--", "N/A", "n/a", "NA", "NULL", "null", "None"],
+    decimal=".",
+    zone_above=r"(?i)\bTimeZone\s*=\s*([A-Za-z0-9_+:/-]+)",
+    sites=True,
+)

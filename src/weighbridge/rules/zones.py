@@ -1,0 +1,37 @@
+"""Before times are read: the time zone that a file names above its header, for its times without one."""
+
+# ruff: noqa: S608 (the zone is one that DuckDB knows by name, or made of digits)
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from weighbridge.model.errors import FileRefused
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.rules.plan import literal
+
+_OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
+
+
+@contextmanager
+def applied(db: Any, pipeline: Pipeline, preamble: Sequence[str]) -> Iterator[None]:
+    """Have the connection read times so. Raises FileRefused: `unknown_time_zone`."""
+    lines = preamble if pipeline.zone_above else ()
+    named = next((found[1] for line in lines if (found := re.search(pipeline.zone_above, line))), None)
+    if named is None:
+        yield
+        return
+    zone = _OFFSET.sub(r"GMT\1\2:\3", named) if _OFFSET.fullmatch(named) else named
+    known = db.execute(f"SELECT count(*) FROM pg_timezone_names() WHERE lower(name) = lower({literal(zone)})")
+    if not known.fetchall()[0][0] and zone == named:
+        raise FileRefused(
+            "unknown_time_zone",
+            f"Expected a time zone such as Europe/Berlin or +0100 above the header, got {named[:60]!r}. "
+            "Name another, or give every time its own.",
+        )
+    db.execute(f"SET TimeZone = {literal(zone)}")
+    yield
+    db.execute("SET TimeZone = 'UTC'")  # Arrow, which takes the rows from here, does not know every zone
