@@ -13,7 +13,7 @@ from weighbridge.model.errors import (
     RetryLater,
     WeighbridgeError,
 )
-from weighbridge.model.pipeline import Entity, Field, Made, NamePath, Pipeline, Ref
+from weighbridge.model.pipeline import Entity, Field, Made, NamePath, OrMade, Pipeline, Ref
 from weighbridge.model.profile import Profile
 from weighbridge.model.rule import Normaliser, Validator
 from weighbridge.rules import n, v
@@ -29,6 +29,7 @@ __all__ = [
     "Made",
     "NamePath",
     "Normaliser",
+    "OrMade",
     "Pipeline",
     "Profile",
     "Ref",

@@ -85,7 +85,7 @@ REFUSALS: list[tuple[dict[str, Any], bytes, int, str, str]] = [
         CSV,
         422,
         "unknown_pipeline",
-        "pipeline: expected one of ads, judgments, keywords, got 'adz'; did you mean 'ads'?",
+        "pipeline: expected one of ads, conversions, judgments, keywords, got 'adz'; did you mean 'ads'?",
     ),
     ({}, b"", 422, "empty_file", "file ('export.csv'): expected rows, got an empty file."),
     (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from weighbridge.model.pipeline import Entity, Field, OrMade, Pipeline
 from weighbridge.model.rule import Validator
 from weighbridge.pipelines.conversions import pipeline
 
+DOCS = Path(__file__).parents[2] / "docs" / "files.md"
 HEADER = "Order ID,Conversion Time,Conversion Value,Conversion Currency,GCLID"
 TEMPLATE = """### INSTRUCTIONS ###,,,,
 # IMPORTANT: Remember to set the TimeZone value in the "parameters" row,,,,
@@ -120,6 +122,12 @@ def test_a_blank_order_id_is_made_of_click_and_time() -> None:
     assert orders[0] == "7"
     assert orders[1].startswith("wb-")
     assert len(orders) == 2  # the third is the second again
+
+
+def test_every_header_is_in_the_documentation() -> None:
+    page = DOCS.read_text()
+    headers = {header for field in pipeline.fields.values() for header in field.header}
+    assert {header for header in headers if f"`{header}`" not in page} == set()
 
 
 def test_rules_over_several_fields_are_checked_when_a_pipeline_is_built() -> None:

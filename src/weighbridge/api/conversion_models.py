@@ -104,8 +104,17 @@ class EntryOut(BaseModel):
     created_at: datetime
 
 
-class WholeConversionOut(ConversionOut):
+class LedgeredOut(ConversionOut):
     ledger: list[EntryOut] = Field(description="Of the call that it was last in.")
+
+
+class WholeConversionOut(BaseModel):
+    """A sale, and how it stands with each provider that is to hear of it."""
+
+    sale_id: UUID
+    site_id: UUID
+    order_id: str
+    deliveries: list[LedgeredOut]
 
 
 class RequeueIn(BaseModel):

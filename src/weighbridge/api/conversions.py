@@ -21,6 +21,7 @@ from weighbridge.api.conversion_models import (
     DeliveryOut,
     DeliveryStatus,
     EntryOut,
+    LedgeredOut,
     RequeuedOut,
     RequeueIn,
     WholeConversionOut,
@@ -86,29 +87,36 @@ async def list_conversions(
     behind = cursor.read("before", before, Place, _moment, _BESIDE.get(status, _nothing), UUID)
     wanted = Wanted(key.workspace_id, site_id, provider, status, category)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
-        places = await conversions.page(tx, wanted, behind, limit + 1)
-        page = places[:limit]  # the one more tells whether there is a next page
-        found = await conversions.get(tx, [place.id for place in page])
-    more = cursor.write(page[-1].moment, page[-1].beside, page[-1].id) if len(places) > limit else None
-    return ConversionsOut(conversions=[ConversionOut(**shown(each)) for each in found], next=more)
+        found = await conversions.page(tx, wanted, behind, limit + 1)
+        page = found[:limit]  # the one more tells whether there is a next page
+        rows = await conversions.get(tx, page)
+    more = cursor.write(*vars(page[-1].place).values()) if len(found) > limit else None
+    return ConversionsOut(conversions=[ConversionOut(**shown(each)) for each in rows], next=more)
 
 
 @router.get(
-    "/api/conversions/{conversion_id}",
-    responses=documented(_404="No such conversion.", _422="Not a UUID."),
+    "/api/conversions/{sale_id}",
+    responses=documented(_404="No such sale, or nobody is to hear of it.", _422="Not a UUID."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
-async def get_conversion(conversion_id: UUID, key: Key, app: TheApp) -> WholeConversionOut:
-    """Everything about one conversion and one provider, with the ledger of the call that it was last in."""
+async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversionOut:
+    """One sale on its way to each of its providers, with the ledgers of the calls that it was last in."""
     async with app.db.tx(ROLE, key.workspace_id) as tx:
-        found = await conversions.get(tx, [conversion_id])
-        if not found:
-            message = f"There is no conversion {conversion_id}."
-            raise RequestRefused(404, "unknown_conversion", message)
-        batch = found[0].batch_id
-        ledger = await conversions.ledger_of_batch(tx, batch) if batch else []
-    return WholeConversionOut(**shown(found[0]), ledger=[entry_out(each) for each in ledger])
+        found = await conversions.of_sale(tx, sale_id)
+        ledgers = [
+            await conversions.ledger_of_batch(tx, each.batch_id) if each.batch_id else [] for each in found
+        ]
+    if not found:
+        message = f"There is no sale {sale_id}, or none of its site's providers takes its click."
+        raise RequestRefused(404, "unknown_conversion", message)
+    deliveries = [
+        LedgeredOut(**shown(each), ledger=[entry_out(entry) for entry in ledger])
+        for each, ledger in zip(found, ledgers, strict=True)
+    ]
+    return WholeConversionOut(
+        sale_id=sale_id, site_id=found[0].site_id, order_id=found[0].order_id, deliveries=deliveries
+    )
 
 
 @router.post(

@@ -99,12 +99,14 @@ def _pipelines(settings: Settings) -> tuple[list[Pipeline], Check]:
 
 async def _database(settings: Settings, pipelines: list[Pipeline]) -> AsyncIterator[Check]:
     from weighbridge.cli.database_checks import FIRST, THEN
+    from weighbridge.cli.delivery_checks import questions
     from weighbridge.db.pool import Database
 
+    then = THEN | questions(settings)
     check, url = await _reached(settings)
     yield check
     if url is None:
-        for name in (*FIRST, *THEN):
+        for name in (*FIRST, *then):
             yield skipped(name, "Not asked: the database does not answer.")
         return
     db = Database(url, size=1)
@@ -116,7 +118,7 @@ async def _database(settings: Settings, pipelines: list[Pipeline]) -> AsyncItera
             check = await _asked(db, name, question, pipelines)
             yield check
         migrated = check.status == Status.OK  # the last of them asks for the migrations
-        for name, question in THEN.items():
+        for name, question in then.items():
             yield (
                 await _asked(db, name, question, pipelines)
                 if migrated
@@ -176,10 +178,12 @@ async def _files(settings: Settings) -> AsyncIterator[Check]:
 
 
 async def _surroundings(settings: Settings, *, send: bool) -> AsyncIterator[Check]:
+    from weighbridge.cli import delivery_checks as delivery
     from weighbridge.cli import machine_checks as machine
 
     yield await machine.webhook(settings, send=send)
-    yield machine.vault_key(settings)
+    yield delivery.vault_key(settings)
+    yield await delivery.slots(settings)
     yield machine.processing_timeout(settings)
 
 

@@ -1,10 +1,8 @@
-"""The checks of `weighbridge doctor` that need no database: folders, the file store, alerts, the vault's key."""
+"""The checks of `weighbridge doctor` that need no database: folders, the file store, alerts."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import os
 import shutil
@@ -17,7 +15,7 @@ from uuid import uuid4
 from weighbridge.blobs import files
 from weighbridge.blobs.base import BlobMissing, Blobs
 from weighbridge.blobs.store import open_store
-from weighbridge.cli.check import Check, Status, failed, ok, skipped, warning
+from weighbridge.cli.check import Check, Status, failed, ok, warning
 from weighbridge.model.errors import ConfigError, RetryLater
 from weighbridge.observe.tryout import trouble_with
 from weighbridge.settings import Settings
@@ -25,7 +23,6 @@ from weighbridge.settings import Settings
 GB = 10**9
 LITTLE, TOO_LITTLE = 5 * GB, GB  # free
 SHARE = 0.1  # of the whole disk
-NEW_VAULT_KEY = "openssl rand -base64 32"
 _SCALE = [Status.OK, Status.WARNING, Status.FAILED]
 
 
@@ -142,22 +139,6 @@ async def webhook(settings: Settings, *, send: bool) -> Check:
         return failed("webhook", " ".join(faults), mend)
     tried = "took a test message" if send else "can be read; nothing was sent"
     return ok("webhook", f"{'The address' if count == 1 else f'All {count} addresses'} {tried}.")
-
-
-def vault_key(settings: Settings) -> Check:
-    key = settings.vault_key.get_secret_value() if settings.vault_key else ""
-    if not key:
-        found = "None is set; it is needed only to deliver to ad platforms."
-        return skipped("vault key", found, f"export WEIGHBRIDGE_VAULT_KEY=$({NEW_VAULT_KEY})")
-    try:
-        size = len(base64.b64decode(key, validate=True))
-    except (binascii.Error, ValueError):
-        size = -1
-    if size != 32:
-        got = "something that is no base64" if size < 0 else f"{size} bytes"
-        found = f"Expected 32 bytes as base64, got {got}."
-        return failed("vault key", found, f"Put back the key that was in use, or make one: {NEW_VAULT_KEY}")
-    return ok("vault key", "32 bytes.")
 
 
 def processing_timeout(settings: Settings) -> Check:

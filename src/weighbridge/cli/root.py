@@ -5,7 +5,10 @@ from __future__ import annotations
 import typer
 
 from weighbridge.cli import (
+    conversions,
+    credentials,
     database,
+    deliver,
     demo,
     doctor,
     groups,
@@ -13,11 +16,14 @@ from weighbridge.cli import (
     load,
     pipelines,
     projects,
+    providers,
     serve,
+    sites,
     storage,
     upkeep,
     uploads,
     usage,
+    vault,
     verify,
     watch,
 )
@@ -37,11 +43,17 @@ app.command("watch")(watch.watch)
 app.command("up")(serve.up)
 app.command("api")(serve.api)
 app.command("worker")(serve.worker)
+app.command("deliver")(deliver.deliver)
 app.add_typer(uploads.app, name="uploads")
 projects.app.add_typer(groups.app)
 app.add_typer(projects.app, name="projects")
 storage.app.add_typer(usage.app)
 app.add_typer(storage.app, name="storage")
+app.add_typer(sites.app, name="sites")
+providers.app.add_typer(credentials.app)
+app.add_typer(providers.app, name="providers")
+app.add_typer(conversions.app, name="conversions")
+app.add_typer(vault.app, name="vault")
 app.add_typer(keys.app, name="keys")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(database.app, name="db")

@@ -57,7 +57,7 @@ def worker(
     """Work on uploads until told to stop; start as many as you like."""
     if not (parse or promote):
         raise typer.BadParameter("a worker that neither parses nor promotes has nothing to do")
-    with _measured(metrics_host, metrics_port):
+    with measured(metrics_host, metrics_port):
         _serve(log_level, {}, api=False, work={"parses": parse, "promotes": promote})
 
 
@@ -90,7 +90,7 @@ def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = 
 
 
 @contextmanager
-def _measured(host: str, port: int | None) -> Iterator[None]:
+def measured(host: str, port: int | None) -> Iterator[None]:
     """Around a process without an API: its counters at an address of their own, where one is wanted."""
     if port is None:
         yield

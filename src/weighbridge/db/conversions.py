@@ -80,6 +80,15 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Found:
+    """A conversion of a page, and its place."""
+
+    sale_id: UUID
+    provider_key: str
+    place: Place
+
+
+@dataclass(frozen=True)
 class Entry:
     """A row of provider_upload_attempts."""
 
@@ -122,8 +131,8 @@ class GroupStanding:
     retry_total: int
 
 
-async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list[Place]:
-    """The places of a page: newest first, what waits in the order in which it is sent."""
+async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list[Found]:
+    """A page: newest first, what waits in the order in which it is sent."""
     params = {
         "workspace": wanted.workspace_id,
         "site": wanted.site_id,
@@ -135,15 +144,19 @@ async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list
         "id": behind and behind.id,
         "limit": limit,
     }
-    return [
-        Place(moment, beside, id_)
-        for id_, moment, beside in await fetch_all(tx, _SQL[_PAGES[wanted.status]], params)
-    ]
+    rows = await fetch_all(tx, _SQL[_PAGES[wanted.status]], params)
+    return [Found(sale, provider, Place(moment, beside, id_)) for sale, provider, id_, moment, beside in rows]
 
 
-async def get(tx: Tx, ids: Sequence[UUID]) -> list[Shown]:
-    """Those that there are, in the order of their ids."""
-    return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], (list(ids),))]
+async def get(tx: Tx, found: Sequence[Found]) -> list[Shown]:
+    """Everything about the conversions of a page, in its order."""
+    params = ([each.sale_id for each in found], [each.provider_key for each in found])
+    return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], params)]
+
+
+async def of_sale(tx: Tx, sale_id: UUID) -> list[Shown]:
+    """A sale's conversions, one for each provider that hears of it."""
+    return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], ([sale_id], [None]))]
 
 
 async def ledger_of_batch(tx: Tx, batch_id: UUID) -> list[Entry]:

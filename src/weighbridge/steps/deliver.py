@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Claimed, Group, SealedCredentials, Settled, Wish
+from weighbridge.db.deliveries import Call, Claimed, Group, SealedCredentials, Settled, Wish
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.shares import shares
 from weighbridge.observe import journal
@@ -25,13 +25,15 @@ from weighbridge.providers.vault import Sealed, VaultError
 from weighbridge.slots.base import Held, Place
 from weighbridge.steps import verdict
 from weighbridge.steps.context import Context, Outbound
-from weighbridge.steps.settle import Settler
+from weighbridge.steps.gather import Gather
+from weighbridge.steps.settle import settle
 
 log = structlog.get_logger()
 
 ROLE = "weighbridge_deliver"
 COUNTED = 10_000  # rows of a group that its share is weighed by; groups that are longer weigh the same
 AT_ONCE = 32  # calls under way
+TOGETHER = 0.005  # seconds in which the ends of calls gather
 
 
 @dataclass
@@ -61,8 +63,7 @@ async def deliver(ctx: Context, worker: str, limit: int) -> Tally:
         waiting = await deliveries.groups(tx, COUNTED)
     closed, probed = await _sort_out(ctx, outbound, waiting, limit, tally)
     plan = [*probed, *shares(closed, limit - sum(share for _, share in probed))]
-    async with Settler(ctx, outbound) as settler:
-        await _Run(ctx, outbound, worker, tally, settler).through(plan)
+    await _Run(ctx, outbound, worker, tally).through(plan)
     return tally
 
 
@@ -89,7 +90,7 @@ async def _sort_out(
     probed: list[tuple[Group, int]] = []
     open_groups: list[Group] = []
     for group in waiting:
-        reason = _in_the_way(group, outbound)
+        reason = in_the_way(group, outbound)
         if reason:
             tally.skipped[reason] += 1
         elif group.state == "CLOSED":
@@ -110,7 +111,7 @@ async def _sort_out(
     return closed, probed
 
 
-def _in_the_way(group: Group, outbound: Outbound) -> str | None:
+def in_the_way(group: Group, outbound: Outbound) -> str | None:
     if group.provider_key not in outbound.providers:
         return "unknown_provider"  # another version's, or another machine's: rows wait for one that knows it
     if group.bare:
@@ -125,17 +126,19 @@ def _in_the_way(group: Group, outbound: Outbound) -> str | None:
 class _Run:
     """The shares of one run, as calls: as many at once as the limits allow, those of a group in their order."""
 
-    def __init__(self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, settler: Settler) -> None:
+    def __init__(self, ctx: Context, outbound: Outbound, worker: str, tally: Tally) -> None:
         self._ctx = ctx
         self._outbound = outbound
         self._worker = worker
         self._tally = tally
-        self._settler = settler
         self._left: dict[tuple[UUID, str], int] = {}
         self._queues: dict[str, deque[tuple[UUID, str]]] = {}  # by provider, groups in their turn
-        self._under_way: dict[asyncio.Task[None], Place] = {}
-        self._of_provider: Counter[str] = Counter()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._of_provider: Counter[str] = Counter()  # calls that hold a slot, or are about to
         self._of_group: Counter[tuple[UUID, str]] = Counter()
+        self._news = asyncio.Event()  # there is room again
+        self._release = Gather(self._released, self._pause)
+        self._settle = Gather(self._settled, self._pause)
 
     async def through(self, plan: Sequence[tuple[Group, int]]) -> None:
         for group, share in plan:
@@ -144,30 +147,29 @@ class _Run:
             self._queues.setdefault(group.provider_key, deque()).append(key)
         try:
             while True:
-                wishes = self._wishes()
-                if wishes:
+                self._news.clear()
+                if wishes := self._wishes():
                     await self._start(wishes)
-                elif not self._under_way:
+                elif self._calls:
+                    await self._news.wait()
+                else:
                     return
-                if self._under_way:
-                    await self._next_end()
         finally:
             # Whatever went wrong here: calls that are under way are seen through.
-            while self._under_way:
-                await self._next_end()
+            for ended in await asyncio.gather(*self._calls, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    log.error("Delivery failed", exc_info=ended)
 
     def _wishes(self) -> list[Wish]:
         """The next claims that there is room for."""
         found: list[Wish] = []
-        room = AT_ONCE - len(self._under_way)
         for provider_key, queue in self._queues.items():
-            limits = self._outbound.limits
-            free = limits.per_provider - self._of_provider[provider_key] if limits.per_provider else room
+            room = min(self._free(provider_key), 2 * AT_ONCE - len(self._calls) - len(found))
             for _ in range(len(queue)):
-                if min(room, free) <= 0:
+                if room <= 0:
                     break
                 key = queue.popleft()
-                if self._of_group[key] >= limits.per_site:
+                if self._of_group[key] >= self._outbound.limits.per_site:
                     queue.append(key)
                     continue
                 size = min(self._left[key], self._outbound.providers[provider_key].max_batch)
@@ -175,14 +177,20 @@ class _Run:
                 self._left[key] -= size
                 self._of_group[key] += 1
                 self._of_provider[provider_key] += 1
-                room, free = room - 1, free - 1
+                room -= 1
                 if self._left[key]:
                     queue.append(key)
         return found
 
+    def _free(self, provider_key: str) -> int:
+        """Calls of a provider that there is room for. None until half of them are: fewer and larger claims."""
+        most = self._outbound.limits.per_provider or AT_ONCE
+        free = most - self._of_provider[provider_key]
+        return free if 2 * free >= most or len(self._queues[provider_key]) == 1 else 0
+
     async def _start(self, wishes: Sequence[Wish]) -> None:
         """Claim, take slots, and call; groups whose credentials cannot be read are left as they are."""
-        started: list[tuple[UUID, str]] = []
+        calls = 0
         try:
             async with self._ctx.db.tx(ROLE) as tx:
                 sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}
@@ -194,25 +202,32 @@ class _Run:
             began = monotonic()
             for batch in claimed:
                 self._tally.add(Settled(0, batch.expired, 0))
-            live = [batch for batch in claimed if batch.conversions]
-            places = [Place(batch.site_id, batch.provider_key) for batch in live]
-            for batch, place, held in zip(
-                live, places, await self._outbound.slots.acquire(places), strict=True
-            ):
-                key = (place.site_id, place.provider_key)
+            claimed = [batch for batch in claimed if batch.conversions]
+            places = [Place(batch.site_id, batch.provider_key) for batch in claimed]
+            for batch, held in zip(claimed, await self._outbound.slots.acquire(places), strict=True):
+                key = (batch.site_id, batch.provider_key)
                 credentials = opened[key]
                 assert credentials is not None
-                task = asyncio.create_task(self._call(batch, credentials, sealed[key].version, held, began))
-                self._under_way[task] = place
-                started.append(key)
+                call = self._call(batch, credentials, sealed[key].version, held, began)
+                task = asyncio.create_task(call)
+                self._calls.add(task)
+                task.add_done_callback(self._ended)
+                calls += 1
         finally:
-            for wish in wishes:  # those that found nothing, or could not be read, take up no room
-                key = (wish.site_id, wish.provider_key)
-                if key in started:
-                    started.remove(key)
-                    continue
-                self._of_group[key] -= 1
-                self._of_provider[wish.provider_key] -= 1
+            if calls < len(wishes):  # those that found nothing, or could not be read, take up no room
+                called = {(batch.site_id, batch.provider_key) for batch in claimed} if calls else set()
+                for wish in wishes:
+                    if (wish.site_id, wish.provider_key) not in called:
+                        self._make_room(wish.site_id, wish.provider_key)
+
+    def _make_room(self, site_id: UUID, provider_key: str) -> None:
+        self._of_group[site_id, provider_key] -= 1
+        self._of_provider[provider_key] -= 1
+        self._news.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        self._news.set()
 
     def _unsealed(self, sealed: SealedCredentials) -> Credentials | None:
         try:
@@ -226,16 +241,18 @@ class _Run:
     async def _call(
         self, claimed: Claimed, credentials: Credentials, version: int, held: Held | None, began: float
     ) -> None:
-        """One call of one group, whatever comes of it. Its end is written by the settler."""
-        if held is None:
-            call = verdict.no_slot(claimed, self._outbound)
-        else:
-            try:
+        """One call of one group, whatever comes of it. Its end is written with those of others."""
+        try:
+            if held is None:
+                call = verdict.no_slot(claimed, self._outbound)
+            else:
                 batch = Batch(claimed.site_id, claimed.conversions, credentials, claimed.now, claimed.id)
                 call = await verdict.of(self._outbound, claimed, batch, version, began)
-            finally:
-                self._settler.give_back(held)
-        settled = await self._settler.settle(call)
+        finally:
+            if held is not None:
+                await self._release(held)
+            self._make_room(claimed.site_id, claimed.provider_key)
+        settled = await self._settle(call)
         if settled is not None:
             verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
             self._tally.calls += 1
@@ -249,10 +266,13 @@ class _Run:
                 call.error_code,
             )
 
-    async def _next_end(self) -> None:
-        done, _ = await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            place = self._under_way.pop(task)
-            self._of_group[place.site_id, place.provider_key] -= 1
-            self._of_provider[place.provider_key] -= 1
-            task.result()
+    def _pause(self) -> float:
+        """With many calls under way, what one writes can wait a moment for the others."""
+        return TOGETHER if len(self._calls) >= 4 else 0
+
+    async def _released(self, held: Sequence[Held]) -> list[None]:
+        await self._outbound.slots.release(held)
+        return [None] * len(held)
+
+    async def _settled(self, calls: Sequence[Call]) -> list[Settled | None]:
+        return await settle(self._ctx, self._outbound, calls)

@@ -130,6 +130,11 @@ class FakeServer:
         """The next requests of this kind meet these, in order; then all is well again."""
         self._faults.setdefault(on, deque()).extend(faults)
 
+    def calm(self) -> None:
+        """What is left of all scripts is forgotten: all is well from now on."""
+        for waiting in self._faults.values():
+            waiting.clear()
+
     def refuse(self, order_id: str, *codes: str) -> None:
         """A row with this order id meets these errors from now on; with none, no longer."""
         self.refusals[order_id] = codes

@@ -118,11 +118,11 @@ END $$;
 CREATE TRIGGER fill_site BEFORE INSERT ON public.sales FOR EACH ROW EXECUTE FUNCTION weighbridge.fill_site();
 
 CREATE TABLE public.offline_conversion_queue (
-    id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    sale_id uuid NOT NULL,
+    provider_key text NOT NULL,
+    id uuid NOT NULL DEFAULT gen_random_uuid(),
     workspace_id uuid NOT NULL,
     site_id uuid NOT NULL,
-    provider_key text NOT NULL,
-    sale_id uuid NOT NULL,
     status text NOT NULL DEFAULT 'QUEUED' CHECK (status IN ('QUEUED', 'RETRY', 'PROCESSING', 'COMPLETED', 'FAILED')),
     -- what is sent, as it was when the sale last changed before it
     order_id text COLLATE "C" NOT NULL,
@@ -154,7 +154,7 @@ CREATE TABLE public.offline_conversion_queue (
     confirmed_at timestamptz,
     created_at timestamptz NOT NULL DEFAULT weighbridge.now(),
     updated_at timestamptz NOT NULL DEFAULT weighbridge.now(),
-    UNIQUE (sale_id, provider_key),
+    PRIMARY KEY (sale_id, provider_key),
     CHECK ((status = 'COMPLETED') = (uploaded_at IS NOT NULL)),
     CHECK (status <> 'PROCESSING' OR claimed_at IS NOT NULL)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
@@ -396,7 +396,7 @@ CREATE FUNCTION weighbridge.expired(p_provider text) RETURNS text
 -- where p_worker is given. A group may stand there once. What has expired is refused on the way: such rows are not `live`.
 CREATE FUNCTION weighbridge.claim_deliveries(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
-) RETURNS TABLE (place bigint, id uuid, live boolean, order_id text, click_type text, click_id text, occurred_at timestamptz,
+) RETURNS TABLE (place bigint, live boolean, id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
                  claimed_at timestamptz)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -407,7 +407,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH head AS MATERIALIZED (
-        SELECT w.place, w.batch_id, e.tid
+        SELECT w.place, row_number() OVER () AS turn, w.batch_id, e.tid
         FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
             AS w (batch_id, site_id, provider_key, wanted, place)
         CROSS JOIN LATERAL (
@@ -428,7 +428,9 @@ BEGIN
             provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
             provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
         FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
-        RETURNING h.place, q.*
+        RETURNING h.place, h.turn, q.batch_id, q.workspace_id, q.site_id, q.provider_key, q.id, q.status, q.order_id,
+            q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
+            q.provider_error_code, q.code_times
     ),
     counted AS MATERIALIZED (
         SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
@@ -451,9 +453,9 @@ BEGIN
         ON CONFLICT (site_id, provider_key) DO UPDATE
         SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
     )
-    SELECT c.place, c.id, c.status = 'PROCESSING', c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
+    SELECT c.place, c.status = 'PROCESSING', c.id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
            c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
-    FROM claimed c ORDER BY c.place, c.due_at, c.created_at, c.id;
+    FROM claimed c ORDER BY c.turn;
 END $$;
 
 CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit int DEFAULT 50)
@@ -505,7 +507,7 @@ BEGIN
                                  ELSE h.next_probe_at END,
             opened_at = CASE WHEN p_success THEN NULL ELSE coalesce(h.opened_at, CASE WHEN v_state = 'OPEN' THEN v_now END) END
         WHERE h.site_id = p_site_id AND h.provider_key = p_provider_key
-          AND (h.state, h.failure_count, h.probe_until) IS DISTINCT FROM (v_state, 0, NULL::timestamptz);
+          AND (p_transient OR (h.state, h.failure_count, h.probe_until) IS DISTINCT FROM (v_state, 0, NULL::timestamptz));
     END IF;
     IF v_state = 'OPEN' AND v_before.state = 'CLOSED' THEN
         PERFORM raise_alert('circuit_open', v_group, 'WARNING',

@@ -1,9 +1,9 @@
--- Pages give ids and where each stands; get_conversions says the rest. Every one of them follows an index, so that a page
+-- Pages give keys and where each stands; get_conversions says the rest. Every one of them follows an index, so that a page
 -- costs the same however many rows there are.
 
 -- name: recent_conversions
 -- Of any status, those of the newest sales first.
-SELECT q.id, s.created_at::text AS moment, s.id::text AS beside
+SELECT q.sale_id, q.provider_key, q.id, s.created_at::text AS moment, s.id::text AS beside
 FROM public.sales s JOIN public.offline_conversion_queue q ON q.sale_id = s.id
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
@@ -14,10 +14,10 @@ ORDER BY s.created_at DESC, s.id, q.id LIMIT %(limit)s
 
 -- name: failed_conversions
 -- The last that failed first.
-SELECT q.id, q.updated_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.id, q.updated_at::text AS moment, '' AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
-    SELECT e.id, e.updated_at FROM public.offline_conversion_queue e
+    SELECT e.sale_id, e.provider_key, e.id, e.updated_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status = 'FAILED'
       AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
       AND (%(moment)s::timestamptz IS NULL OR e.updated_at <= %(moment)s::timestamptz
@@ -29,10 +29,10 @@ ORDER BY q.updated_at DESC, q.id LIMIT %(limit)s
 
 -- name: completed_conversions
 -- The last that a provider took first.
-SELECT q.id, q.uploaded_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.id, q.uploaded_at::text AS moment, '' AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
-    SELECT e.id, e.uploaded_at FROM public.offline_conversion_queue e
+    SELECT e.sale_id, e.provider_key, e.id, e.uploaded_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.uploaded_at IS NOT NULL
       AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
       AND (%(moment)s::timestamptz IS NULL OR e.uploaded_at <= %(moment)s::timestamptz
@@ -44,10 +44,10 @@ ORDER BY q.uploaded_at DESC, q.id LIMIT %(limit)s
 
 -- name: waiting_conversions
 -- QUEUED or RETRY, in the order in which a group is sent.
-SELECT q.id, q.due_at::text AS moment, q.created_at::text AS beside
+SELECT q.sale_id, q.provider_key, q.id, q.due_at::text AS moment, q.created_at::text AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
-    SELECT e.id, e.due_at, e.created_at FROM public.offline_conversion_queue e
+    SELECT e.sale_id, e.provider_key, e.id, e.due_at, e.created_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status IN ('QUEUED', 'RETRY')
       AND e.status = %(status)s AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
       AND (%(moment)s::timestamptz IS NULL OR (e.due_at, e.created_at, e.id)
@@ -59,7 +59,7 @@ ORDER BY q.due_at, q.created_at, q.id LIMIT %(limit)s
 
 -- name: processing_conversions
 -- In a provider's hands right now.
-SELECT q.id, q.claimed_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.id, q.claimed_at::text AS moment, '' AS beside
 FROM public.offline_conversion_queue q
 WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
@@ -69,14 +69,15 @@ WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
 ORDER BY q.claimed_at DESC, q.id LIMIT %(limit)s
 
 -- name: get_conversions
+-- By sale and provider; by sale alone where no provider is named.
 SELECT q.id, q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.occurred_at, q.clicked_at, q.value,
        q.currency, q.expires_at, q.next_retry_at, q.claimed_at, q.batch_id, q.attempt_count, q.retry_count, q.last_error,
        q.uploaded_at, q.provider_request_id, q.provider_error_code, q.provider_error_category, q.duplicate, q.confirmation,
        q.confirmed_at, q.created_at, q.updated_at, s.upload_id, s.line
-FROM unnest(%s::uuid[]) WITH ORDINALITY AS w (id, place)
-JOIN public.offline_conversion_queue q ON q.id = w.id
+FROM unnest(%s::uuid[], %s::text[]) WITH ORDINALITY AS w (sale_id, provider_key, place)
+JOIN public.offline_conversion_queue q ON q.sale_id = w.sale_id AND (w.provider_key IS NULL OR q.provider_key = w.provider_key)
 JOIN public.sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
-ORDER BY w.place
+ORDER BY w.place, q.provider_key
 
 -- name: ledger_of_batch
 SELECT batch_id, site_id, provider_key, phase, claimed_count, completed_count, failed_count, retry_count, duration_ms,

@@ -18,7 +18,7 @@ JOIN public.provider_credentials c USING (site_id, provider_key)
 SELECT * FROM weighbridge.claim_deliveries(%s, %s, %s, %s, %s, %s)
 
 -- name: peek
-SELECT w.place, q.id, q.expires_at <= weighbridge.now() IS NOT TRUE, q.order_id, q.click_type, q.click_id, q.occurred_at,
+SELECT w.place, q.expires_at <= weighbridge.now() IS NOT TRUE, q.id, q.order_id, q.click_type, q.click_id, q.occurred_at,
        q.value, q.currency, nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count, q.provider_error_code, q.code_times,
        weighbridge.now()
 FROM unnest(%s::uuid[], %s::text[], %s::int[]) WITH ORDINALITY AS w (site_id, provider_key, wanted, place)

@@ -1,0 +1,86 @@
+"""The checks of `weighbridge doctor` that concern deliveries: the vault's keys, credentials, slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import uuid4
+
+from weighbridge.cli.check import Check, failed, ok, skipped
+from weighbridge.cli.database_checks import Question
+from weighbridge.db import outbound
+from weighbridge.db.pool import Tx
+from weighbridge.model.errors import ConfigError
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.providers.vault import VARIABLE, Vault
+from weighbridge.settings import Settings
+from weighbridge.slots.base import Place, SlotLimits
+from weighbridge.slots.redis import RedisSlots
+
+NEW_VAULT_KEY = "openssl rand -base64 32"
+
+
+def vault_key(settings: Settings) -> Check:
+    """Can the keys be read? What they are is shown to nobody."""
+    if not settings.vault_key or not settings.vault_key.get_secret_value():
+        found = "None is set; it is needed only to deliver to ad platforms."
+        return skipped("vault key", found, f"export {VARIABLE}=$({NEW_VAULT_KEY})")
+    try:
+        keys = Vault.open(settings.vault_key.get_secret_value()).key_ids
+    except ConfigError as error:
+        mend = f"Put back the key that was in use, or make one: {NEW_VAULT_KEY}"
+        return failed("vault key", str(error), mend)
+    first, *others = keys
+    behind = f"; {', '.join(others)} can still read" if others else ""
+    return ok("vault key", f"{first} seals{behind}.")
+
+
+def questions(settings: Settings) -> dict[str, Question]:
+    """What the database is asked, once it has all migrations."""
+    try:
+        known = Vault.open(settings.vault_key.get_secret_value()).key_ids if settings.vault_key else ()
+    except ConfigError:  # the vault's own check tells
+        known = ()
+
+    async def credentials(tx: Tx, _: Sequence[Pipeline]) -> Check:
+        used = await outbound.keys_in_use(tx)
+        if not used:
+            return ok("credentials", "No site has any yet.")
+        lost = {key_id: count for key_id, count in used.items() if key_id not in known}
+        if lost:
+            told = "; ".join(f"{count:,} need the key {key_id}" for key_id, count in lost.items())
+            mend = f"Put it back into {VARIABLE}, behind the first; or enter them anew."
+            return failed("credentials", f"They cannot be read: {told}.", mend)
+        return ok("credentials", f"{sum(used.values()):,}, and the vault has every key that they need.")
+
+    return {"credentials": credentials}
+
+
+async def slots(settings: Settings) -> Check:
+    """Take a slot where calls to providers take theirs, and give it back."""
+    if not settings.redis_url:
+        return ok("slots", "Calls to providers are counted in Postgres.")
+    mend = "Start Redis, or correct REDIS_URL; nothing is delivered without. Unset, Postgres does the same."
+    try:
+        tried = _Tried(settings.redis_url.get_secret_value(), SlotLimits(ttl=timedelta(seconds=10)))
+    except ConfigError as error:
+        return failed("slots", str(error), mend)
+    try:
+        [held] = await tried.acquire([Place(uuid4(), "doctor")])  # a place of its own: nobody else waits for it
+        if held is not None:
+            await tried.release([held])
+        trouble = tried.trouble
+    finally:
+        await tried.close()
+    if held is None or trouble:
+        return failed("slots", f"REDIS_URL: no slot can be had: {trouble or 'none is free'}.", mend)
+    return ok("slots", "The Redis that REDIS_URL names gives a slot and takes it back.")
+
+
+class _Tried(RedisSlots):
+    """Says what went wrong in place of logging it."""
+
+    trouble: str | None = None
+
+    def _note(self, error: Exception | None) -> None:
+        self.trouble = None if error is None else self._why(error)

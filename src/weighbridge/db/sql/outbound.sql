@@ -1,0 +1,43 @@
+-- name: sites_called
+SELECT id, workspace_id, name, providers, created_at FROM public.sites
+WHERE name = %(name)s AND (%(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s)
+ORDER BY workspace_id LIMIT 2
+
+-- name: site_names
+SELECT DISTINCT name FROM public.sites
+WHERE %(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s
+ORDER BY name LIMIT 1000
+
+-- name: probe_rows
+-- As weighbridge.begin_probe would answer; nobody's turn begins.
+SELECT h.probe_limit FROM public.provider_health_state h
+WHERE h.site_id = %s AND h.provider_key = %s AND h.state <> 'CLOSED' AND h.next_probe_at <= weighbridge.now()
+  AND (h.probe_until IS NULL OR h.probe_until < weighbridge.now())
+
+-- name: sealed_otherwise
+SELECT site_id, provider_key, version, key_id, nonce, ciphertext FROM public.provider_credentials
+WHERE key_id <> %(key)s
+  AND (%(site)s::uuid IS NULL OR (site_id, provider_key) > (%(site)s::uuid, %(provider)s::text))
+ORDER BY site_id, provider_key LIMIT %(limit)s
+FOR UPDATE -- who removes credentials and enters new ones meanwhile begins again at the same version
+
+-- name: reseal
+SELECT weighbridge.reseal_credentials(%s, %s, %s, %s, %s, %s)
+
+-- name: keys_in_use
+SELECT key_id, count(*) FROM public.provider_credentials GROUP BY key_id ORDER BY key_id
+
+-- name: states
+SELECT id, sale_id, provider_key, workspace_id, status, provider_error_code AS code FROM public.offline_conversion_queue
+WHERE sale_id = ANY (%(sales)s) AND (%(provider)s::text IS NULL OR provider_key = %(provider)s)
+ORDER BY sale_id, provider_key
+
+-- name: failed_of
+-- How many weighbridge.requeue_deliveries would find, by workspace.
+SELECT q.workspace_id, count(*) FROM public.offline_conversion_queue q
+WHERE q.status = 'FAILED' AND (%(workspace)s::uuid IS NULL OR q.workspace_id = %(workspace)s)
+  AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(code)s::text IS NULL OR q.provider_error_code = %(code)s)
+  AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
+GROUP BY q.workspace_id ORDER BY q.workspace_id

@@ -1,0 +1,32 @@
+"""S4's proof: a day in which everything goes wrong that can, and at its end every conversion is accounted for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.deliver.day import Plan, dawn
+from tests.deliver.town import CANARY
+from tests.observe.conftest import Lines, lines
+
+__all__ = ["lines"]
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_after_a_day_of_trouble_every_conversion_has_arrived_once_or_says_why_not(
+    database_url: str, tmp_path: Path, lines: Lines, seed: int
+) -> None:
+    async with dawn(Plan(seed), database_url, tmp_path) as day:
+        counts = await day.run()
+    print(f"seed {seed}:", dict(sorted(counts.items())))
+    assert counts["COMPLETED"] > 1500
+    assert counts["FAILED"] > 50
+    assert counts["duplicate"] > 0, "no provider said of a conversion that it had it already"
+    assert counts["killed"] == 6
+    assert len(lines("Conversions sent")) > 500
+    assert lines("slots.away")
+    assert lines("slots.back")
+    assert not lines("Provider failed")
+    assert not lines("Delivery cannot be settled")
+    assert CANARY not in lines.text.lower()
