@@ -39,11 +39,11 @@ from weighbridge.steps.confirm import confirm
 from weighbridge.steps.deliver import ROLE, deliver
 from weighbridge.testing.fake_providers import Fault
 
-ROUNDS = 72
-ROUND = timedelta(minutes=20)
+ROUNDS = 48
+ROUND = timedelta(minutes=30)
 SPOILT = 6  # sites that begin with credentials that nobody takes
-OUTAGE_503, OUTAGE_CLOSED, OUTAGE_REDIS = range(8, 15), range(20, 27), range(32, 39)
-KILLS = (4, 17, 28, 44, 52, 60)
+OUTAGE_503, OUTAGE_CLOSED, OUTAGE_REDIS = range(5, 12), range(14, 21), range(24, 31)
+KILLS = (3, 13, 22, 33, 38, 43)
 LAPSE = timedelta(seconds=2)  # of what a killed worker leaves in Redis, by the real clock
 # What a row is refused with, and the code that it then fails with.
 FATAL = {
@@ -59,7 +59,7 @@ FATAL = {
 class Plan:
     seed: int
     sites: int = 200
-    conversions: int = 1500  # sales; most go to more than one provider
+    conversions: int = 900  # sales; most go to more than one provider
     limit: int = 400  # of a run
 
 
@@ -73,7 +73,9 @@ class Day:
     apps: list[App]
     rng: Random
     destined: dict[tuple[str, str], str] = field(default_factory=dict)
-    passing: list[tuple[int, str]] = field(default_factory=list)  # refusals that end: in which round, of which order
+    passing: list[tuple[int, str]] = field(
+        default_factory=list
+    )  # refusals that end: in which round, of which order
     killed: int = 0
 
     async def run(self) -> Counter[str]:
@@ -103,7 +105,9 @@ class Day:
         strange = rng.choice(town.sites)
         match number % 8:
             case 1:  # the click was too long ago
-                self._expired(town.sell(strange, 1, rng, click_age="100 days"), "google_ads", "google_datamanager")
+                self._expired(
+                    town.sell(strange, 1, rng, click_age="100 days"), "google_ads", "google_datamanager"
+                )
             case 3:  # the sale was
                 self._expired(town.sell(strange, 1, rng, age="30 days"), "meta_capi", "tiktok_events")
             case 5:
@@ -134,7 +138,9 @@ class Day:
     def _expired(self, orders: list[str], *providers: str) -> None:
         self._fail(orders, providers, "EXPIRED")
 
-    def _fail(self, orders: list[str], providers: tuple[str, ...], code: str, *, cancel: bool = False) -> None:
+    def _fail(
+        self, orders: list[str], providers: tuple[str, ...], code: str, *, cancel: bool = False
+    ) -> None:
         if cancel:
             self.town.change(orders, status="CANCELED")
         self.destined |= {(name, order): code for name in providers for order in orders}
@@ -156,16 +162,20 @@ class Day:
             (closed.close if number == OUTAGE_CLOSED.start else closed.start)()
         if number in (OUTAGE_REDIS.start, OUTAGE_REDIS.stop):
             (self.redis.kill if number == OUTAGE_REDIS.start else self.redis.start)()
-        if number % 24 == 1:
+        if number % 22 == 1:
             fakes.google_ads.script(Fault.cut(after=True))
             fakes.webhook.script(Fault.hang())
-        if number == 48:
-            fakes.google_ads.deny("quotaError.RESOURCE_EXHAUSTED", rate_scope="DEVELOPER", retry_delay="1800s")
+        if number == 36:
+            fakes.google_ads.deny(
+                "quotaError.RESOURCE_EXHAUSTED", rate_scope="DEVELOPER", retry_delay="1800s"
+            )
         match number:  # what becomes of requests that Data Manager took
-            case 10 | 45:
+            case 8 | 36:
                 fakes.google_datamanager.process("SUCCESS")
-            case 40:
-                fakes.google_datamanager.process("PARTIAL_SUCCESS", {"PROCESSING_ERROR_REASON_INVALID_GCLID": 1})
+            case 32:
+                fakes.google_datamanager.process(
+                    "PARTIAL_SUCCESS", {"PROCESSING_ERROR_REASON_INVALID_GCLID": 1}
+                )
 
     @property
     def _ill(self) -> list[str]:
@@ -203,7 +213,7 @@ class Day:
             await uploads.recover(tx, 5)
         while await confirm(ctxs[number % 2]):
             pass
-        if number % 6 == 5:
+        if number % 4 == 3:
             self.town.replace_credentials(self.fakes)
 
     def _kill(self, turn: int) -> None:
@@ -238,7 +248,9 @@ class Day:
             if pause is None and self.town.replace_credentials(self.fakes):
                 pause = timedelta(0)
             if pause is None:
-                ill = self.town.query("SELECT site_id, provider_key FROM provider_health_state WHERE state <> 'CLOSED'")
+                ill = self.town.query(
+                    "SELECT site_id, provider_key FROM provider_health_state WHERE state <> 'CLOSED'"
+                )
                 if not ill:
                     return
                 for site_id, provider in ill:
@@ -307,7 +319,9 @@ async def dawn(plan: Plan, url: str, folder: Path) -> AsyncIterator[Day]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sites", type=int, default=200)
     parser.add_argument("--conversions", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=5, help="how many days")
@@ -319,7 +333,9 @@ def main() -> None:
             began = time.monotonic()
             with fresh() as url, tempfile.TemporaryDirectory(prefix="weighbridge-day-") as folder:
                 counts = asyncio.run(_play(plan, url, Path(folder)))
-            print(f"seed {seed}: {time.monotonic() - began:.1f} s, {dict(sorted(counts.items()))}", flush=True)
+            print(
+                f"seed {seed}: {time.monotonic() - began:.1f} s, {dict(sorted(counts.items()))}", flush=True
+            )
 
 
 @contextmanager

@@ -106,9 +106,9 @@ def _ledger(town: Town) -> None:
     assert town.number("SELECT sum(attempt_count) FROM offline_conversion_queue") == town.number(
         "SELECT sum(claimed_count) FROM provider_upload_attempts"
     )
-    assert town.number("SELECT count(*) FROM offline_conversion_queue WHERE status = 'COMPLETED'") == town.number(
-        "SELECT sum(completed_count) FROM provider_upload_attempts"
-    )
+    assert town.number(
+        "SELECT count(*) FROM offline_conversion_queue WHERE status = 'COMPLETED'"
+    ) == town.number("SELECT sum(completed_count) FROM provider_upload_attempts")
 
 
 def _counters(town: Town) -> None:

@@ -93,6 +93,11 @@ class Town:
     def close(self) -> None:
         self._eyes.close()
 
+    def reconnect(self) -> None:
+        """The server was restarted."""
+        self._eyes.close()
+        self._eyes = psycopg.connect(self.url, autocommit=True)
+
     def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
         cursor = self._eyes.execute(statement, params)  # type: ignore[call-overload]
         return cursor.fetchall() if cursor.description else []
@@ -169,7 +174,9 @@ class Town:
 
     def change(self, orders: list[str], **columns: Any) -> None:
         setting = ", ".join(f"{name} = %({name})s" for name in columns)
-        self.query(f"UPDATE sales SET {setting} WHERE order_id = ANY (%(orders)s)", {"orders": orders, **columns})
+        self.query(
+            f"UPDATE sales SET {setting} WHERE order_id = ANY (%(orders)s)", {"orders": orders, **columns}
+        )
 
     def healthy(self, provider: str) -> list[Site]:
         """Sites whose sales go to this provider at once."""

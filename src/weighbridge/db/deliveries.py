@@ -195,6 +195,7 @@ def _conversion(row: tuple[Any, ...]) -> Conversion:
 async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID, Settled]:
     """Write what became of calls, by their batch. Those that do not come back have lost their lease."""
     outcomes: list[dict[str, Any]] = []
+    batches: list[UUID] = []
     ids: list[UUID] = []
     numbers: list[int] = []
     for call in calls:
@@ -204,11 +205,13 @@ async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID
             if said is not before:
                 before, number = said, known.setdefault(said, len(known))
             if number:  # most calls have one outcome for all
+                batches.append(call.claimed.id)
                 ids.append(conversion.id)
                 numbers.append(number)
         outcomes += [_outcome(call, number, said) for said, number in known.items()]
     told = [_told(call) for call in calls]
-    params = (Jsonb(told), Jsonb(outcomes), ids, numbers, patience.retries, patience.first, patience.longest)
+    odd = (batches, ids, numbers)
+    params = (Jsonb(told), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
     return {batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle"], params)}
 
 

@@ -37,7 +37,7 @@ class Conversion(NamedTuple):
     A tuple: they come by the thousand, and a frozen dataclass takes five times as long to make.
     """
 
-    id: UUID
+    id: UUID  # of the sale
     order_id: str
     click_type: str  # gclid, gbraid, wbraid, fbclid, ttclid
     click_id: str

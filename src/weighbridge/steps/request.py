@@ -13,7 +13,10 @@ from weighbridge.steps.context import Context
 SOURCES = ("manual", "api", "webhook")
 LONGEST_BATCH = 200
 HIGHEST_PROJECT = 2**53 - 1  # what a JSON number can hold
-HOW_TO_MAKE_A_SITE = "POST /api/sites, or weighbridge sites create, makes one; GET /api/sites, or weighbridge sites list, shows them."
+HOW_TO_MAKE_A_SITE = (
+    "POST /api/sites, or weighbridge sites create, makes one; "
+    "GET /api/sites, or weighbridge sites list, shows them."
+)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ COMMENT ON TABLE public.offline_conversion_queue IS 'One row per sale and provid
 -- Exactly the rows that may be claimed, in the order of the claim: the head of a group costs the same however long it is,
 -- and rows that are put off are not walked over.
 CREATE INDEX offline_conversion_queue_due ON public.offline_conversion_queue
-    (site_id, provider_key, due_at, created_at, id) WHERE status IN ('QUEUED', 'RETRY');
+    (site_id, provider_key, due_at, created_at, sale_id) WHERE status IN ('QUEUED', 'RETRY');
 CREATE INDEX idx_offline_conversion_queue_eligible_scan ON public.offline_conversion_queue
     (site_id, provider_key, status, next_retry_at) WHERE status IN ('QUEUED', 'RETRY');
 CREATE INDEX idx_offline_conversion_queue_processing_claimed_at ON public.offline_conversion_queue (claimed_at)
@@ -368,7 +368,7 @@ CREATE FUNCTION weighbridge.delivery_groups(p_most int)
             FROM (SELECT nullif(q.due_at, '-infinity') AS next_retry_at, q.created_at FROM offline_conversion_queue q
                   WHERE q.site_id = p.site_id AND q.provider_key = p.provider_key AND q.status IN ('QUEUED', 'RETRY')
                     AND q.due_at <= (SELECT weighbridge.now())
-                  ORDER BY q.due_at, q.created_at, q.id LIMIT p_most) e
+                  ORDER BY q.due_at, q.created_at, q.sale_id LIMIT p_most) e
         ) h
         WHERE h.queued > 0
     $$;
@@ -396,7 +396,7 @@ CREATE FUNCTION weighbridge.expired(p_provider text) RETURNS text
 -- where p_worker is given. A group may stand there once. What has expired is refused on the way: such rows are not `live`.
 CREATE FUNCTION weighbridge.claim_deliveries(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
-) RETURNS TABLE (place bigint, live boolean, id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
+) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
                  claimed_at timestamptz)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -415,7 +415,7 @@ BEGIN
             SELECT q.ctid AS tid FROM offline_conversion_queue q
             WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
               AND q.due_at <= v_now
-            ORDER BY q.due_at, q.created_at, q.id LIMIT w.wanted
+            ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
             FOR UPDATE SKIP LOCKED) e
     ),
     claimed AS (
@@ -428,7 +428,7 @@ BEGIN
             provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
             provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
         FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
-        RETURNING h.place, h.turn, q.batch_id, q.workspace_id, q.site_id, q.provider_key, q.id, q.status, q.order_id,
+        RETURNING h.place, h.turn, q.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
             q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
             q.provider_error_code, q.code_times
     ),
@@ -453,20 +453,26 @@ BEGIN
         ON CONFLICT (site_id, provider_key) DO UPDATE
         SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
     )
-    SELECT c.place, c.status = 'PROCESSING', c.id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
+    SELECT c.place, c.status = 'PROCESSING', c.sale_id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
            c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
     FROM claimed c ORDER BY c.turn;
 END $$;
 
 CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit int DEFAULT 50)
     RETURNS SETOF public.offline_conversion_queue
-    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
-        SELECT q.* FROM weighbridge.claim_deliveries(
-            NULL, NULL, ARRAY[NULL::uuid], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c
-        JOIN offline_conversion_queue q USING (id)
-        WHERE c.live ORDER BY q.due_at, q.created_at, q.id
-    $$;
+DECLARE
+    v_batch uuid := gen_random_uuid();
+    v_claimed timestamptz;
+BEGIN
+    SELECT max(c.claimed_at) INTO v_claimed FROM claim_deliveries(
+        NULL, NULL, ARRAY[v_batch], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c;
+    RETURN QUERY
+    SELECT q.* FROM offline_conversion_queue q
+    WHERE q.claimed_at = v_claimed AND q.status = 'PROCESSING' AND q.batch_id = v_batch
+    ORDER BY q.due_at, q.created_at, q.sale_id;
+END $$;
 
 -- The breaker (PR5) -----------------------------------------------------------------------------------------
 
@@ -542,12 +548,12 @@ CREATE FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], 
             FROM unnest(p_sites, p_providers) AS g (site_id, provider_key)
             JOIN provider_health_state h USING (site_id, provider_key)
             CROSS JOIN LATERAL (
-                SELECT e.id FROM offline_conversion_queue e
+                SELECT e.ctid AS tid FROM offline_conversion_queue e
                 WHERE e.site_id = g.site_id AND e.provider_key = g.provider_key AND e.status IN ('QUEUED', 'RETRY')
                   AND e.due_at <= (SELECT weighbridge.now())
-                ORDER BY e.due_at, e.created_at, e.id LIMIT p_limit
+                ORDER BY e.due_at, e.created_at, e.sale_id LIMIT p_limit
                 FOR UPDATE OF e SKIP LOCKED) e
-            WHERE q.id = e.id AND h.state <> 'CLOSED' AND h.next_probe_at > weighbridge.now()
+            WHERE q.ctid = e.tid AND h.state <> 'CLOSED' AND h.next_probe_at > weighbridge.now()
             RETURNING 1
         )
         SELECT count(*) FROM parked
@@ -574,10 +580,10 @@ CREATE FUNCTION public.increment_provider_upload_metrics(
 -- What became of calls. p_calls has an object per call (batch_id, claimed_at, duration_ms, request_id, error_code,
 -- error_category, success, transient, refused, credentials, pause_seconds, unclassified), p_outcomes one per outcome of a
 -- call (batch_id, n, status, code, category, error, request_id, at_least, counts, duplicate, confirm_after). Every row of a
--- call has its outcome 0, but for those in p_id, which have the one in p_n. Rows, ledger, counters, breaker and attempt in
+-- call has its outcome 0, but for the sales in p_id, which have the one in p_n. Rows, ledger, counters, breaker and attempt in
 -- one transaction. A call that lost its lease changes nothing; the others come back with what became of their rows.
 CREATE FUNCTION weighbridge.settle_deliveries(
-    p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
+    p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
 ) RETURNS TABLE (batch_id uuid, completed bigint, failed bigint, retry bigint)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -612,7 +618,8 @@ BEGIN
         FROM calls c
         -- By the index of PROCESSING rows: a claim gives all its rows one claimed_at.
         JOIN offline_conversion_queue q ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
-        LEFT JOIN unnest(p_id, p_n) AS u (id, n) ON u.id = q.id
+        LEFT JOIN unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n)
+            ON u.batch_id = q.batch_id AND u.sale_id = q.sale_id
         JOIN outcomes o ON o.batch_id = c.batch_id AND o.n = coalesce(u.n, 0)
     ),
     written AS (
@@ -724,8 +731,8 @@ END $$;
 -- Recovery ---------------------------------------------------------------------------------------------------
 
 -- Rows of a call that nobody settled: what the provider made of it is not known. The same order id goes out again, and a
--- provider that has it says so. Rows that brought their workers down too often fail instead of going round for ever.
-CREATE FUNCTION weighbridge.rescue_deliveries(p_ids uuid[], p_max_crashes int) RETURNS bigint
+-- provider that has it says so. The caller has locked them. Rows that brought their workers down too often fail instead of going round for ever.
+CREATE FUNCTION weighbridge.rescue_deliveries(p_rows tid[], p_max_crashes int) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
@@ -741,8 +748,7 @@ BEGIN
                 ELSE 'UNKNOWN: The worker stopped while it was sent. It is sent again, under the same order id.' END,
             provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
             provider_error_category = 'TRANSIENT', code_times = 1
-        FROM unnest(p_ids) AS i (id)
-        WHERE q.id = i.id AND (q.status = 'PROCESSING') IS TRUE
+        WHERE q.ctid = ANY (p_rows) AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status
     ),
     counted AS (
@@ -784,7 +790,7 @@ CREATE FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes i
 DECLARE
     v_before timestamptz := weighbridge.now() - make_interval(mins => p_min_age_minutes);
     v_taken uuid[];
-    v_ids uuid[];
+    v_rows tid[];
 BEGIN
     -- Attempts first, in the order of locks. A call that is being settled right now is not stuck.
     SELECT array_agg(l.lease_token) INTO v_taken FROM (
@@ -793,14 +799,14 @@ BEGIN
             SELECT q.batch_id FROM offline_conversion_queue q
             WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before)
         ORDER BY a.lease_token FOR UPDATE SKIP LOCKED) l;
-    SELECT array_agg(s.id) INTO v_ids FROM (
-        SELECT q.id FROM offline_conversion_queue q
+    SELECT array_agg(s.tid) INTO v_rows FROM (
+        SELECT q.ctid AS tid FROM offline_conversion_queue q
         WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
           AND (q.batch_id = ANY (v_taken) OR NOT EXISTS (
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
-        ORDER BY q.id FOR UPDATE SKIP LOCKED) s;
+        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
     UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_taken);
-    RETURN coalesce(rescue_deliveries(v_ids, 2147483646), 0);
+    RETURN coalesce(rescue_deliveries(v_rows, 2147483646), 0);
 END $$;
 
 -- As before; rows of a call whose worker is gone go back too.
@@ -860,8 +866,8 @@ BEGIN
         END IF;
         IF v_dead.queue = 'deliveries' THEN
             PERFORM rescue_deliveries(
-                ARRAY(SELECT q.id FROM offline_conversion_queue q
-                      WHERE q.status = 'PROCESSING' AND q.batch_id = v_dead.subject ORDER BY q.id),
+                ARRAY(SELECT q.ctid FROM offline_conversion_queue q
+                      WHERE q.status = 'PROCESSING' AND q.batch_id = v_dead.subject ORDER BY q.sale_id FOR UPDATE),
                 p_max_crashes);
         END IF;
         gave_up := coalesce(gave_up, false);
@@ -906,7 +912,7 @@ DECLARE
     v_first timestamptz;
 BEGIN
     WITH gone AS MATERIALIZED (
-        SELECT q.id FROM offline_conversion_queue q
+        SELECT q.ctid AS tid FROM offline_conversion_queue q
         WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at <= v_now
         ORDER BY q.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ),
@@ -914,7 +920,7 @@ BEGIN
         UPDATE offline_conversion_queue q
         SET status = 'FAILED', last_error = expired(q.provider_key), provider_error_code = 'EXPIRED',
             provider_error_category = 'VALIDATION', updated_at = v_now
-        FROM gone g WHERE q.id = g.id
+        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM gone))
         RETURNING q.site_id, q.provider_key, q.workspace_id
     ),
     metered AS (
@@ -1139,6 +1145,6 @@ BEGIN
     END LOOP;
 END $$;
 REVOKE EXECUTE ON FUNCTION weighbridge.expired(text),
-    weighbridge.refuse_credentials(uuid, text, int, text), weighbridge.rescue_deliveries(uuid[], int)
+    weighbridge.refuse_credentials(uuid, text, int, text), weighbridge.rescue_deliveries(tid[], int)
     FROM weighbridge_deliver;
 REVOKE EXECUTE ON FUNCTION weighbridge.queue_conversions(), weighbridge.check_site() FROM PUBLIC;

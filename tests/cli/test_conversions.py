@@ -1,0 +1,134 @@
+"""`weighbridge conversions`: what is on its way, what became of it, another try."""
+
+from __future__ import annotations
+
+import io
+import sys
+from uuid import UUID, uuid4
+
+import pytest
+
+from weighbridge.testing.fake_providers import FakeGoogleAds
+
+from .conftest import Command
+from .outbound import Query, Sell, delivering, google, sell, shop  # noqa: F401
+
+# ruff: noqa: F811
+
+
+@pytest.fixture
+def sales(delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds) -> list[str]:
+    """order-1 and order-3 are delivered, order-2 is refused."""
+    google.refuse("order-2", "INVALID_GCLID")
+    made = sell(UUID(shop), 3)
+    assert delivering("deliver", "--once", "--json").json["failed"] == 1
+    return [str(each) for each in made]
+
+
+def test_conversions_are_listed_by_what_became_of_them(
+    delivering: Command, shop: str, sales: list[str]
+) -> None:
+    def orders(*options: str) -> list[str]:
+        listed = delivering("conversions", "list", *options, "--json").json
+        return sorted(each["order_id"] for each in listed)
+
+    assert orders() == ["order-1", "order-2", "order-3"]
+    assert orders("--status", "failed") == ["order-2"]
+    assert orders("--status", "COMPLETED", "--site", "Shop") == ["order-1", "order-3"]
+    assert orders("--category", "VALIDATION", "--provider", "google_ads") == ["order-2"]
+    assert orders("--category", "AUTH") == []
+    assert orders("--workspace", str(uuid4())) == []
+    assert len(orders("--limit", "2")) == 2
+    [failed] = delivering("conversions", "list", "--status", "FAILED", "--json").json
+    assert (failed["provider"], failed["provider_error_code"], failed["value"]) == (
+        "google_ads",
+        "INVALID_GCLID",
+        "12.5",
+    )
+    shown = delivering("conversions", "list", "--status", "FAILED").out
+    assert sales[1] in shown
+    assert "VALIDATION" in shown
+
+
+def test_one_is_shown_with_the_ledger_of_its_last_call(delivering: Command, sales: list[str]) -> None:
+    told = delivering("conversions", "show", sales[0], "--json").json
+    [delivery] = told["deliveries"]
+    assert (told["order_id"], delivery["status"], delivery["attempts"]) == ("order-1", "COMPLETED", 1)
+    assert delivery["provider_request_id"]
+    started, finished = delivery["ledger"]
+    assert (started["phase"], started["claimed_count"]) == ("STARTED", 3)
+    assert (finished["phase"], finished["completed_count"], finished["failed_count"]) == ("FINISHED", 2, 1)
+    shown = delivering("conversions", "show", sales[1]).out
+    assert "2 delivered, 1 failed, 0 put off (VALIDATION, INVALID_GCLID)" in shown
+    unknown = delivering("conversions", "show", str(uuid4()))
+    assert (unknown.code, "There is no sale" in unknown.err) == (1, True)
+    assert delivering("conversions", "show", "order-1").code == 1
+
+
+def test_a_failed_one_is_tried_again_by_its_id(
+    delivering: Command, sales: list[str], google: FakeGoogleAds, query: Query
+) -> None:
+    done = delivering("conversions", "retry", sales[1], "--json")
+    assert (done.code, [each["status"] for each in done.json]) == (0, ["QUEUED"])
+    google.refuse("order-2")
+    assert delivering("deliver", "--once", "--json").json["completed"] == 1
+    assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
+    assert query("SELECT actor FROM weighbridge.audit_log WHERE action = 'deliveries.requeue'") == [
+        ("command line",)
+    ]
+
+
+def test_what_cannot_be_tried_again_is_told_and_the_rest_is(
+    delivering: Command, sales: list[str], query: Query
+) -> None:
+    stranger = str(uuid4())
+    done = delivering("conversions", "retry", *sales[:2], stranger)
+    assert (done.code, done.out) == (1, "1 conversion in the queue again.\n")
+    assert f"{sales[0]}: google_ads: expected one that FAILED, got one that is COMPLETED." in done.err
+    assert f"{stranger}: There is no such sale." in done.err
+    query("UPDATE sales SET status = 'CANCELED' WHERE id = %s", (sales[1],))
+    canceled = delivering("conversions", "retry", sales[1], "--json")
+    assert (canceled.code, canceled.json[0]["error"]) == (1, "sale_canceled")
+
+
+def test_all_that_fit_are_tried_again_after_a_question(
+    delivering: Command, sales: list[str], query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    kept = delivering("conversions", "retry", "--site", "Shop", "--code", "INVALID_GCLID")
+    assert (kept.code, "Send 1 conversion again?" in kept.err) == (1, True)
+    assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'FAILED'") == [(1,)]
+    none = delivering("conversions", "retry", "--category", "AUTH")
+    assert (none.code, none.out) == (0, "No failed conversion fits.\n")
+    done = delivering("conversions", "retry", "--provider", "google_ads", "--yes", "--json")
+    assert (done.code, done.json) == (0, {"requeued": 1})
+
+
+def test_every_workspace_has_its_failed_ones_tried_again(
+    delivering: Command, sales: list[str], sell: Sell, query: Query
+) -> None:
+    other = delivering(
+        *("sites", "create", "Shop", "--provider", "google_ads", "--workspace", str(uuid4()), "--json")
+    ).json["site_id"]
+    sell(UUID(other), 2)
+    query("UPDATE offline_conversion_queue SET status = 'FAILED' WHERE site_id = %s", (other,))
+    assert delivering("conversions", "retry", "--all", "--yes", "--json").json == {"requeued": 1}
+    done = delivering("conversions", "retry", "--all", "--every-workspace", "--yes", "--json")
+    assert done.json == {"requeued": 2}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["retry"],
+        ["retry", str(uuid4()), "--all"],
+        ["retry", "--all", "--code", "X"],
+        ["retry", "--all", "--every-workspace", "--workspace", str(uuid4())],
+        ["retry", "--category", "VALIDATON"],
+        ["list", "--status", "COMPLETD"],
+        ["list", "--provider", "gogle_ads"],
+    ],
+)
+def test_wrong_usage_is_2(main: Command, arguments: list[str]) -> None:
+    done = main("conversions", *arguments)
+    assert (done.code, done.out) == (2, "")

@@ -1,0 +1,194 @@
+"""`weighbridge deliver`: one run, a dry run that leaves no trace, and a process that ends in order."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
+
+from .conftest import Command
+from .outbound import KEY, Query, Sell, delivering, google, sell, shop  # noqa: F401
+
+# ruff: noqa: F811
+
+TABLES = (
+    *(
+        "offline_conversion_queue",
+        "provider_upload_attempts",
+        "provider_upload_metrics",
+        "provider_health_state",
+    ),
+    *("provider_credentials", "weighbridge.attempts", "weighbridge.providers", "weighbridge.slots"),
+    *("weighbridge.audit_log", "weighbridge.events", "weighbridge.confirmations"),
+)
+
+
+def traces(query: Query) -> list[list[tuple[Any, ...]]]:
+    """Everything that a run could leave."""
+    return [query(f"SELECT t::text FROM {table} t ORDER BY 1") for table in TABLES]
+
+
+def test_one_run_sends_what_waits_and_says_so(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds
+) -> None:
+    sell(UUID(shop), 3)
+    google.refuse("order-2", "INVALID_GCLID")
+    done = delivering("deliver", "--once", "--json")
+    assert done.code == 0
+    assert done.json == {
+        "ok": True, "processed": 3, "completed": 2, "failed": 1, "retry": 0, "calls": 1, "parked": 0, "skipped": {},
+    }  # fmt: skip
+    assert google.accepted == {"order-1": 1, "order-3": 1}
+    assert delivering("deliver", "--once").out == "Nothing was sent.\n"
+
+
+def test_one_run_takes_fifty_unless_told_otherwise(delivering: Command, shop: str, sell: Sell) -> None:
+    sell(UUID(shop), 60)
+    assert delivering("deliver", "--once", "--json").json["processed"] == 50
+    shown = delivering("deliver", "--once", "--limit", "4").out
+    assert shown == "4 conversions in 1 call: 4 delivered, 0 failed, 0 to be tried again.\n"
+
+
+def test_what_is_in_the_way_is_said(delivering: Command, shop: str, sell: Sell) -> None:
+    bare = delivering("sites", "create", "Bare", "--provider", "google_ads", "--json").json["site_id"]
+    sell(UUID(bare))
+    done = delivering("deliver", "--once")
+    assert "1 group left out: without credentials" in done.out
+    assert delivering("deliver", "--once", "--json").json["skipped"] == {"no_credentials": 1}
+
+
+@pytest.mark.parametrize("options", [[], ["--once"], ["--dry-run"]])
+def test_without_the_vaults_key_nothing_begins(delivering: Command, options: list[str]) -> None:
+    done = delivering("deliver", *options, WEIGHBRIDGE_VAULT_KEY="")
+    assert (done.code, "Set WEIGHBRIDGE_VAULT_KEY" in done.err) == (1, True)
+
+
+def test_a_database_that_is_away_is_told(delivering: Command) -> None:
+    done = delivering("deliver", "--once", DATABASE_URL="postgresql://127.0.0.1:1/x")
+    assert (done.code, "no Postgres answers there" in done.err) == (1, True)
+
+
+def test_what_stays_prints_no_json(delivering: Command) -> None:
+    assert delivering("deliver", "--json").code == 2
+
+
+# A dry run --------------------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_has_the_provider_check_and_leaves_no_trace(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds, query: Query
+) -> None:
+    sell(UUID(shop), 3)
+    google.refuse("order-2", "INVALID_GCLID")
+    before = traces(query)
+    done = delivering("deliver", "--dry-run", "--json")
+    assert traces(query) == before
+    assert google.accepted == {}
+    told = done.json
+    assert (done.code, told["dry_run"], told["processed"]) == (0, True, 3)
+    assert (told["completed"], told["failed"], told["retry"], told["calls"]) == (2, 1, 0, 1)
+    [group] = told["groups"]
+    said = {each["order_id"]: each["provider_error_code"] for each in group["conversions"]}
+    assert said == {"order-1": None, "order-2": "INVALID_GCLID", "order-3": None}
+    assert (group["site_id"], group["provider"], group["skipped"]) == (shop, "google_ads", None)
+    uploads = [call.body for call in google.calls if "uploadClickConversions" in call.path]
+    assert [body["validateOnly"] for body in uploads] == [True]
+
+
+def test_for_people_a_dry_run_names_the_rows_that_would_be_refused(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds
+) -> None:
+    sell(UUID(shop), 3)
+    google.refuse("order-2", "INVALID_GCLID")
+    lines = delivering("deliver", "--dry-run").out.splitlines()
+    assert lines[0] == f"google_ads of {shop}: 2 well, 1 refused."
+    assert lines[1].startswith("  order-2: FAILED INVALID_GCLID: ")
+    assert lines[-1] == "Nothing was kept or changed."
+
+
+def test_trouble_on_the_line_is_what_a_dry_run_says_and_no_circuit_counts_it(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds, query: Query
+) -> None:
+    sell(UUID(shop), 2)
+    google.script(Fault.status(503))
+    told = delivering("deliver", "--dry-run", "--json").json
+    assert (told["retry"], told["calls"]) == (2, 1)
+    assert query("SELECT count(*) FROM provider_health_state") == [(0,)]
+
+
+def test_a_dry_run_sends_in_the_batches_of_a_run(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds
+) -> None:
+    sell(UUID(shop), 2100)
+    told = delivering("deliver", "--dry-run", "--limit", "5000", "--json").json
+    assert (told["completed"], told["calls"]) == (2100, 2)
+
+
+def test_a_dry_run_passes_over_what_a_run_would_and_counts_what_has_expired(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds, query: Query, clock: Any
+) -> None:
+    bare = delivering("sites", "create", "Bare", "--provider", "google_ads", "--json").json["site_id"]
+    sell(UUID(bare))
+    sell(UUID(shop), 7)
+    query(
+        "UPDATE offline_conversion_queue SET expires_at = now() - interval '1 hour' WHERE order_id = 'order-3'"
+    )
+    query(
+        "INSERT INTO provider_health_state (site_id, provider_key, workspace_id, state, failure_count, next_probe_at)"
+        " SELECT id, 'google_ads', workspace_id, 'OPEN', 5, now() + interval '5 minutes' FROM sites WHERE name = 'Shop'"
+    )
+    open_ = delivering("deliver", "--dry-run", "--json").json
+    assert (open_["skipped"], open_["processed"]) == ({"no_credentials": 1, "circuit_open": 1}, 0)
+    assert "There is nothing to send." in delivering("deliver", "--dry-run").out
+    clock.forward(minutes=6)
+    probed = delivering("deliver", "--dry-run", "--json").json
+    assert (probed["processed"], probed["completed"], probed["failed"]) == (5, 4, 1)
+    assert query("SELECT state, probe_until FROM provider_health_state") == [("OPEN", None)]
+
+
+# A process of its own ---------------------------------------------------------------------------------------
+
+
+async def test_a_deliverer_that_is_stopped_sees_its_calls_through(
+    delivering: Command,
+    shop: str,
+    sell: Sell,
+    google: FakeGoogleAds,
+    query: Query,
+    environment: dict[str, str],
+    eventually: Callable[..., Awaitable[Any]],
+    tmp_path: Path,
+) -> None:
+    google.script(Fault.slow(0.5))
+    sell(UUID(shop), 2)
+    settings = {
+        "WEIGHBRIDGE_VAULT_KEY": KEY,
+        "WEIGHBRIDGE_PROVIDER_URLS": f"google_ads={google.url}",
+        "WEIGHBRIDGE_DELIVER": "false",  # whether workers do it by themselves: this one was asked to
+    }
+    running = subprocess.Popen(
+        [sys.executable, "-m", "weighbridge", "deliver"],
+        env={**environment, **settings},
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        await eventually(lambda: [call for call in google.calls if "uploadClick" in call.path])
+        running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=20)
+    finally:
+        running.kill()
+        running.wait()
+    assert running.returncode == 0, said
+    assert query("SELECT status, count(*) FROM offline_conversion_queue GROUP BY 1") == [("COMPLETED", 2)]
+    assert google.accepted == {"order-1": 1, "order-2": 1}
+    assert "gclid-canary" not in said

