@@ -34,6 +34,7 @@ from weighbridge.slots.postgres import PostgresSlots
 from weighbridge.slots.redis import RedisSlots
 from weighbridge.steps.announce import alerting, consumers
 from weighbridge.steps.context import Allowance, Consumer, Context, Limits, Outbound
+from weighbridge.steps.webhooks import announcing
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
                 pipelines=pipelines,
                 scratch=scratch,
                 limits=_limits(settings),
-                consumers=_consumers(settings, hook, db, serves=serves),
+                consumers=_consumers(settings, hook, db, outbound, serves=serves),
                 outbound=outbound,
             )
             yield App(settings, db, ctx)
@@ -161,11 +162,20 @@ def _limits(settings: Settings) -> Limits:
 
 
 def _consumers(
-    settings: Settings, hook: Callable[..., Any] | None, db: Database, *, serves: bool
+    settings: Settings,
+    hook: Callable[..., Any] | None,
+    db: Database,
+    outbound: Outbound | None,
+    *,
+    serves: bool,
 ) -> dict[str, Consumer]:
     alone = not settings.database_url  # nobody else will ever come for them
     takes_alerts = bool(settings.alert_urls) or serves or alone
-    return consumers(hook) | (alerting(Alerts(settings.alert_urls), db) if takes_alerts else {})
+    return {
+        **consumers(hook),
+        **(alerting(Alerts(settings.alert_urls), db) if takes_alerts else {}),
+        **(announcing(outbound, db) if outbound else {}),
+    }
 
 
 async def database_url(settings: Settings) -> str:

@@ -1,12 +1,11 @@
-"""`weighbridge deliver`: one run, a dry run that leaves no trace, and a process that ends in order."""
+"""`weighbridge deliver`: one run, a dry run that leaves no trace, and an end in order."""
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
-import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+import threading
+import time
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,7 @@ import pytest
 from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
 
 from .conftest import Command
-from .outbound import KEY, Query, Sell, delivering, google, sell, shop  # noqa: F401
+from .outbound import Query, Sell, delivering, google, sell, shop  # noqa: F401
 
 # ruff: noqa: F811
 
@@ -154,41 +153,36 @@ def test_a_dry_run_passes_over_what_a_run_would_and_counts_what_has_expired(
     assert query("SELECT state, probe_until FROM provider_health_state") == [("OPEN", None)]
 
 
-# A process of its own ---------------------------------------------------------------------------------------
+# Until it is stopped ----------------------------------------------------------------------------------------
 
 
-async def test_a_deliverer_that_is_stopped_sees_its_calls_through(
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--once"], 128 + signal.SIGTERM)])
+def test_calls_that_are_under_way_are_seen_through_when_it_is_stopped(
     delivering: Command,
     shop: str,
     sell: Sell,
-    google: FakeGoogleAds,
     query: Query,
-    environment: dict[str, str],
-    eventually: Callable[..., Awaitable[Any]],
-    tmp_path: Path,
+    options: list[str],
+    code: int,
+    google: FakeGoogleAds,
 ) -> None:
-    google.script(Fault.slow(0.5))
     sell(UUID(shop), 2)
-    settings = {
-        "WEIGHBRIDGE_VAULT_KEY": KEY,
-        "WEIGHBRIDGE_PROVIDER_URLS": f"google_ads={google.url}",
-        "WEIGHBRIDGE_DELIVER": "false",  # whether workers do it by themselves: this one was asked to
-    }
-    running = subprocess.Popen(
-        [sys.executable, "-m", "weighbridge", "deliver"],
-        env={**environment, **settings},
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        await eventually(lambda: [call for call in google.calls if "uploadClick" in call.path])
-        running.send_signal(signal.SIGTERM)
-        _, said = running.communicate(timeout=20)
-    finally:
-        running.kill()
-        running.wait()
-    assert running.returncode == 0, said
+    google.script(Fault.slow(0.3))
+    stopping = threading.Thread(target=stop_during, args=(google,))
+    stopping.start()
+    # Whether workers deliver by themselves says nothing about this one, which was asked to.
+    done = delivering("deliver", *options, WEIGHBRIDGE_DELIVER="false")
+    stopping.join()
+    assert done.code == code
     assert query("SELECT status, count(*) FROM offline_conversion_queue GROUP BY 1") == [("COMPLETED", 2)]
     assert google.accepted == {"order-1": 1, "order-2": 1}
-    assert "gclid-canary" not in said
+    assert query("SELECT count(*) FROM weighbridge.slots") == [(0,)]
+
+
+def stop_during(google: FakeGoogleAds) -> None:
+    """SIGTERM to this process, while a call is under way."""
+    give_up = time.monotonic() + 20
+    while not any("uploadClick" in call.path for call in list(google.calls)):
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGTERM)

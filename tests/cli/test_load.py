@@ -151,7 +151,7 @@ def test_a_poor_file_fails_unless_it_is_forced(main: Command, tmp_path: Path) ->
         (
             ["--platform", "meta", "--pipeline", "adz"],
             1,
-            "expected one of ads, judgments, keywords, got 'adz'; did you mean 'ads'?",
+            "expected one of ads, conversions, judgments, keywords, got 'adz'; did you mean 'ads'?",
         ),
         (["--plattform", "meta"], 2, "No such option: --plattform"),
     ],

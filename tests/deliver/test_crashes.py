@@ -80,7 +80,12 @@ class Scene:
     def everything(self) -> list[tuple[Any, ...]]:
         """All that delivery writes, and which transaction wrote each row."""
         tables = ("offline_conversion_queue", "provider_upload_attempts", "provider_upload_metrics")
-        tables += ("provider_health_state", "provider_credentials", "weighbridge.attempts", "weighbridge.alerts")
+        tables += (
+            "provider_health_state",
+            "provider_credentials",
+            "weighbridge.attempts",
+            "weighbridge.alerts",
+        )
         return [
             (table, *row)
             for table in tables

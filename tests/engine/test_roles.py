@@ -18,6 +18,7 @@ STAGING = (
     "staging.judgments_plaintiff",
     "staging.judgments_judgment",
     "staging.keywords_keyword",
+    "staging.conversions_sale",
 )
 STAGED = {"staging_rows": "S", "intake.simplicity_validated_rows": "S"}  # views
 PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments", "keywords")

@@ -18,7 +18,7 @@ from tests.providers.cases import WEBHOOK
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
 from weighbridge.providers import addresses
 from weighbridge.providers.base import Credentials
-from weighbridge.providers.webhook import Webhook, post_event
+from weighbridge.providers.webhook import Webhook
 from weighbridge.testing import FakeWebhook, Fault
 from weighbridge.testing._server import Reply
 from weighbridge.testing._webhook import SECRET
@@ -305,7 +305,8 @@ async def test_an_operator_can_send_everything_elsewhere(fake: FakeWebhook, http
 async def announce(fake: FakeWebhook, http: httpx.AsyncClient, **more: Any):  # type: ignore[no-untyped-def]
     credentials = Credentials({"url": fake.url, "secret": SECRET})
     payload = {"upload_id": uuid4(), "rows": 3}
-    return await post_event(http, credentials, "evt_7", "ingestion.complete", payload, NOW, **more)
+    webhook = Webhook(**more)
+    return await webhook.announce(http, credentials, "evt_7", "ingestion.complete", payload, NOW)
 
 
 async def test_an_event_is_announced_once_per_id(fake: FakeWebhook, http: httpx.AsyncClient) -> None:

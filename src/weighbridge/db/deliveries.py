@@ -134,6 +134,16 @@ async def credentials(tx: Tx, wishes: Sequence[Wish]) -> list[SealedCredentials]
     return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["credentials"], params)]
 
 
+async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
+    """Of the workspace that the transaction acts for; without those that the provider refuses."""
+    return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["of_provider"], (provider_key,))]
+
+
+async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
+    """The provider does not accept them: nothing more is sent with them."""
+    await tx.execute(_SQL["refuse"], (refused.site_id, refused.provider_key, refused.version, code))
+
+
 async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -> list[Claimed]:
     """A batch for each wish that finds rows; STARTED stands in the ledger with it. A group may be wished for once."""
     batches = [uuid4() for _ in wishes]

@@ -71,11 +71,11 @@ CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
     AS $$ SELECT clock_timestamp() + shift FROM weighbridge.clock $$;
 
 CREATE TABLE public.offline_conversion_queue (
+    sale_id uuid NOT NULL,
+    provider_key text NOT NULL,
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     workspace_id uuid NOT NULL,
     site_id uuid NOT NULL,
-    provider_key text NOT NULL,
-    sale_id uuid NOT NULL,
     status text DEFAULT 'QUEUED'::text NOT NULL,
     order_id text NOT NULL COLLATE pg_catalog."C",
     click_type text NOT NULL,
@@ -115,14 +115,20 @@ WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze
 COMMENT ON TABLE public.offline_conversion_queue IS 'One row per sale and provider. Its status is the only truth about it.';
 
 CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit integer DEFAULT 50) RETURNS SETOF public.offline_conversion_queue
-    LANGUAGE sql SECURITY DEFINER
+    LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
-        SELECT q.* FROM weighbridge.claim_deliveries(
-            NULL, NULL, ARRAY[NULL::uuid], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c
-        JOIN offline_conversion_queue q USING (id)
-        WHERE c.live ORDER BY q.due_at, q.created_at, q.id
-    $$;
+DECLARE
+    v_batch uuid := gen_random_uuid();
+    v_claimed timestamptz;
+BEGIN
+    SELECT max(c.claimed_at) INTO v_claimed FROM claim_conversions(
+        NULL, NULL, ARRAY[v_batch], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c;
+    RETURN QUERY
+    SELECT q.* FROM offline_conversion_queue q
+    WHERE q.claimed_at = v_claimed AND q.status = 'PROCESSING' AND q.batch_id = v_batch
+    ORDER BY q.due_at, q.created_at, q.sale_id;
+END $$;
 
 CREATE FUNCTION public.increment_provider_upload_metrics(p_site_id uuid, p_provider_key text, p_attempts integer, p_completed integer, p_failed integer, p_retry integer) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -185,7 +191,7 @@ BEGIN
                                  ELSE h.next_probe_at END,
             opened_at = CASE WHEN p_success THEN NULL ELSE coalesce(h.opened_at, CASE WHEN v_state = 'OPEN' THEN v_now END) END
         WHERE h.site_id = p_site_id AND h.provider_key = p_provider_key
-          AND (h.state, h.failure_count, h.probe_until) IS DISTINCT FROM (v_state, 0, NULL::timestamptz);
+          AND (p_transient OR (h.state, h.failure_count, h.probe_until) IS DISTINCT FROM (v_state, 0, NULL::timestamptz));
     END IF;
     IF v_state = 'OPEN' AND v_before.state = 'CLOSED' THEN
         PERFORM raise_alert('circuit_open', v_group, 'WARNING',
@@ -204,7 +210,7 @@ CREATE FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes i
 DECLARE
     v_before timestamptz := weighbridge.now() - make_interval(mins => p_min_age_minutes);
     v_taken uuid[];
-    v_ids uuid[];
+    v_rows tid[];
 BEGIN
     -- Attempts first, in the order of locks. A call that is being settled right now is not stuck.
     SELECT array_agg(l.lease_token) INTO v_taken FROM (
@@ -213,14 +219,14 @@ BEGIN
             SELECT q.batch_id FROM offline_conversion_queue q
             WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before)
         ORDER BY a.lease_token FOR UPDATE SKIP LOCKED) l;
-    SELECT array_agg(s.id) INTO v_ids FROM (
-        SELECT q.id FROM offline_conversion_queue q
+    SELECT array_agg(s.tid) INTO v_rows FROM (
+        SELECT q.ctid AS tid FROM offline_conversion_queue q
         WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
           AND (q.batch_id = ANY (v_taken) OR NOT EXISTS (
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
-        ORDER BY q.id FOR UPDATE SKIP LOCKED) s;
+        ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
     UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_taken);
-    RETURN coalesce(rescue_deliveries(v_ids, 2147483646), 0);
+    RETURN coalesce(rescue_deliveries(v_rows, 2147483646), 0);
 END $$;
 
 CREATE FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) RETURNS void
@@ -532,6 +538,67 @@ CREATE FUNCTION weighbridge.claim_confirmations(p_limit integer) RETURNS TABLE(s
         RETURNING c.site_id, c.provider_key, c.request_id, c.rows, c.tries
     $$;
 
+CREATE FUNCTION weighbridge.claim_conversions(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) RETURNS TABLE(place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamp with time zone, value numeric, currency text, user_data jsonb, clicked_at timestamp with time zone, tries integer, code text, code_times integer, claimed_at timestamp with time zone)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    RETURN QUERY
+    WITH head AS MATERIALIZED (
+        SELECT w.place, row_number() OVER () AS turn, w.batch_id, e.tid
+        FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
+            AS w (batch_id, site_id, provider_key, wanted, place)
+        CROSS JOIN LATERAL (
+            -- SKIP LOCKED: a slow claim must not queue the others.
+            SELECT q.ctid AS tid FROM offline_conversion_queue q
+            WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
+              AND q.due_at <= v_now
+            ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
+            FOR UPDATE SKIP LOCKED) e
+    ),
+    claimed AS (
+        -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
+        UPDATE offline_conversion_queue q
+        SET status = CASE WHEN q.expires_at <= v_now THEN 'FAILED' ELSE 'PROCESSING' END,
+            claimed_at = v_now, updated_at = v_now, batch_id = h.batch_id,
+            attempt_count = q.attempt_count + (q.expires_at <= v_now IS NOT TRUE)::int,
+            last_error = CASE WHEN q.expires_at <= v_now THEN expired(q.provider_key) ELSE q.last_error END,
+            provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
+            provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
+        FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
+        RETURNING h.place, h.turn, q.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
+            q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
+            q.provider_error_code, q.code_times
+    ),
+    counted AS MATERIALIZED (
+        SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
+               count(*) FILTER (WHERE c.status = 'FAILED') AS failed
+        FROM claimed c WHERE p_worker IS NOT NULL GROUP BY 1, 2, 3, 4
+    ),
+    opened AS (
+        INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease
+        FROM counted n WHERE n.live > 0
+    ),
+    started AS (
+        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
+        SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n WHERE n.live > 0
+    ),
+    metered AS (
+        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
+        SELECT n.site_id, n.provider_key, n.workspace_id, n.failed FROM counted n WHERE n.failed > 0
+        ORDER BY n.site_id, n.provider_key
+        ON CONFLICT (site_id, provider_key) DO UPDATE
+        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
+    )
+    SELECT c.place, c.status = 'PROCESSING', c.sale_id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
+           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
+    FROM claimed c ORDER BY c.turn;
+END $$;
+
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -562,65 +629,6 @@ BEGIN
     )
     SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id, d.heard
     FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
-END $$;
-
-CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) RETURNS TABLE(place bigint, id uuid, live boolean, order_id text, click_type text, click_id text, occurred_at timestamp with time zone, value numeric, currency text, user_data jsonb, clicked_at timestamp with time zone, tries integer, code text, code_times integer, claimed_at timestamp with time zone)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'weighbridge', 'public', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-DECLARE
-    v_now timestamptz := weighbridge.now();
-BEGIN
-    RETURN QUERY
-    WITH head AS MATERIALIZED (
-        SELECT w.place, w.batch_id, e.tid
-        FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
-            AS w (batch_id, site_id, provider_key, wanted, place)
-        CROSS JOIN LATERAL (
-            -- SKIP LOCKED: a slow claim must not queue the others.
-            SELECT q.ctid AS tid FROM offline_conversion_queue q
-            WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
-              AND q.due_at <= v_now
-            ORDER BY q.due_at, q.created_at, q.id LIMIT w.wanted
-            FOR UPDATE SKIP LOCKED) e
-    ),
-    claimed AS (
-        -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
-        UPDATE offline_conversion_queue q
-        SET status = CASE WHEN q.expires_at <= v_now THEN 'FAILED' ELSE 'PROCESSING' END,
-            claimed_at = v_now, updated_at = v_now, batch_id = h.batch_id,
-            attempt_count = q.attempt_count + (q.expires_at <= v_now IS NOT TRUE)::int,
-            last_error = CASE WHEN q.expires_at <= v_now THEN expired(q.provider_key) ELSE q.last_error END,
-            provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
-            provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
-        FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
-        RETURNING h.place, q.*
-    ),
-    counted AS MATERIALIZED (
-        SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
-               count(*) FILTER (WHERE c.status = 'FAILED') AS failed
-        FROM claimed c WHERE p_worker IS NOT NULL GROUP BY 1, 2, 3, 4
-    ),
-    opened AS (
-        INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
-        SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease
-        FROM counted n WHERE n.live > 0
-    ),
-    started AS (
-        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
-        SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n WHERE n.live > 0
-    ),
-    metered AS (
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
-        SELECT n.site_id, n.provider_key, n.workspace_id, n.failed FROM counted n WHERE n.failed > 0
-        ORDER BY n.site_id, n.provider_key
-        ON CONFLICT (site_id, provider_key) DO UPDATE
-        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
-    )
-    SELECT c.place, c.id, c.status = 'PROCESSING', c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
-           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
-    FROM claimed c ORDER BY c.place, c.due_at, c.created_at, c.id;
 END $$;
 
 CREATE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) RETURNS TABLE(upload_id uuid, lease_token uuid)
@@ -947,7 +955,7 @@ CREATE FUNCTION weighbridge.delivery_groups(p_most integer) RETURNS TABLE(site_i
             FROM (SELECT nullif(q.due_at, '-infinity') AS next_retry_at, q.created_at FROM offline_conversion_queue q
                   WHERE q.site_id = p.site_id AND q.provider_key = p.provider_key AND q.status IN ('QUEUED', 'RETRY')
                     AND q.due_at <= (SELECT weighbridge.now())
-                  ORDER BY q.due_at, q.created_at, q.id LIMIT p_most) e
+                  ORDER BY q.due_at, q.created_at, q.sale_id LIMIT p_most) e
         ) h
         WHERE h.queued > 0
     $$;
@@ -1751,12 +1759,12 @@ CREATE FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], 
             FROM unnest(p_sites, p_providers) AS g (site_id, provider_key)
             JOIN provider_health_state h USING (site_id, provider_key)
             CROSS JOIN LATERAL (
-                SELECT e.id FROM offline_conversion_queue e
+                SELECT e.ctid AS tid FROM offline_conversion_queue e
                 WHERE e.site_id = g.site_id AND e.provider_key = g.provider_key AND e.status IN ('QUEUED', 'RETRY')
                   AND e.due_at <= (SELECT weighbridge.now())
-                ORDER BY e.due_at, e.created_at, e.id LIMIT p_limit
+                ORDER BY e.due_at, e.created_at, e.sale_id LIMIT p_limit
                 FOR UPDATE OF e SKIP LOCKED) e
-            WHERE q.id = e.id AND h.state <> 'CLOSED' AND h.next_probe_at > weighbridge.now()
+            WHERE q.ctid = e.tid AND h.state <> 'CLOSED' AND h.next_probe_at > weighbridge.now()
             RETURNING 1
         )
         SELECT count(*) FROM parked
@@ -2036,8 +2044,8 @@ BEGIN
         END IF;
         IF v_dead.queue = 'deliveries' THEN
             PERFORM rescue_deliveries(
-                ARRAY(SELECT q.id FROM offline_conversion_queue q
-                      WHERE q.status = 'PROCESSING' AND q.batch_id = v_dead.subject ORDER BY q.id),
+                ARRAY(SELECT q.ctid FROM offline_conversion_queue q
+                      WHERE q.status = 'PROCESSING' AND q.batch_id = v_dead.subject ORDER BY q.sale_id FOR UPDATE),
                 p_max_crashes);
         END IF;
         gave_up := coalesce(gave_up, false);
@@ -2191,7 +2199,7 @@ BEGIN
     RETURN coalesce(v_gave_up, false);
 END $$;
 
-CREATE FUNCTION weighbridge.rescue_deliveries(p_ids uuid[], p_max_crashes integer) RETURNS bigint
+CREATE FUNCTION weighbridge.rescue_deliveries(p_rows tid[], p_max_crashes integer) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -2208,8 +2216,7 @@ BEGIN
                 ELSE 'UNKNOWN: The worker stopped while it was sent. It is sent again, under the same order id.' END,
             provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
             provider_error_category = 'TRANSIENT', code_times = 1
-        FROM unnest(p_ids) AS i (id)
-        WHERE q.id = i.id AND (q.status = 'PROCESSING') IS TRUE
+        WHERE q.ctid = ANY (p_rows) AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status
     ),
     counted AS (
@@ -2582,7 +2589,7 @@ BEGIN
     RETURN v_rows;
 END $$;
 
-CREATE FUNCTION weighbridge.settle_deliveries(p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) RETURNS TABLE(batch_id uuid, completed bigint, failed bigint, retry bigint)
+CREATE FUNCTION weighbridge.settle_conversions(p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) RETURNS TABLE(batch_id uuid, completed bigint, failed bigint, retry bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -2617,7 +2624,8 @@ BEGIN
         FROM calls c
         -- By the index of PROCESSING rows: a claim gives all its rows one claimed_at.
         JOIN offline_conversion_queue q ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
-        LEFT JOIN unnest(p_id, p_n) AS u (id, n) ON u.id = q.id
+        LEFT JOIN unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n)
+            ON u.batch_id = q.batch_id AND u.sale_id = q.sale_id
         JOIN outcomes o ON o.batch_id = c.batch_id AND o.n = coalesce(u.n, 0)
     ),
     written AS (
@@ -2868,7 +2876,7 @@ DECLARE
     v_first timestamptz;
 BEGIN
     WITH gone AS MATERIALIZED (
-        SELECT q.id FROM offline_conversion_queue q
+        SELECT q.ctid AS tid FROM offline_conversion_queue q
         WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at <= v_now
         ORDER BY q.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ),
@@ -2876,7 +2884,7 @@ BEGIN
         UPDATE offline_conversion_queue q
         SET status = 'FAILED', last_error = expired(q.provider_key), provider_error_code = 'EXPIRED',
             provider_error_category = 'VALIDATION', updated_at = v_now
-        FROM gone g WHERE q.id = g.id
+        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM gone))
         RETURNING q.site_id, q.provider_key, q.workspace_id
     ),
     metered AS (
@@ -3648,10 +3656,7 @@ ALTER TABLE ONLY public.keywords
     ADD CONSTRAINT keywords_pkey PRIMARY KEY (workspace_id, project_id, keyword_normalized);
 
 ALTER TABLE ONLY public.offline_conversion_queue
-    ADD CONSTRAINT offline_conversion_queue_pkey PRIMARY KEY (id);
-
-ALTER TABLE ONLY public.offline_conversion_queue
-    ADD CONSTRAINT offline_conversion_queue_sale_id_provider_key_key UNIQUE (sale_id, provider_key);
+    ADD CONSTRAINT offline_conversion_queue_pkey PRIMARY KEY (sale_id, provider_key);
 
 ALTER TABLE ONLY public.plaintiffs
     ADD CONSTRAINT plaintiffs_pkey PRIMARY KEY (workspace_id, id);
@@ -3830,7 +3835,7 @@ CREATE UNIQUE INDEX keyword_groups_signature ON public.keyword_groups USING btre
 
 CREATE INDEX offline_conversion_queue_awaited ON public.offline_conversion_queue USING btree (provider_request_id) WHERE (confirmation = 'AWAITED'::text);
 
-CREATE INDEX offline_conversion_queue_due ON public.offline_conversion_queue USING btree (site_id, provider_key, due_at, created_at, id) WHERE (status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text]));
+CREATE INDEX offline_conversion_queue_due ON public.offline_conversion_queue USING btree (site_id, provider_key, due_at, created_at, sale_id) WHERE (status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text]));
 
 CREATE INDEX offline_conversion_queue_expiring ON public.offline_conversion_queue USING btree (expires_at) WHERE ((status = ANY (ARRAY['QUEUED'::text, 'RETRY'::text])) AND (expires_at IS NOT NULL));
 
@@ -4151,11 +4156,10 @@ REVOKE ALL ON FUNCTION weighbridge.check_site() FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.claim_confirmations(p_limit integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.claim_confirmations(p_limit integer) TO weighbridge_deliver;
 
-REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) TO weighbridge_deliver;
+REVOKE ALL ON FUNCTION weighbridge.claim_conversions(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.claim_conversions(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) TO weighbridge_deliver;
 
-REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) TO weighbridge_deliver;
+REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer) FROM PUBLIC;
 
@@ -4312,6 +4316,7 @@ REVOKE ALL ON FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint
 REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version integer, p_code text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version integer, p_code text) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) FROM PUBLIC;
 
@@ -4328,7 +4333,7 @@ GRANT ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uui
 
 REVOKE ALL ON FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.rescue_deliveries(p_ids uuid[], p_max_crashes integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.rescue_deliveries(p_rows tid[], p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.reseal_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.reseal_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea) TO weighbridge_deliver;
@@ -4360,8 +4365,8 @@ REVOKE ALL ON FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) FR
 REVOKE ALL ON FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.settle_confirmation(p_site uuid, p_provider text, p_request text, p_state text, p_reasons jsonb) TO weighbridge_deliver;
 
-REVOKE ALL ON FUNCTION weighbridge.settle_deliveries(p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.settle_deliveries(p_calls jsonb, p_outcomes jsonb, p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) TO weighbridge_deliver;
+REVOKE ALL ON FUNCTION weighbridge.settle_conversions(p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.settle_conversions(p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.signature(p_tokens text, p_merges jsonb) TO weighbridge_group;

@@ -36,6 +36,7 @@ _PREFIX = "whsec_"
 NEEDS = (
     Needed("url", "where messages are posted, https://…"),
     Needed("secret", "whsec_…; while it is changed the new one and the old one, with a space between"),
+    Needed("events", "what it hears of besides conversions: IngestionCompleteEvent", required=False, secret=False),
 )
 
 
@@ -63,23 +64,21 @@ class Webhook:
             return answers.whole(batch, Outcome(Verdict.COMPLETED, message=message))
         return answers.settled(await _Round(sender, batch).all())
 
-
-async def post_event(
-    http: httpx.AsyncClient,
-    credentials: Credentials,
-    event_id: str,
-    type: str,
-    payload: Mapping[str, Any],
-    now: datetime,
-    *,
-    allow_private: bool | Collection[str] = False,
-) -> Outcome:
-    """Announce something that happened, once per event_id as far as the receiver is concerned. Raises as `send`."""
-    sender = await _sender(credentials, now, http, None, allow_private)
-    if isinstance(sender, Outcome):
-        return sender
-    body = {"type": type, "timestamp": now.isoformat(), "data": payload}
-    return await sender.post(event_id, json.dumps(body, separators=(",", ":"), default=str).encode())
+    async def announce(
+        self,
+        http: httpx.AsyncClient,
+        credentials: Credentials,
+        event_id: str,
+        type: str,
+        payload: Mapping[str, Any],
+        now: datetime,
+    ) -> Outcome:
+        """Something that happened, once per event_id as far as the receiver is concerned. Raises as `send`."""
+        sender = await _sender(credentials, now, http, self._base_url, self._allow_private)
+        if isinstance(sender, Outcome):
+            return sender
+        body = {"type": type, "timestamp": now.isoformat(), "data": payload}
+        return await sender.post(event_id, json.dumps(body, separators=(",", ":"), default=str).encode())
 
 
 def signed(keys: Sequence[bytes], message_id: str, now: datetime, content: bytes) -> dict[str, str]:

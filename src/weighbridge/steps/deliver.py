@@ -191,6 +191,7 @@ class _Run:
     async def _start(self, wishes: Sequence[Wish]) -> None:
         """Claim, take slots, and call; groups whose credentials cannot be read are left as they are."""
         calls = 0
+        began = monotonic()  # before the claim: a worker that freezes right after it must not take its lease for fresh
         try:
             async with self._ctx.db.tx(ROLE) as tx:
                 sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}
@@ -199,7 +200,6 @@ class _Run:
                 claimed = (
                     await deliveries.claim(tx, self._worker, self._outbound.lease, wanted) if wanted else []
                 )
-            began = monotonic()
             for batch in claimed:
                 self._tally.add(Settled(0, batch.expired, 0))
             claimed = [batch for batch in claimed if batch.conversions]
@@ -253,7 +253,9 @@ class _Run:
                 await self._release(held)
             self._make_room(claimed.site_id, claimed.provider_key)
         settled = await self._settle(call)
-        if settled is not None:
+        if settled is None:
+            log.warning("Delivery not settled", batch_id=str(claimed.id))
+        else:
             verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
             self._tally.calls += 1
             self._tally.add(settled)

@@ -10,9 +10,9 @@
 -- weighbridge.providers      what the database has to know of each provider
 -- weighbridge.confirmations  requests that were accepted, and whose end is asked for later
 --
--- The life of a row. QUEUED by its sale. claim_deliveries makes it PROCESSING, opens an attempt (queue 'deliveries', the
+-- The life of a row. QUEUED by its sale. claim_conversions makes it PROCESSING, opens an attempt (queue 'deliveries', the
 -- batch is its subject and its token) and writes STARTED. No transaction is open while the provider is called.
--- settle_deliveries, fenced by the attempt, writes what it said of each row, FINISHED, counters and breaker in one go.
+-- settle_conversions, fenced by the attempt, writes what it said of each row, FINISHED, counters and breaker in one go.
 -- recover() and recover_stuck_offline_conversion_jobs() give back what nobody settled: RETRY, and FINISHED as unknown.
 --
 -- Lock order: attempts, offline_conversion_queue, then health, credentials, metrics and providers by site and provider.
@@ -394,7 +394,7 @@ CREATE FUNCTION weighbridge.expired(p_provider text) RETURNS text
 
 -- Claims of several groups at once, the first rows of each in S4's order: a batch each, with its attempt and its STARTED
 -- where p_worker is given. A group may stand there once. What has expired is refused on the way: such rows are not `live`.
-CREATE FUNCTION weighbridge.claim_deliveries(
+CREATE FUNCTION weighbridge.claim_conversions(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
 ) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
@@ -466,7 +466,7 @@ DECLARE
     v_batch uuid := gen_random_uuid();
     v_claimed timestamptz;
 BEGIN
-    SELECT max(c.claimed_at) INTO v_claimed FROM claim_deliveries(
+    SELECT max(c.claimed_at) INTO v_claimed FROM claim_conversions(
         NULL, NULL, ARRAY[v_batch], ARRAY[p_site_id], ARRAY[p_provider_key], ARRAY[p_limit]) c;
     RETURN QUERY
     SELECT q.* FROM offline_conversion_queue q
@@ -582,7 +582,7 @@ CREATE FUNCTION public.increment_provider_upload_metrics(
 -- call (batch_id, n, status, code, category, error, request_id, at_least, counts, duplicate, confirm_after). Every row of a
 -- call has its outcome 0, but for the sales in p_id, which have the one in p_n. Rows, ledger, counters, breaker and attempt in
 -- one transaction. A call that lost its lease changes nothing; the others come back with what became of their rows.
-CREATE FUNCTION weighbridge.settle_deliveries(
+CREATE FUNCTION weighbridge.settle_conversions(
     p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
 ) RETURNS TABLE (batch_id uuid, completed bigint, failed bigint, retry bigint)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -1134,8 +1134,8 @@ BEGIN
         SELECT p.oid::regprocedure FROM pg_proc p
         WHERE p.pronamespace IN ('weighbridge'::regnamespace, 'public'::regnamespace)
           AND p.proname = ANY (ARRAY['delivery_groups', 'list_offline_conversion_groups',
-              'claim_offline_conversion_jobs_v2', 'claim_deliveries', 'record_provider_outcome', 'begin_probe',
-              'park_deliveries', 'increment_provider_upload_metrics', 'settle_deliveries', 'refuse_credentials',
+              'claim_offline_conversion_jobs_v2', 'claim_conversions', 'record_provider_outcome', 'begin_probe',
+              'park_deliveries', 'increment_provider_upload_metrics', 'settle_conversions', 'refuse_credentials',
               'rescue_deliveries', 'recover_stuck_offline_conversion_jobs', 'watch_deliveries', 'claim_confirmations',
               'settle_confirmation', 'set_credentials', 'reseal_credentials', 'requeue_deliveries', 'reset_provider',
               'expired'])
@@ -1144,7 +1144,5 @@ BEGIN
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO weighbridge_deliver', f);
     END LOOP;
 END $$;
-REVOKE EXECUTE ON FUNCTION weighbridge.expired(text),
-    weighbridge.refuse_credentials(uuid, text, int, text), weighbridge.rescue_deliveries(tid[], int)
-    FROM weighbridge_deliver;
+REVOKE EXECUTE ON FUNCTION weighbridge.expired(text), weighbridge.rescue_deliveries(tid[], int) FROM weighbridge_deliver;
 REVOKE EXECUTE ON FUNCTION weighbridge.queue_conversions(), weighbridge.check_site() FROM PUBLIC;

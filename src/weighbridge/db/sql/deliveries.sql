@@ -14,8 +14,15 @@ SELECT c.site_id, c.provider_key, c.version, c.key_id, c.nonce, c.ciphertext
 FROM unnest(%s::uuid[], %s::text[]) AS w (site_id, provider_key)
 JOIN public.provider_credentials c USING (site_id, provider_key)
 
+-- name: of_provider
+SELECT site_id, provider_key, version, key_id, nonce, ciphertext FROM public.provider_credentials
+WHERE provider_key = %s AND refused_at IS NULL ORDER BY site_id
+
+-- name: refuse
+SELECT weighbridge.refuse_credentials(%s, %s, %s, %s)
+
 -- name: claim
-SELECT * FROM weighbridge.claim_deliveries(%s, %s, %s, %s, %s, %s)
+SELECT * FROM weighbridge.claim_conversions(%s, %s, %s, %s, %s, %s)
 
 -- name: peek
 SELECT w.place, q.expires_at <= weighbridge.now() IS NOT TRUE, q.sale_id, q.order_id, q.click_type, q.click_id, q.occurred_at,
@@ -29,7 +36,7 @@ CROSS JOIN LATERAL (
     ORDER BY e.due_at, e.created_at, e.sale_id LIMIT w.wanted) q
 
 -- name: settle
-SELECT * FROM weighbridge.settle_deliveries(%s, %s, %s, %s, %s, %s, %s, %s)
+SELECT * FROM weighbridge.settle_conversions(%s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: begin_probe
 SELECT weighbridge.begin_probe(%s, %s, %s)

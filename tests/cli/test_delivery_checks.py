@@ -1,0 +1,54 @@
+"""`weighbridge doctor` about deliveries: the vault's keys, credentials whose key is gone, slots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.slots.redis_server import RedisServer
+from weighbridge.providers.vault import Vault, new_key
+
+from .conftest import Command
+from .outbound import KEY, Query, delivering, google, sell, shop  # noqa: F401
+from .test_doctor import found
+
+# ruff: noqa: F811
+
+
+def test_all_keys_of_the_vault_are_read_and_told_by_their_ids(delivering: Command) -> None:
+    new = new_key()
+    first, second = Vault.open(f"{new},{KEY}").key_ids
+    done = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},{KEY}")
+    check = found(done, "vault key")
+    assert (check["status"], check["found"]) == ("ok", f"{first} seals; {second} can still read.")
+    wrong = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},aHVudGVyMg==")
+    check = found(wrong, "vault key")
+    assert (wrong.code, check["status"]) == (1, "failed")
+    assert "got 7 bytes (key 2 of 2)" in check["found"]
+
+
+def test_credentials_whose_key_is_gone_are_told(delivering: Command, shop: str) -> None:
+    well = found(delivering("doctor", "--json"), "credentials")
+    assert (well["status"], well["found"]) == ("ok", "1, and the vault has every key that they need.")
+    for key in (new_key(), ""):
+        done = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=key)
+        check = found(done, "credentials")
+        assert (done.code, check["status"]) == (1, "failed")
+        assert f"1 need the key {Vault.open(KEY).key_ids[0]}" in check["found"]
+
+
+def test_a_redis_is_tried_and_its_password_never_shown(main: Command, tmp_path: Path, query: Query) -> None:
+    assert found(main("doctor", "--json"), "slots")["found"] == "Calls to providers are counted in Postgres."
+    with RedisServer(tmp_path / "redis", password="hunter2") as redis:
+        done = main("doctor", "--json", REDIS_URL=redis.url)
+        assert (found(done, "slots")["status"], done.code) == ("ok", 0)
+        assert redis("KEYS", "*") == []
+        refused = main("doctor", "--json", REDIS_URL=redis.url.replace("hunter2", "hunter3"))
+        assert "it refuses the user or password of REDIS_URL" in found(refused, "slots")["found"]
+        redis.kill()
+        away = main("doctor", "--json", REDIS_URL=redis.url)
+    assert (away.code, found(away, "slots")["status"]) == (1, "failed")
+    assert "nothing answers at its address" in found(away, "slots")["found"]
+    wrong = main("doctor", "--json", REDIS_URL="hunter2://nowhere")
+    assert (wrong.code, found(wrong, "slots")["status"]) == (1, "failed")
+    for shown in (done, refused, away, wrong):
+        assert "hunter" not in shown.out + shown.err
