@@ -117,18 +117,16 @@ def test_every_workspace_has_its_failed_ones_tried_again(
     assert done.json == {"requeued": 2}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_wrong_usage_is_2(main: Command) -> None:
+    sale = str(uuid4())
+    for arguments in (
         ["retry"],
-        ["retry", str(uuid4()), "--all"],
+        ["retry", sale, "--all"],
         ["retry", "--all", "--code", "X"],
-        ["retry", "--all", "--every-workspace", "--workspace", str(uuid4())],
+        ["retry", "--all", "--every-workspace", "--workspace", sale],
         ["retry", "--category", "VALIDATON"],
         ["list", "--status", "COMPLETD"],
         ["list", "--provider", "gogle_ads"],
-    ],
-)
-def test_wrong_usage_is_2(main: Command, arguments: list[str]) -> None:
-    done = main("conversions", *arguments)
-    assert (done.code, done.out) == (2, "")
+    ):
+        done = main("conversions", *arguments)
+        assert (done.code, done.out) == (2, ""), arguments

@@ -52,3 +52,12 @@ def test_a_redis_is_tried_and_its_password_never_shown(main: Command, tmp_path: 
     assert (wrong.code, found(wrong, "slots")["status"]) == (1, "failed")
     for shown in (done, refused, away, wrong):
         assert "hunter" not in shown.out + shown.err
+
+
+def test_rights_to_deliveries_that_nobody_should_have_are_told(main: Command, query: Query) -> None:
+    assert found(main("doctor", "--json"), "roles")["status"] == "ok"
+    query("GRANT SELECT ON provider_credentials TO weighbridge_tenant")
+    query("GRANT UPDATE ON offline_conversion_queue TO weighbridge_deliver")
+    told = found(main("doctor", "--json"), "roles")["found"]
+    assert "weighbridge_tenant may SELECT public.provider_credentials" in told
+    assert "weighbridge_deliver may UPDATE public.offline_conversion_queue" in told

@@ -94,7 +94,8 @@ def test_a_hook_and_a_pipeline_of_ones_own_are_found_in_the_folder_where_one_wor
 ) -> None:
     (tmp_path / "shop.py").write_text(
         "from weighbridge.model.pipeline import Entity, Field, Pipeline\n"
-        "sale = Entity(table='sales', key=['number'], fields=[Field('number', str, header=['No'], required=True)])\n"
+        "number = Field('number', str, header=['No'], required=True)\n"
+        "sale = Entity(table='shop_sales', key=['number'], fields=[number])\n"
         "sales = Pipeline(name='sales', entities=[sale])\n"
         "def alert(event): ...\n"
     )
@@ -105,7 +106,7 @@ def test_a_hook_and_a_pipeline_of_ones_own_are_found_in_the_folder_where_one_wor
     assert "INSERT INTO" in weighbridge("pipelines", "sql", "sales", **settings).out
     (tmp_path / "sales.csv").write_text("No\n1\n2\n")
     loaded = weighbridge("load", "sales.csv", "--pipeline", "sales", "--json", **settings)
-    assert (loaded.code, loaded.json["sales_upserted"]) == (0, 2)
+    assert (loaded.code, loaded.json["shop_sales_upserted"]) == (0, 2)
 
 
 def test_upkeep_runs_by_command(main: Command) -> None:

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import psycopg
+import pytest
+
+from weighbridge.db import outbound
+from weighbridge.db.pool import Database
 from weighbridge.providers.vault import Vault, new_key
 
 from .conftest import Command
@@ -94,3 +101,15 @@ def test_without_a_key_it_is_said_how_to_make_one(delivering: Command) -> None:
     assert "weighbridge vault key makes one" in delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="").out
     wrong = delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="aHVudGVyMg==")
     assert (wrong.code, "got 7 bytes" in wrong.err, "aHVudGVyMg" in wrong.err) == (1, True, False)
+
+
+async def test_credentials_that_are_being_sealed_anew_cannot_be_replaced_meanwhile(
+    shop: str, db: Database, query: Query
+) -> None:
+    async with db.tx() as tx:
+        [found] = await outbound.sealed_otherwise(tx, "another", None, 10)
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            query("SET lock_timeout = '50ms'; DELETE FROM provider_credentials")
+        assert await outbound.reseal(tx, replace(found, key_id="another"))
+        assert not await outbound.reseal(tx, replace(found, version=2))
+    assert query("SELECT key_id, version FROM provider_credentials") == [("another", 1)]

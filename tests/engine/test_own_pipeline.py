@@ -21,7 +21,7 @@ SALES = b"Day,Sku,Amount\n2026-01-01,a,1\n2026-01-01,b,2\n2026-01-02,a,3\n"
 
 def sales(**changes: Any) -> Pipeline:
     entity = Entity(
-        table="sales",
+        table="takings",
         key=["day", "sku"],
         fields=[
             Field("day", date, header=["Day"], normalise=[n.date], required=True),
@@ -45,9 +45,9 @@ async def test_a_pipeline_without_dimensions_whose_key_leads_with_its_day(
     own: Context, put: Put, run: Run
 ) -> None:
     upload = await run(await put(SALES, pipeline="sales", platform=None))
-    assert (upload.status, upload.promoted["sale"]["inserted"]) == (Status.COMPLETED, 3)
+    assert (upload.status, upload.promoted["taking"]["inserted"]) == (Status.COMPLETED, 3)
     upload = await run(await put(SALES, pipeline="sales", platform=None, forced=True))
-    assert upload.promoted["sale"]["unchanged"] == 3
+    assert upload.promoted["taking"]["unchanged"] == 3
 
 
 async def test_rows_deleted_by_hand_from_a_table_of_ones_own_come_back(
@@ -55,16 +55,16 @@ async def test_rows_deleted_by_hand_from_a_table_of_ones_own_come_back(
 ) -> None:
     """The table was there before: its trigger is made when the pipeline is installed."""
     query(
-        "CREATE TABLE sales (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
+        "CREATE TABLE takings (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
         " created_at timestamptz, updated_at timestamptz, UNIQUE NULLS NOT DISTINCT (workspace_id, day, sku))"
     )
     object.__setattr__(ctx, "pipelines", {"sales": sales()})
     async with ctx.db.tx() as tx:
         await declared.install(tx, [sales()])
     await run(await put(SALES, pipeline="sales", platform=None))
-    query("DELETE FROM sales")
+    query("DELETE FROM takings")
     upload = await run(await put(SALES, pipeline="sales", platform=None, forced=True))
-    assert upload.promoted["sale"]["inserted"] == 3
+    assert upload.promoted["taking"]["inserted"] == 3
 
 
 async def test_a_changed_rule_begins_a_promotion_anew(
@@ -110,13 +110,13 @@ async def test_a_changed_rule_begins_a_promotion_anew(
 
 
 async def test_a_table_that_cannot_take_the_rows_is_told_what_it_lacks(ctx: Context, query: Any) -> None:
-    query("CREATE TABLE sales (workspace_id uuid, day date, skus text)")
-    with pytest.raises(ConfigError, match="table sales has no column 'sku'; did you mean 'skus'"):
+    query("CREATE TABLE takings (workspace_id uuid, day date, skus text)")
+    with pytest.raises(ConfigError, match="table takings has no column 'sku'; did you mean 'skus'"):
         async with ctx.db.tx() as tx:
             await declared.install(tx, [sales()])
-    query("DROP TABLE sales")
+    query("DROP TABLE takings")
     query(
-        "CREATE TABLE sales (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
+        "CREATE TABLE takings (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
         " created_at timestamptz, updated_at timestamptz)"
     )
     with pytest.raises(ConfigError, match="needs UNIQUE NULLS NOT DISTINCT"):

@@ -21,7 +21,11 @@ STAGING = (
     "staging.conversions_sale",
 )
 STAGED = {"staging_rows": "S", "intake.simplicity_validated_rows": "S"}  # views
-PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments", "keywords")
+PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments", "keywords", "sales")
+DELIVERY = (  # S4's, for its service role alone
+    *("offline_conversion_queue", "provider_health_state", "provider_credentials", "provider_upload_metrics"),
+    *("provider_upload_attempts", "weighbridge.providers", "weighbridge.confirmations"),
+)
 GROUPS = ("keyword_groups", "group_keywords", "token_merges")
 
 # What each role may do to every table and view there is: Select, Insert, Update, Delete, Truncate, References, triGger.
@@ -29,7 +33,12 @@ GROUPS = ("keyword_groups", "group_keywords", "token_merges")
 # resume check, and whoever updates or deletes must read to find the rows.
 FOR_ALL = {"weighbridge.clock": "S", "weighbridge.moves": "S"}
 RIGHTS: dict[str, dict[str, str]] = {
-    "weighbridge_intake": {"data_uploads": "IU", "weighbridge.resumable_uploads": "SIUD"},
+    "weighbridge_intake": {
+        "data_uploads": "IU",
+        "weighbridge.resumable_uploads": "SIUD",
+        "sites": "SIU",
+        "sales": "SIU",
+    },
     "weighbridge_parse": {
         "data_uploads": "S",
         **dict.fromkeys(STAGING, "SI"),
@@ -50,6 +59,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "upload_warnings": "SIU",
         "weighbridge.staging_groups": "S",
         "weighbridge.receipts": "SIUD",
+        "sites": "S",
     },
     "weighbridge_clean": {
         **dict.fromkeys(STAGING, "SD"),
@@ -67,7 +77,9 @@ RIGHTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
         "storage_usage": "S",
         "weighbridge.resumable_uploads": "S",
+        "sites": "S",
     },
+    "weighbridge_deliver": dict.fromkeys((*DELIVERY, "sites", "sales"), "S"),
 }
 STATEMENTS = {
     "S": "SELECT FROM {} LIMIT 1",
@@ -159,6 +171,12 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {"expire_staging", "retire_blob", "note_blob_removed", "sweep_reservations"},
+        "weighbridge_deliver": {
+            *("delivery_groups", "claim_conversions", "settle_conversions", "begin_probe", "park_deliveries"),
+            *("refuse_credentials", "watch_deliveries", "claim_confirmations", "settle_confirmation"),
+            *("set_credentials", "reseal_credentials", "requeue_deliveries", "reset_provider"),
+            *("acquire_slots", "release_slots"),
+        },
         "weighbridge_group": {"lock_project", "may_group", "note_grouped", "signature"},
         "weighbridge_tenant": {
             "known_upload",
@@ -190,11 +208,17 @@ async def test_a_tenant_sees_only_its_own_workspace(
         listed = {"pipeline": "keywords", "platform": None, "project_id": 1}
         await run(await put(b"Keyword\nshoes\n", workspace_id=owner, **listed))
     with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "WITH made AS (INSERT INTO sites (workspace_id, name) SELECT unnest(%s), 'shop' RETURNING workspace_id, id)"
+            " INSERT INTO sales (workspace_id, site_id, order_id, occurred_at) SELECT workspace_id, id, 'a', now() FROM made",
+            ([workspace, uuid4()],),
+        )
+        connection.commit()
         connection.execute("SET ROLE weighbridge_tenant")
-        for table in ("data_uploads", *PRODUCTION):
+        for table in ("data_uploads", "sites", *PRODUCTION):
             assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
         connection.execute("SELECT set_config('weighbridge.workspace_id', %s, true)", (str(workspace),))
-        for table in ("data_uploads", *PRODUCTION):
+        for table in ("data_uploads", "sites", *PRODUCTION):
             rows: list[Any] = connection.execute(f"SELECT DISTINCT workspace_id FROM {table}").fetchall()
             assert rows == [(workspace,)]
 

@@ -4131,6 +4131,8 @@ REVOKE ALL ON FUNCTION weighbridge.alert_on_status() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.announce_alert(p_type text, p_alert weighbridge.alerts, p_message text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.append_only() FROM PUBLIC;
+
 GRANT INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_intake;
 GRANT SELECT ON TABLE public.data_uploads TO weighbridge_parse;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.data_uploads TO weighbridge_promote;
@@ -4184,6 +4186,8 @@ GRANT SELECT,INSERT,UPDATE ON TABLE public.sales TO weighbridge_intake;
 GRANT SELECT,INSERT,UPDATE ON TABLE public.sales TO weighbridge_promote;
 GRANT SELECT ON TABLE public.sales TO weighbridge_deliver;
 
+REVOKE ALL ON FUNCTION weighbridge.deliverable(p_sale public.sales) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.delivery_groups(p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.delivery_groups(p_most integer) TO weighbridge_deliver;
 
@@ -4222,6 +4226,8 @@ GRANT SELECT ON TABLE public.projects TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION weighbridge.fence_project(p_token uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.fill_site() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_announce;
 
@@ -4235,6 +4241,8 @@ REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_
 GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;
 
 REVOKE ALL ON FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.guard_delivery() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
 
@@ -4479,9 +4487,6 @@ GRANT SELECT ON TABLE weighbridge.confirmations TO weighbridge_deliver;
 GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
 
 GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_deliver;
-GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_intake;
-GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_promote;
-GRANT SELECT ON TABLE weighbridge.providers TO weighbridge_tenant;
 
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE weighbridge.receipts TO weighbridge_promote;
 GRANT SELECT ON TABLE weighbridge.receipts TO weighbridge_parse;

@@ -1120,7 +1120,6 @@ CREATE POLICY service ON public.sites TO weighbridge_deliver
 CREATE POLICY service ON public.sales TO weighbridge_deliver
     USING ((SELECT weighbridge.workspace()) IS NULL OR workspace_id = (SELECT weighbridge.workspace()));
 GRANT SELECT ON public.sites, public.sales, weighbridge.providers, weighbridge.confirmations TO weighbridge_deliver;
-GRANT SELECT ON weighbridge.providers TO weighbridge_intake, weighbridge_promote, weighbridge_tenant;
 GRANT INSERT, UPDATE ON public.sites, public.sales TO weighbridge_intake;
 GRANT INSERT, UPDATE ON public.sales TO weighbridge_promote;
 CREATE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.sales
@@ -1145,4 +1144,5 @@ BEGIN
     END LOOP;
 END $$;
 REVOKE EXECUTE ON FUNCTION weighbridge.expired(text), weighbridge.rescue_deliveries(tid[], int) FROM weighbridge_deliver;
-REVOKE EXECUTE ON FUNCTION weighbridge.queue_conversions(), weighbridge.check_site() FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION weighbridge.queue_conversions(), weighbridge.check_site(), weighbridge.fill_site(),
+    weighbridge.guard_delivery(), weighbridge.append_only(), weighbridge.deliverable(public.sales) FROM PUBLIC;

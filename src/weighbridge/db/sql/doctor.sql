@@ -35,11 +35,14 @@ ORDER BY r.rolname
 WITH tables AS (
     SELECT c.oid, format('%%I.%%I', n.nspname, c.relname) AS name,
            CASE WHEN n.nspname = 'public' AND c.relname = 'keywords' THEN 'keywords' -- grouping reads them too
+                WHEN n.nspname = 'public' AND c.relname = 'sales' THEN 'sales' -- programs send them, too
                 WHEN n.nspname = 'public' AND c.relname = ANY (%(production)s) THEN 'production'
                 WHEN n.nspname = 'staging' OR c.relname IN ('staging_id_resolution', 'staging_groups') THEN 'staging'
                 WHEN n.nspname = 'intake' OR c.relname = 'staging_rows' THEN 'staged' -- views of it
                 WHEN c.relname IN ('upload_rejections', 'upload_warnings') THEN 'records'
                 WHEN c.relname IN ('keyword_groups', 'group_keywords', 'token_merges') THEN 'groups'
+                WHEN c.relname IN ('offline_conversion_queue', 'provider_health_state', 'provider_credentials',
+                                   'provider_upload_metrics', 'provider_upload_attempts', 'confirmations') THEN 'deliveries'
                 ELSE c.relname END AS kind
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'v', 'm')
@@ -47,7 +50,9 @@ WITH tables AS (
            OR n.nspname = 'public' AND c.relname = ANY (%(production)s || ARRAY[
                'data_uploads', 'upload_rejections', 'upload_warnings', 'staging_id_resolution', 'staging_rows',
                'projects', 'keyword_groups', 'group_keywords', 'token_merges', 'csv_processing_jobs',
-               'project_processing_leases', 'upload_duplicates', 'upload_queue', 'storage_usage']))
+               'project_processing_leases', 'upload_duplicates', 'upload_queue', 'storage_usage', 'sites', 'sales',
+               'offline_conversion_queue', 'provider_health_state', 'provider_credentials', 'provider_upload_metrics',
+               'provider_upload_attempts']))
 ), allowed (role, kind, rights) AS (VALUES
     ('weighbridge_intake', 'data_uploads', 'IU'), ('weighbridge_intake', 'resumable_uploads', 'SIUD'),
     ('weighbridge_tenant', 'resumable_uploads', 'S'),
@@ -65,6 +70,11 @@ WITH tables AS (
     ('weighbridge_tenant', 'projects', 'S'), ('weighbridge_tenant', 'groups', 'S'),
     ('weighbridge_tenant', 'csv_processing_jobs', 'S'), ('weighbridge_tenant', 'upload_duplicates', 'S'),
     ('weighbridge_tenant', 'storage_usage', 'S'),
+    ('weighbridge_intake', 'sites', 'SIU'), ('weighbridge_intake', 'sales', 'SIU'), ('weighbridge_intake', 'providers', 'S'),
+    ('weighbridge_promote', 'sites', 'S'), ('weighbridge_promote', 'sales', 'SIU'), ('weighbridge_promote', 'providers', 'S'),
+    ('weighbridge_deliver', 'sites', 'S'), ('weighbridge_deliver', 'sales', 'S'), ('weighbridge_deliver', 'providers', 'S'),
+    ('weighbridge_deliver', 'deliveries', 'S'),
+    ('weighbridge_tenant', 'sites', 'S'), ('weighbridge_tenant', 'sales', 'S'), ('weighbridge_tenant', 'providers', 'S'),
     ('everyone', 'clock', 'S'), ('everyone', 'moves', 'S')
 ), rights (letter, name, by_column) AS (VALUES
     ('S', 'SELECT', true), ('I', 'INSERT', true), ('U', 'UPDATE', true), ('D', 'DELETE', false), ('T', 'TRUNCATE', false)

@@ -1,0 +1,467 @@
+"""The queue of conversions against what must always hold: sell, send, die, wake, wait, recover, cancel, requeue, in any order.
+
+Hypothesis plays shops, workers and operators on a real database, and moves its clock. The providers know every order id
+again and never forget, so that their own record says what was taken, and how often it came. After each step all that the
+database holds is looked at.
+
+HYPOTHESIS_PROFILE=long plays much longer and different games each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import httpx
+import psycopg
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.deliver.conftest import Scripted
+from tests.proof.workers import LONG
+from weighbridge.app import open_app
+from weighbridge.db import deliveries, uploads
+from weighbridge.db.deliveries import Call, Claimed, Patience, Wish
+from weighbridge.model.delivery import (
+    Category,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+)
+from weighbridge.providers.base import Batch
+from weighbridge.providers.vault import Vault, new_key
+from weighbridge.settings import read
+from weighbridge.slots.base import SlotLimits
+from weighbridge.slots.postgres import PostgresSlots
+from weighbridge.steps.context import Context, Outbound
+from weighbridge.steps.deliver import ROLE, deliver
+
+T = TypeVar("T")
+
+PLAY = settings(
+    max_examples=600 if LONG else 35,
+    stateful_step_count=80 if LONG else 30,
+    derandomize=not LONG,  # the same games in every run
+    database=None,
+    deadline=None,
+    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),  # to shrink a game takes minutes
+    suppress_health_check=list(HealthCheck),
+)
+LEASE = timedelta(minutes=2)
+RETRIES, CRASHES = 3, 2  # few, so that games get there
+MOODS = ("well", "well", "well", "down", "cut", "limited", "picky", "refusing", "broken")
+PAUSES = (0.1, 3, 7, 45, 60 * 24 * 3)  # minutes
+MOVES = {
+    *(("QUEUED", "PROCESSING"), ("QUEUED", "FAILED"), ("RETRY", "PROCESSING"), ("RETRY", "FAILED")),
+    *(("PROCESSING", "COMPLETED"), ("PROCESSING", "RETRY"), ("PROCESSING", "FAILED"), ("FAILED", "QUEUED")),
+}
+
+
+class Knowing(Scripted):
+    """A provider that knows again what it has."""
+
+    mood = "well"
+
+    def __init__(self, *described: Any) -> None:
+        super().__init__(*described)
+        self.has: set[str] = set()
+        self.came: Counter[str] = Counter()  # in calls that were looked at
+        self.answer = self._answer
+
+    def _answer(self, batch: Batch) -> list[Outcome]:
+        match self.mood:
+            case "down":
+                raise ProviderTransientError("It is down.", "HTTP_500")
+            case "limited":
+                raise ProviderRateLimitError("Too much.", "HTTP_429", timedelta(minutes=5))
+            case "broken":
+                raise ValueError("the adapter's own")
+            case "refusing":
+                return [Outcome.failed("HTTP_401", "Not you.", Category.AUTH)] * len(batch.conversions)
+            case "cut":
+                self.take([each.order_id for each in batch.conversions])
+                raise ProviderTransientError("The line was cut.", "CUT")
+        return [self._row(each.order_id, n) for n, each in enumerate(batch.conversions)]
+
+    def _row(self, order: str, place: int) -> Outcome:
+        if self.mood == "picky" and place % 3 == 0:
+            return Outcome.failed("INVALID", "It is no good.")
+        if self.mood == "picky" and place % 3 == 1:
+            return Outcome.retry("LATER", "Not now.")
+        [known] = self.take([order])
+        return Outcome.completed(f"request-{len(self.batches)}", duplicate=known)
+
+    def take(self, orders: Sequence[str]) -> list[bool]:
+        """Which of them it had."""
+        known = [order in self.has for order in orders]
+        self.has.update(orders)
+        self.came.update(orders)
+        return known
+
+
+@dataclass
+class World:
+    """A database, and one event loop."""
+
+    url: str
+    home: Path
+    vault: Vault = field(default_factory=lambda: Vault.open(new_key()))
+
+    def __post_init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._opening = open_app(read(home=self.home, DATABASE_URL=self.url))
+        self.app = self.run(self._opening.__aenter__())
+        self._http = httpx.AsyncClient()
+        self._eyes = psycopg.connect(self.url, autocommit=True, options="-c statement_timeout=10s")
+        self.query(
+            "CREATE TABLE public.moved (row uuid, before text, after text);"
+            "CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
+            " $$ BEGIN INSERT INTO public.moved VALUES (NEW.id, OLD.status, NEW.status); RETURN NULL; END $$;"
+            "CREATE TRIGGER note_move AFTER UPDATE OF status ON offline_conversion_queue FOR EACH ROW"
+            " WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.note_move()"
+        )
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
+        cursor = self._eyes.execute(statement, params)  # type: ignore[call-overload]
+        return cursor.fetchall() if cursor.description else []
+
+    def context(self, providers: dict[str, Any]) -> Context:
+        limits = SlotLimits(ttl=LEASE)
+        slots = PostgresSlots(self.app.db, limits)
+        outbound = Outbound(providers, self.vault, slots, self._http, limits, Patience(retries=RETRIES))
+        return replace(self.app.ctx, outbound=outbound)
+
+    def clean(self) -> None:
+        tables = "offline_conversion_queue, sales, sites, provider_health_state, provider_credentials, moved"
+        tables += ", provider_upload_metrics, provider_upload_attempts, weighbridge.attempts, weighbridge.alerts"
+        self.query(f"TRUNCATE {tables}, weighbridge.slots, weighbridge.confirmations CASCADE")
+        self.query("UPDATE weighbridge.clock SET shift = '0'; UPDATE weighbridge.providers SET paused_until = NULL")
+
+    def close(self) -> None:
+        self.run(self._http.aclose())
+        self.run(self._opening.__aexit__(None, None, None))
+        self._runner.close()
+        self._eyes.close()
+
+
+class Queue(RuleBasedStateMachine):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+        world.clean()
+        self.google, self.meta = Knowing(), Knowing("meta_capi", 3, ("fbclid",), timedelta(days=7), "event")
+        self.providers = {each.name: each for each in (self.google, self.meta)}
+        self.ctx = world.context(dict(self.providers))
+        self.workspace = uuid4()
+        self.sites: dict[UUID, list[str]] = {}
+        self.sales: dict[UUID, UUID] = {}  # and their sites
+        self.claims: Counter[UUID] = Counter()  # by row, those of workers that died
+        self.silent: dict[UUID, tuple[Claimed, list[Outcome]]] = {}  # calls that nobody settled, and what came back
+        self.unheard: set[tuple[str, str]] = set()  # what a provider took in a call whose answer was lost
+        self.completed: dict[UUID, Any] = {}
+
+    # Shops --------------------------------------------------------------------------------------------------
+
+    @initialize(count=st.integers(1, 4))
+    def open_shops(self, count: int) -> None:
+        for providers in (["google_ads"], ["google_ads", "meta_capi"]):
+            [(site,)] = self.world.query(
+                "INSERT INTO sites (workspace_id, name, providers) VALUES (%s, %s, %s) RETURNING id",
+                (self.workspace, str(uuid4()), providers),
+            )
+            self.sites[site] = providers
+            for provider in providers:
+                self._give_credentials(site, provider)
+            self.sell(site, count, fresh=True)
+
+    @precondition(lambda self: len(self.sales) < 40)
+    @rule(data=st.data(), count=st.integers(1, 5), fresh=st.booleans())
+    def sell_more(self, data: st.DataObject, count: int, fresh: bool) -> None:
+        self.sell(data.draw(st.sampled_from(list(self.sites))), count, fresh=fresh)
+
+    def sell(self, site: UUID, count: int, *, fresh: bool) -> None:
+        """What is not fresh is about to expire at Meta, in some two days."""
+        for _ in range(count):
+            [(sale,)] = self.world.query(
+                "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid, fbclid)"
+                " VALUES (%s, %s, %s, weighbridge.now() - %s, 10, 'EUR', 'g', 'f') RETURNING id",
+                (self.workspace, site, f"order-{len(self.sales)}", timedelta(hours=1 if fresh else 120)),
+            )
+            self.sales[sale] = site
+
+    @rule(data=st.data(), canceled=st.booleans())
+    def change_a_sale(self, data: st.DataObject, canceled: bool) -> None:
+        sale = data.draw(st.sampled_from(list(self.sales)))
+        change = "status = 'CANCELED'" if canceled else "value = coalesce(value, 0) + 1"
+        self.world.query(f"UPDATE sales SET {change} WHERE id = %s", (sale,))
+        waiting = self.world.query(
+            "SELECT FROM offline_conversion_queue q JOIN sales s ON s.id = q.sale_id WHERE q.sale_id = %s"
+            " AND q.status IN ('QUEUED', 'RETRY') AND (s.status <> 'CONFIRMED' OR q.value <> s.value)",
+            (sale,),
+        )
+        assert not waiting, "what waits is what the sale is now, and waits only if it is confirmed"
+
+    @rule(pause=st.sampled_from(PAUSES))
+    def time_passes(self, pause: float) -> None:
+        self.world.query("UPDATE weighbridge.clock SET shift = shift + %s", (timedelta(minutes=pause),))
+
+    # Workers ------------------------------------------------------------------------------------------------
+
+    @rule(
+        google=st.sampled_from(MOODS),
+        meta=st.sampled_from(MOODS),
+        limit=st.sampled_from([2, 50]),
+        workers=st.integers(1, 2),
+    )
+    def work(self, google: str, meta: str, limit: int, workers: int) -> None:
+        self.google.mood, self.meta.mood = google, meta
+        sent = {name: len(provider.batches) for name, provider in self.providers.items()}
+
+        async def at_once() -> list[Any]:
+            return await asyncio.gather(*(deliver(self.ctx, f"worker {n}", limit) for n in range(workers)))
+
+        tallies = self.world.run(at_once())
+        assert all(tally.processed == tally.completed + tally.failed + tally.retry for tally in tallies)
+        assert sum(tally.processed for tally in tallies) <= limit * workers
+        for name, provider in self.providers.items():
+            for batch in provider.batches[sent[name] :]:
+                orders = [each.order_id for each in batch.conversions]
+                assert len(orders) == len(set(orders)) <= provider.max_batch
+                if provider.mood == "cut":
+                    self.unheard |= {(name, order) for order in orders}
+
+    @rule(data=st.data(), taken=st.booleans(), limit=st.sampled_from([1, 4]))
+    def die_in_the_middle(self, data: st.DataObject, taken: bool, limit: int) -> None:
+        """A worker that claims, calls, and is not heard of for a while: its provider may have taken it all."""
+        groups = [(site, name) for site, names in self.sites.items() for name in names]
+        wishes = [Wish(site, name, limit) for site, name in groups if data.draw(st.booleans())]
+        for claimed in self._tx(lambda tx: deliveries.claim(tx, "dead", LEASE, wishes)) if wishes else []:
+            if not claimed.conversions:
+                continue
+            self.claims.update(each.id for each in claimed.conversions)
+            orders = [each.order_id for each in claimed.conversions]
+            outcomes = [Outcome.retry(None, "It did not get through.")] * len(orders)
+            if taken:
+                known = self.providers[claimed.provider_key].take(orders)
+                outcomes = [Outcome.completed("late", duplicate=had) for had in known]
+                self.unheard |= {(claimed.provider_key, order) for order in orders}
+            self.silent[claimed.id] = (claimed, outcomes)
+
+    @precondition(lambda self: self.silent)
+    @rule(data=st.data())
+    def wake(self, data: st.DataObject) -> None:
+        """It was only frozen. If it still has its lease it settles; if not, it changes nothing."""
+        claimed, outcomes = self.silent.pop(data.draw(st.sampled_from(list(self.silent))))
+        live = self.world.query(
+            "SELECT FROM weighbridge.attempts WHERE lease_token = %s AND closed_at IS NULL", (claimed.id,)
+        )
+        before = self._everything()
+        done = all(each.request_id for each in outcomes)
+        call = Call(claimed, outcomes, success=done, transient=not done)
+        settled = self._tx(lambda tx: deliveries.settle(tx, [call], self.ctx.outbound.patience))
+        assert set(settled) == ({claimed.id} if live else set())
+        assert live or self._everything() == before
+
+    @rule(late=st.booleans(), by_age=st.booleans())
+    def recover(self, late: bool, by_age: bool) -> None:
+        """Afterwards nothing is in nobody's hands."""
+        if late:
+            self.time_passes(16)
+        if by_age:
+            self._tx(lambda tx: deliveries.recover_stuck(tx, 15))
+        else:
+            self._tx(lambda tx: uploads.recover(tx, CRASHES), None)
+        left = "q.claimed_at < weighbridge.now() - INTERVAL '15 minutes'" if by_age else "a.lease_until < weighbridge.now()"
+        assert not self.world.query(
+            "SELECT FROM offline_conversion_queue q LEFT JOIN weighbridge.attempts a ON a.lease_token = q.batch_id"
+            f" WHERE q.status = 'PROCESSING' AND {left}"
+        )
+
+    # Operators ----------------------------------------------------------------------------------------------
+
+    @rule()
+    def watch(self) -> None:
+        self._tx(lambda tx: deliveries.watch(tx, timedelta(hours=24), 1000))
+        assert not self.world.query(
+            "SELECT FROM offline_conversion_queue WHERE status IN ('QUEUED', 'RETRY') AND expires_at < weighbridge.now()"
+        )
+
+    @rule(data=st.data())
+    def replace_credentials(self, data: st.DataObject) -> None:
+        site = data.draw(st.sampled_from(list(self.sites)))
+        for provider in self.sites[site]:
+            self._give_credentials(site, provider)
+
+    @rule(category=st.sampled_from(["AUTH", "TRANSIENT", "VALIDATION", None]))
+    def requeue(self, category: str | None) -> None:
+        self.world.query(
+            "SELECT weighbridge.requeue_deliveries(%s, NULL, NULL, NULL, %s, NULL, 'operator')", (self.workspace, category)
+        )
+
+    @rule(data=st.data())
+    def reset(self, data: st.DataObject) -> None:
+        site = data.draw(st.sampled_from(list(self.sites)))
+        for provider in self.sites[site]:
+            self.world.query("SELECT weighbridge.reset_provider(%s, %s, 'operator')", (site, provider))
+
+    # What must hold after each step -------------------------------------------------------------------------
+
+    @invariant()
+    def every_sale_has_one_row_for_each_provider(self) -> None:
+        rows = Counter(self.world.query("SELECT sale_id, provider_key FROM offline_conversion_queue"))
+        assert rows == Counter((sale, name) for sale, site in self.sales.items() for name in self.sites[site])
+
+    @invariant()
+    def only_the_moves_there_are_happened(self) -> None:
+        seen = {(before, after) for _, before, after in self.world.query("DELETE FROM moved RETURNING *")}
+        assert seen <= MOVES, seen - MOVES
+
+    @invariant()
+    def what_is_completed_is_there_and_stays_so(self) -> None:
+        rows = self.world.query(
+            "SELECT id, provider_key, order_id, duplicate, to_jsonb(q)::text FROM offline_conversion_queue q"
+            " WHERE status = 'COMPLETED'"
+        )
+        for row, provider, order, duplicate, whole in rows:
+            assert order in self.providers[provider].has, f"{provider} does not have {order}"
+            assert not duplicate or self.providers[provider].came[order] > 1
+            assert self.completed.setdefault(row, whole) == whole
+        assert self.completed.keys() == {row for row, *_ in rows}
+        done = {(provider, order) for _, provider, order, *_ in rows}
+        has = {(name, order) for name, provider in self.providers.items() for order in provider.has}
+        assert has - done <= self.unheard, "a provider has it, said so, and it is not completed"
+
+    @invariant()
+    def what_failed_says_why(self) -> None:
+        assert not self.world.query(
+            "SELECT FROM offline_conversion_queue WHERE status IN ('FAILED', 'RETRY') AND last_error IS NULL"
+            " OR status = 'FAILED' AND provider_error_category IS NULL"
+        )
+
+    @invariant()
+    def rows_in_a_call_have_a_live_attempt_and_nothing_else_has(self) -> None:
+        held = {batch for (batch,) in self.world.query(
+            "SELECT DISTINCT batch_id FROM offline_conversion_queue WHERE status = 'PROCESSING'")}  # fmt: skip
+        live = {token for (token,) in self.world.query(
+            "SELECT lease_token FROM weighbridge.attempts WHERE closed_at IS NULL")}  # fmt: skip
+        assert held == live
+        assert live <= self.silent.keys(), "somebody who is not there has it"
+
+    @invariant()
+    def the_ledger_accounts_for_every_row_of_every_call(self) -> None:
+        ledger = self.world.query(
+            "SELECT s.batch_id, s.claimed_count, f.completed_count + f.failed_count + f.retry_count, a.closed_at IS NULL"
+            " FROM provider_upload_attempts s LEFT JOIN provider_upload_attempts f"
+            " ON f.batch_id = s.batch_id AND f.phase = 'FINISHED'"
+            " LEFT JOIN weighbridge.attempts a ON a.lease_token = s.batch_id WHERE s.phase = 'STARTED'"
+        )
+        for batch, started, finished, live in ledger:
+            assert finished == (None if live else started), f"{batch}: {started} started, {finished} finished"
+        [(finished,)] = self.world.query("SELECT count(*) FROM provider_upload_attempts WHERE phase = 'FINISHED'")
+        assert finished == sum(not live for *_, live in ledger)
+
+    @invariant()
+    def attempts_are_counted(self) -> None:
+        sent = Counter(self.claims)
+        for provider in self.providers.values():
+            sent.update(each.id for batch in provider.batches for each in batch.conversions)
+        rows = self.world.query(
+            "SELECT id, attempt_count, retry_count, crashes, status, last_error FROM offline_conversion_queue"
+        )
+        for row, attempts, retries, crashes, status, error in rows:
+            assert attempts == sent[row], f"claimed {attempts} times, sent {sent[row]} times: {status} {error}"
+            assert retries <= RETRIES + 1
+            assert retries <= attempts
+            assert crashes <= attempts
+            assert status in ("QUEUED", "FAILED") or attempts > 0
+
+    @invariant()
+    def the_counters_agree_with_the_ledger(self) -> None:
+        [(counted,)] = self.world.query(
+            "SELECT ARRAY[sum(attempts_total), sum(completed_total), sum(retry_total)] FROM provider_upload_metrics"
+        )
+        [(ledger,)] = self.world.query(
+            "SELECT ARRAY[count(*), sum(completed_count), sum(retry_count)] FROM provider_upload_attempts"
+            " WHERE phase = 'FINISHED'"
+        )
+        assert [int(n or 0) for n in counted] == [int(n or 0) for n in ledger]
+
+    def teardown(self) -> None:
+        """The end of a game: everybody is well again, and everything that can arrive does."""
+        if sys.exc_info()[0] is not None:
+            return
+        self.silent.clear()
+        for _ in range(12):
+            self.time_passes(60)
+            self._tx(lambda tx: uploads.recover(tx, CRASHES), None)
+            for site, names in self.sites.items():
+                for name in names:
+                    self._give_credentials(site, name)
+            self.work("well", "well", 50, 2)
+        statuses = {status for (status,) in self.world.query("SELECT status FROM offline_conversion_queue")}
+        assert statuses <= {"COMPLETED", "FAILED"}
+        self.what_is_completed_is_there_and_stays_so()
+        self.the_ledger_accounts_for_every_row_of_every_call()
+        assert not self.world.query("SELECT FROM weighbridge.slots WHERE until > weighbridge.now()")
+
+    # ------------------------------------------------------------------------------------------------------
+
+    def _tx(self, write: Any, role: Any = ROLE) -> Any:
+        async def inside() -> Any:
+            async with self.world.app.db.tx(role) as tx:
+                return await write(tx)
+
+        return self.world.run(inside())
+
+    def _give_credentials(self, site: UUID, provider: str) -> None:
+        [(version,)] = self.world.query(
+            "SELECT coalesce(max(version), 0) + 1 FROM provider_credentials WHERE site_id = %s AND provider_key = %s",
+            (site, provider),
+        )
+        sealed = self.world.vault.seal(site, provider, {"secret": "x"}, version)
+        self.world.query(
+            "SELECT weighbridge.set_credentials(%s, %s, %s, %s, %s, %s, 'operator')",
+            (site, provider, version, sealed.key_id, sealed.nonce, sealed.ciphertext),
+        )
+
+    def _everything(self) -> list[tuple[Any, ...]]:
+        tables = ("offline_conversion_queue", "provider_upload_attempts", "provider_upload_metrics")
+        tables += ("provider_health_state", "weighbridge.attempts", "weighbridge.alerts")
+        return [
+            row
+            for table in tables
+            for row in self.world.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1")
+        ]
+
+
+@contextmanager
+def _world(url: str, home: Path) -> Iterator[World]:
+    world = World(url, home)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def test_the_queue_keeps_its_promises_whatever_happens(database_url: str, home: Path) -> None:
+    with _world(database_url, home) as world:
+        run_state_machine_as_test(lambda: Queue(world), settings=PLAY)
