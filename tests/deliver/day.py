@@ -1,8 +1,8 @@
-"""A day of deliveries: sites sell, providers have their moods, Redis goes away, workers are killed; in the evening we count.
+"""A day of deliveries: sites sell, providers have their moods, Redis goes away, workers are killed; then we count.
 
-Time is the database's and is moved on; Postgres, Redis, sockets, servers and processes are real. A seed decides who sells
-what and which weather there is. What of it meets whom is decided by chance, as several workers are at it at once: the
-end must be the same whatever happens on the way.
+Time is the database's and is moved on; Postgres, Redis, sockets, servers and processes are real. A seed decides who
+sells what and which weather there is. What of it meets whom is decided by chance, as several workers are at it at
+once: the end must be the same whatever happens on the way.
 
     python -m tests.deliver.day --sites 200 --conversions 100000 --seeds 5
 

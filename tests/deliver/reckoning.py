@@ -1,4 +1,4 @@
-"""The end of a day: what was sold against what became of it, by the queue, the ledger, the counters and the providers."""
+"""The end of a day: what was sold against what became of it, by queue, ledger, counters and providers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHDRAWN = ("circuit_open", "credentials_refused", "conversions_expiring")
 
 
 def reckon(town: Town, fakes: Fakes, destined: dict[tuple[str, str], str]) -> Counter[str]:
-    """Raises AssertionError where something is not as it must be. `destined`: rows that had to fail, and their codes."""
+    """Raises AssertionError where something is not as it must be. `destined`: rows that had to fail, with their code."""
     rows = _rows(town)
     assert {state for states in rows.values() for state, *_ in states.values()} <= ENDED, _waiting(town)
     counts: Counter[str] = Counter()
@@ -38,8 +38,8 @@ def _rows(town: Town) -> dict[str, dict[str, tuple[Any, ...]]]:
     """By provider and order id: status, code, last_error, duplicate, attempt_count, confirmation, request id."""
     found: dict[str, dict[str, tuple[Any, ...]]] = {provider: {} for provider in PROVIDERS}
     for provider, order, *row in town.query(
-        "SELECT provider_key, order_id, status, provider_error_code, last_error, duplicate, attempt_count, confirmation,"
-        " provider_request_id FROM offline_conversion_queue"
+        "SELECT provider_key, order_id, status, provider_error_code, last_error, duplicate, attempt_count,"
+        " confirmation, provider_request_id FROM offline_conversion_queue"
     ):
         assert order not in found[provider], f"{provider}: {order} is there twice"
         found[provider][order] = tuple(row)
@@ -125,8 +125,8 @@ def _counters(town: Town) -> None:
         "                FROM provider_upload_attempts WHERE phase = 'FINISHED' GROUP BY 1, 2),"
         " gone AS (SELECT site_id, provider_key, count(*) AS rows FROM offline_conversion_queue"
         "          WHERE provider_error_code = 'EXPIRED' GROUP BY 1, 2)"
-        " SELECT site_id, provider_key, m.attempts_total, l.calls, m.completed_total, l.completed, m.failed_total, l.failed,"
-        "        g.rows, m.retry_total, l.retry"
+        " SELECT site_id, provider_key, m.attempts_total, l.calls, m.completed_total, l.completed, m.failed_total,"
+        "        l.failed, g.rows, m.retry_total, l.retry"
         " FROM provider_upload_metrics m FULL JOIN ledger l USING (site_id, provider_key)"
         " LEFT JOIN gone g USING (site_id, provider_key)"
         " WHERE (m.attempts_total, m.completed_total, m.failed_total, m.retry_total) IS DISTINCT FROM"

@@ -208,3 +208,14 @@ def test_a_claim_reads_no_more_of_a_long_queue(make_site: MakeSite, sell: Sell, 
                     plan = row[0][0]["Plan"]
                 read[rows] = plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
     assert read[30_000] < 1.5 * read[1_000] < 3_000
+
+
+async def test_what_waits_for_a_provider_that_the_site_gave_up_is_not_sent(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
+) -> None:
+    site = make_site()
+    sell(site)
+    query("UPDATE sites SET providers = '{meta_capi}' WHERE id = %s", (site,))
+    assert (await run()).skipped == {"not_in_use": 1}
+    query("UPDATE sites SET providers = '{google_ads}' WHERE id = %s", (site,))
+    assert (await run()).completed == 1

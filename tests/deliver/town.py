@@ -1,4 +1,4 @@
-"""Who takes part in a day of deliveries: sites with credentials, their customers, an operator, and fakes of all providers.
+"""Who takes part in a day of deliveries: sites, their customers, an operator, and a fake of each provider.
 
 Every order id is there once, so that a provider's own record says how often each was accepted.
 """
@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
+from psycopg import pq
 from psycopg.types.json import Jsonb
 
 from weighbridge.providers.vault import Vault, new_key
@@ -100,7 +101,9 @@ class Town:
 
     def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
         cursor = self._eyes.execute(statement, params)  # type: ignore[call-overload]
-        return cursor.fetchall() if cursor.description else []
+        # Not the description: that of rows without a column, as of SELECT FROM, is none either.
+        rows = cursor.pgresult is not None and cursor.pgresult.status == pq.ExecStatus.TUPLES_OK
+        return cursor.fetchall() if rows else []
 
     def number(self, statement: str, params: Any = None) -> Any:
         [(found,)] = self.query(statement, params)
@@ -147,7 +150,7 @@ class Town:
     def sell(
         self, site: Site, count: int, rng: Random, provider: str | None = None, **more: Any
     ) -> list[str]:
-        """So many sales with some click ids, at least one that this or one of the site's providers takes. Their order ids."""
+        """So many sales, each with a click id at least that this or one of the site's providers takes. Their order ids."""
         rows = []
         for _ in range(count):
             self.sales += 1
@@ -162,8 +165,8 @@ class Town:
                 if clicks & set(CLICKS[each]):
                     self.sold[each].add(order)
         self.query(
-            "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, clicked_at, value, currency, gclid, gbraid,"
-            " wbraid, fbclid, ttclid)"
+            "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, clicked_at, value, currency, gclid,"
+            " gbraid, wbraid, fbclid, ttclid)"
             " SELECT %s, %s, s.order_id, weighbridge.now() - coalesce(s.age, '1 hour') - s.n * INTERVAL '1 ms',"
             " weighbridge.now() - s.click_age, 10 + s.n %% 90, 'EUR', s.gclid, s.gbraid, s.wbraid, s.fbclid, s.ttclid"
             " FROM jsonb_to_recordset(%s) AS s (order_id text, n int, age interval, click_age interval, gclid text,"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, complain, out, print_json, with_app
-from weighbridge.cli.sites import the_site
+from weighbridge.cli.sites import check_providers, the_site
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -57,9 +57,9 @@ def listing(
         from weighbridge.db import conversions
         from weighbridge.steps.deliver import ROLE
 
+        await check_providers(app, provider)
         workspace_id, site_id = await _place(app, site, workspace)
         async with app.db.tx(ROLE, workspace_id) as tx:
-            await _check_provider(tx, provider)
             wanted = conversions.Wanted(workspace_id, site_id, provider, wanted_status, wanted_category)
             return await conversions.get(tx, await conversions.page(tx, wanted, None, limit))
 
@@ -174,8 +174,8 @@ def retry(
         workspace_id, site_id = None, None
         if not every_workspace:
             workspace_id, site_id = await _place(app, site, workspace)
+        await check_providers(app, provider)
         async with app.db.tx(ROLE) as tx:
-            await _check_provider(tx, provider)
             wanted = outbound.Failed(workspace_id, site_id, provider, wanted_category, code)
             return wanted, await outbound.failed_of(tx, wanted)
 
@@ -203,8 +203,8 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
         from weighbridge.steps.request import uuid_of
 
         wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
+        await check_providers(app, provider)
         async with app.db.tx(ROLE) as tx:
-            await _check_provider(tx, provider)
             before = await outbound.states(tx, wanted, provider)
             for workspace_id in {state.workspace_id for state in before}:
                 theirs = [state.id for state in before if state.workspace_id == workspace_id]
@@ -276,12 +276,6 @@ async def _place(app: App, site: str | None, workspace: str | None) -> tuple[UUI
         found = await the_site(app, site, workspace)
         return found.workspace_id, found.id
     return uuid_of(workspace or DEFAULT_WORKSPACE, "workspace", "workspace"), None
-
-
-async def _check_provider(tx: Any, provider: str | None) -> None:
-    from weighbridge.cli.sites import check_providers
-
-    await check_providers(tx, *([provider] if provider is not None else []))
 
 
 def _category(said: str | None) -> str | None:

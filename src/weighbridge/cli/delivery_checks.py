@@ -66,7 +66,9 @@ async def slots(settings: Settings) -> Check:
     except ConfigError as error:
         return failed("slots", str(error), mend)
     try:
-        [held] = await tried.acquire([Place(uuid4(), "doctor")])  # a place of its own: nobody else waits for it
+        [held] = await tried.acquire(
+            [Place(uuid4(), "doctor")]
+        )  # a place of its own: nobody else waits for it
         if held is not None:
             await tried.release([held])
         trouble = tried.trouble

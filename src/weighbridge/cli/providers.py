@@ -100,8 +100,8 @@ def reset(
         from weighbridge.steps.deliver import ROLE
 
         found = await the_site(app, site, workspace)
+        await check_providers(app, provider, option="PROVIDER")
         async with app.db.tx(ROLE, found.workspace_id) as tx:
-            await check_providers(tx, provider, option="PROVIDER")
             await sites.reset(tx, found.id, provider, "command line")
         return found.id
 

@@ -11,7 +11,6 @@ from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, err, o
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.db.conversions import GroupStanding
-    from weighbridge.db.pool import Tx
     from weighbridge.db.sites import Site
     from weighbridge.model.errors import RequestRefused
 
@@ -83,8 +82,8 @@ def create(
         from weighbridge.steps.request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
+        await check_providers(app, *(provider or ()))
         async with app.db.tx("weighbridge_intake", workspace_id) as tx:
-            await check_providers(tx, *(provider or ()))
             made = await sites.make(tx, workspace_id, name, provider)
         if made is None:
             raise _taken(name)
@@ -165,9 +164,9 @@ def change(
         from weighbridge.db.errors import RowFault
 
         found = await the_site(app, site, workspace)
+        await check_providers(app, *(wanted or ()))
         try:
             async with app.db.tx("weighbridge_intake", found.workspace_id) as tx:
-                await check_providers(tx, *(wanted or ()))
                 changed = await sites.change(tx, found.workspace_id, found.id, name, wanted)
         except RowFault as fault:
             if fault.code != "unique_violation":
@@ -213,14 +212,16 @@ async def the_site(app: App, said: str, workspace: str | None) -> Site:
     raise RequestRefused(404, "unknown_site", message)
 
 
-async def check_providers(tx: Tx, *said: str, option: str = "--provider") -> None:
-    """BadParameter where the database knows no such provider."""
+async def check_providers(app: App, *said: str | None, option: str = "--provider") -> None:
+    """BadParameter where the database knows no such provider; None is said of none."""
     from weighbridge.db import sites
     from weighbridge.model.errors import did_you_mean
+    from weighbridge.steps.deliver import ROLE
 
-    known = await sites.providers(tx)
+    async with app.db.tx(ROLE) as tx:
+        known = await sites.providers(tx)
     for each in said:
-        if each not in known:
+        if each is not None and each not in known:
             hint = did_you_mean(each, known) or "."
             raise typer.BadParameter(f"{option}: expected one of {', '.join(known)}, got {each!r}{hint}")
 

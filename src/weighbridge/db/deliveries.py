@@ -36,6 +36,7 @@ class Group:
     paused: bool  # the provider has asked for a pause of all sites
     bare: bool  # without credentials
     refused: bool  # the provider does not accept its credentials
+    unused: bool  # the site does not deliver to it any more
 
     @property
     def name(self) -> str:

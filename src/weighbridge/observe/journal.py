@@ -225,12 +225,12 @@ def called(
     code: str | None,
 ) -> None:
     """One call of a provider, and what became of its conversions."""
-    outcome = code or "ok"
+    well = set(verdicts) <= {"COMPLETED"}
     metrics.CALLS.labels(provider_key, "ok" if verdicts.get("COMPLETED") else _known(code)).inc()
     metrics.CALL_SECONDS.labels(provider_key).observe(duration_ms / 1000)
     for verdict, count in verdicts.items():
         metrics.DELIVERED.labels(provider_key, verdict).inc(count)
-    say = log.info if set(verdicts) <= {"COMPLETED"} else log.warning
+    say = log.info if well else log.warning
     say(
         "Conversions sent",
         provider_key=provider_key,
@@ -240,7 +240,7 @@ def called(
         failed=verdicts.get("FAILED", 0),
         retry=verdicts.get("RETRY", 0),
         duration_ms=duration_ms,
-        outcome=outcome,
+        outcome="ok" if well else code or "error",
     )
 
 

@@ -114,6 +114,8 @@ async def _sort_out(
 def in_the_way(group: Group, outbound: Outbound) -> str | None:
     if group.provider_key not in outbound.providers:
         return "unknown_provider"  # another version's, or another machine's: rows wait for one that knows it
+    if group.unused:
+        return "not_in_use"
     if group.bare:
         return "no_credentials"
     if group.refused:
@@ -191,7 +193,8 @@ class _Run:
     async def _start(self, wishes: Sequence[Wish]) -> None:
         """Claim, take slots, and call; groups whose credentials cannot be read are left as they are."""
         calls = 0
-        began = monotonic()  # before the claim: a worker that freezes right after it must not take its lease for fresh
+        # Before the claim: a worker that freezes right after it must not take its lease for fresh.
+        began = monotonic()
         try:
             async with self._ctx.db.tx(ROLE) as tx:
                 sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}

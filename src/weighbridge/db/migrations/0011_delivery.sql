@@ -279,55 +279,67 @@ CREATE INDEX confirmations_due ON weighbridge.confirmations (due_at) WHERE state
 
 -- From a sale to the queue ----------------------------------------------------------------------------------
 
--- What is sent of a sale: a row per provider of its site that takes one of its click ids, the best of them.
-CREATE FUNCTION weighbridge.deliverable(p_sale public.sales)
-    RETURNS TABLE (provider_key text, click_type text, click_id text, expires_at timestamptz)
+-- What a provider is sent of a sale: the best of the click ids that it takes; no row where it takes none of them.
+CREATE FUNCTION weighbridge.deliverable(p_sale public.sales, p_provider text)
+    RETURNS TABLE (click_type text, click_id text, expires_at timestamptz)
     LANGUAGE sql STABLE
     AS $$
-        SELECT k.provider_key, c.click_type, c.click_id,
+        SELECT i.click_type, i.click_id,
                k.click_window + CASE WHEN k.from_event THEN p_sale.occurred_at
                                      ELSE coalesce(p_sale.clicked_at, p_sale.occurred_at) END
-        FROM public.sites s
-        JOIN weighbridge.providers k ON k.provider_key = ANY (s.providers)
-        CROSS JOIN LATERAL (
-            SELECT w.click_type, i.click_id
-            FROM unnest(k.clicks) WITH ORDINALITY AS w (click_type, place)
-            JOIN (VALUES ('gclid', p_sale.gclid), ('wbraid', p_sale.wbraid), ('gbraid', p_sale.gbraid),
-                         ('fbclid', p_sale.fbclid), ('ttclid', p_sale.ttclid)) AS i (click_type, click_id)
-              ON i.click_type = w.click_type AND i.click_id IS NOT NULL
-            ORDER BY w.place LIMIT 1
-        ) c
-        WHERE s.workspace_id = p_sale.workspace_id AND s.id = p_sale.site_id
+        FROM weighbridge.providers k
+        JOIN (VALUES ('gclid', p_sale.gclid), ('wbraid', p_sale.wbraid), ('gbraid', p_sale.gbraid),
+                     ('fbclid', p_sale.fbclid), ('ttclid', p_sale.ttclid)) AS i (click_type, click_id)
+          ON i.click_type = ANY (k.clicks) AND i.click_id IS NOT NULL
+        WHERE k.provider_key = p_provider
+        ORDER BY array_position(k.clicks, i.click_type) LIMIT 1
     $$;
+
+CREATE FUNCTION weighbridge.canceled() RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$ SELECT 'SALE_CANCELED: The sale is not confirmed any more.' $$;
 
 CREATE FUNCTION weighbridge.queue_conversions() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
-        -- What was not sent yet is sent as the sale is now. Rows in a provider's hands stay as they are.
+        -- Not confirmed any more: not sent, and not by an operator either. What is in a provider's hands is seen by the
+        -- claim, should it come back.
+        UPDATE offline_conversion_queue q
+        SET status = 'FAILED', provider_error_code = 'SALE_CANCELED', provider_error_category = 'VALIDATION',
+            last_error = canceled(), updated_at = weighbridge.now()
+        FROM changed s
+        WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.status IN ('QUEUED', 'RETRY', 'FAILED')
+          AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED';
+        UPDATE offline_conversion_queue q
+        SET status = 'QUEUED', next_retry_at = NULL, provider_error_code = NULL, provider_error_category = NULL,
+            last_error = NULL, code_times = 0, updated_at = weighbridge.now()
+        FROM changed s
+        WHERE s.status = 'CONFIRMED' AND q.sale_id = s.id AND q.status = 'FAILED'
+          AND q.provider_error_code = 'SALE_CANCELED';
+        -- What was not sent yet shows what will be.
         UPDATE offline_conversion_queue q
         SET click_type = d.click_type, click_id = d.click_id, occurred_at = s.occurred_at, clicked_at = s.clicked_at,
             value = s.value, currency = s.currency, user_data = s.user_data, expires_at = d.expires_at,
             updated_at = weighbridge.now()
-        FROM changed s CROSS JOIN LATERAL deliverable(s) d
-        WHERE s.status = 'CONFIRMED' AND q.sale_id = s.id AND q.provider_key = d.provider_key
+        FROM changed s
+        JOIN offline_conversion_queue o ON o.sale_id = s.id
+        CROSS JOIN LATERAL deliverable(s, o.provider_key) d
+        WHERE s.status = 'CONFIRMED' AND q.sale_id = o.sale_id AND q.provider_key = o.provider_key
           AND q.status IN ('QUEUED', 'RETRY')
           AND (q.click_type, q.click_id, q.occurred_at, q.clicked_at, q.value, q.currency, q.user_data, q.expires_at)
               IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
                                 d.expires_at);
-        UPDATE offline_conversion_queue q
-        SET status = 'FAILED', provider_error_code = 'SALE_CANCELED', provider_error_category = 'VALIDATION',
-            last_error = 'SALE_CANCELED: The sale was not confirmed any more when it was to be sent.',
-            updated_at = weighbridge.now()
-        FROM changed s
-        WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.status IN ('QUEUED', 'RETRY');
     END IF;
     INSERT INTO offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
                                           occurred_at, clicked_at, value, currency, user_data, expires_at)
-    SELECT s.workspace_id, s.site_id, d.provider_key, s.id, s.order_id, d.click_type, d.click_id,
+    SELECT s.workspace_id, s.site_id, p.provider_key, s.id, s.order_id, d.click_type, d.click_id,
            s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at
-    FROM changed s CROSS JOIN LATERAL deliverable(s) d
+    FROM changed s
+    JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
+    CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
+    CROSS JOIN LATERAL deliverable(s, p.provider_key) d
     WHERE s.status = 'CONFIRMED'
     ORDER BY s.created_at, s.line, s.order_id
     ON CONFLICT (sale_id, provider_key) DO NOTHING;
@@ -393,7 +405,8 @@ CREATE FUNCTION weighbridge.expired(p_provider text) RETURNS text
     $$;
 
 -- Claims of several groups at once, the first rows of each in S4's order: a batch each, with its attempt and its STARTED
--- where p_worker is given. A group may stand there once. What has expired is refused on the way: such rows are not `live`.
+-- where p_worker is given. A group may stand there once. What has expired or was canceled is refused on the way: such rows
+-- are not `live`.
 CREATE FUNCTION weighbridge.claim_conversions(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
 ) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
@@ -407,27 +420,43 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH head AS MATERIALIZED (
-        SELECT w.place, row_number() OVER () AS turn, w.batch_id, e.tid
+        SELECT w.place, row_number() OVER () AS turn, w.batch_id, w.provider_key, e.*
         FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
             AS w (batch_id, site_id, provider_key, wanted, place)
         CROSS JOIN LATERAL (
             -- SKIP LOCKED: a slow claim must not queue the others.
-            SELECT q.ctid AS tid FROM offline_conversion_queue q
+            SELECT q.ctid AS tid, q.workspace_id, q.sale_id FROM offline_conversion_queue q
             WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
               AND q.due_at <= v_now
             ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
             FOR UPDATE SKIP LOCKED) e
     ),
+    -- What is sent is what the sale says now: it may have changed, or been canceled, while the row was in other hands.
+    current AS MATERIALIZED (
+        SELECT h.place, h.turn, h.batch_id, h.tid, s.status = 'CONFIRMED' AND d.click_id IS NOT NULL AS wanted,
+               s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.click_type, d.click_id, d.expires_at
+        FROM head h
+        -- LIMIT: each by its key, however many the planner expects.
+        LEFT JOIN LATERAL (
+            SELECT * FROM sales e WHERE e.workspace_id = h.workspace_id AND e.id = h.sale_id LIMIT 1) s ON true
+        LEFT JOIN LATERAL deliverable(s, h.provider_key) d ON true
+    ),
     claimed AS (
         -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
         UPDATE offline_conversion_queue q
-        SET status = CASE WHEN q.expires_at <= v_now THEN 'FAILED' ELSE 'PROCESSING' END,
+        SET status = CASE WHEN h.refusal IS NULL THEN 'PROCESSING' ELSE 'FAILED' END,
             claimed_at = v_now, updated_at = v_now, batch_id = h.batch_id,
-            attempt_count = q.attempt_count + (q.expires_at <= v_now IS NOT TRUE)::int,
-            last_error = CASE WHEN q.expires_at <= v_now THEN expired(q.provider_key) ELSE q.last_error END,
-            provider_error_code = CASE WHEN q.expires_at <= v_now THEN 'EXPIRED' ELSE q.provider_error_code END,
-            provider_error_category = CASE WHEN q.expires_at <= v_now THEN 'VALIDATION' ELSE q.provider_error_category END
-        FROM head h WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
+            attempt_count = q.attempt_count + (h.refusal IS NULL)::int,
+            last_error = CASE h.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
+                                        ELSE q.last_error END,
+            provider_error_code = coalesce(h.refusal, q.provider_error_code),
+            provider_error_category = CASE WHEN h.refusal IS NULL THEN q.provider_error_category ELSE 'VALIDATION' END,
+            click_type = coalesce(h.click_type, q.click_type), click_id = coalesce(h.click_id, q.click_id),
+            occurred_at = coalesce(h.occurred_at, q.occurred_at), clicked_at = h.clicked_at, value = h.value,
+            currency = h.currency, user_data = coalesce(h.user_data, '{}'), expires_at = h.expires_at
+        FROM (SELECT c.*, CASE WHEN c.wanted IS NOT TRUE THEN 'SALE_CANCELED'
+                               WHEN c.expires_at <= v_now THEN 'EXPIRED' END AS refusal FROM current c) h
+        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
         RETURNING h.place, h.turn, q.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
             q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
             q.provider_error_code, q.code_times
@@ -821,6 +850,7 @@ DECLARE
     v_dead record;
     v_queue upload_queue;
     v_any boolean := false;
+    v_batches uuid[] := '{}';
 BEGIN
     -- A frozen worker may hold its fence: end the session that does, long after its lease.
     PERFORM pg_terminate_backend(s.pid)
@@ -865,15 +895,20 @@ BEGIN
             END IF;
         END IF;
         IF v_dead.queue = 'deliveries' THEN
-            PERFORM rescue_deliveries(
-                ARRAY(SELECT q.ctid FROM offline_conversion_queue q
-                      WHERE q.status = 'PROCESSING' AND q.batch_id = v_dead.subject ORDER BY q.sale_id FOR UPDATE),
-                p_max_crashes);
+            v_batches := v_batches || v_dead.subject;
         END IF;
         gave_up := coalesce(gave_up, false);
         v_any := true;
         RETURN NEXT;
     END LOOP;
+
+    -- All at once: what stands around them is locked in one order, as where calls are settled.
+    IF v_batches <> '{}' THEN
+        PERFORM rescue_deliveries(
+            ARRAY(SELECT q.ctid FROM offline_conversion_queue q
+                  WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_batches) ORDER BY q.sale_id FOR UPDATE),
+            p_max_crashes);
+    END IF;
 
     FOR v_dead IN
         SELECT o.* FROM orphans o JOIN data_uploads d ON d.id = o.id
@@ -1145,4 +1180,4 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION weighbridge.expired(text), weighbridge.rescue_deliveries(tid[], int) FROM weighbridge_deliver;
 REVOKE EXECUTE ON FUNCTION weighbridge.queue_conversions(), weighbridge.check_site(), weighbridge.fill_site(),
-    weighbridge.guard_delivery(), weighbridge.append_only(), weighbridge.deliverable(public.sales) FROM PUBLIC;
+    weighbridge.guard_delivery(), weighbridge.append_only(), weighbridge.deliverable(public.sales, text), weighbridge.canceled() FROM PUBLIC;

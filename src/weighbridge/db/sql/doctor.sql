@@ -70,11 +70,10 @@ WITH tables AS (
     ('weighbridge_tenant', 'projects', 'S'), ('weighbridge_tenant', 'groups', 'S'),
     ('weighbridge_tenant', 'csv_processing_jobs', 'S'), ('weighbridge_tenant', 'upload_duplicates', 'S'),
     ('weighbridge_tenant', 'storage_usage', 'S'),
-    ('weighbridge_intake', 'sites', 'SIU'), ('weighbridge_intake', 'sales', 'SIU'), ('weighbridge_intake', 'providers', 'S'),
-    ('weighbridge_promote', 'sites', 'S'), ('weighbridge_promote', 'sales', 'SIU'), ('weighbridge_promote', 'providers', 'S'),
+    ('weighbridge_intake', 'sites', 'SIU'), ('weighbridge_intake', 'sales', 'SIU'),
+    ('weighbridge_promote', 'sites', 'S'), ('weighbridge_promote', 'sales', 'SIU'),
     ('weighbridge_deliver', 'sites', 'S'), ('weighbridge_deliver', 'sales', 'S'), ('weighbridge_deliver', 'providers', 'S'),
-    ('weighbridge_deliver', 'deliveries', 'S'),
-    ('weighbridge_tenant', 'sites', 'S'), ('weighbridge_tenant', 'sales', 'S'), ('weighbridge_tenant', 'providers', 'S'),
+    ('weighbridge_deliver', 'deliveries', 'S'), ('weighbridge_tenant', 'sites', 'S'), ('weighbridge_tenant', 'sales', 'S'),
     ('everyone', 'clock', 'S'), ('everyone', 'moves', 'S')
 ), rights (letter, name, by_column) AS (VALUES
     ('S', 'SELECT', true), ('I', 'INSERT', true), ('U', 'UPDATE', true), ('D', 'DELETE', false), ('T', 'TRUNCATE', false)

@@ -1,0 +1,70 @@
+"""A sale that changes while its row is in a call, or after it failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.model.delivery import ProviderTransientError
+
+
+async def test_a_sale_canceled_while_it_is_in_a_call_that_fails_is_not_sent_again(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
+) -> None:
+    sell(make_site())
+
+    def cancel_and_fail(_: Any) -> Any:
+        query("UPDATE sales SET status = 'CANCELED'")
+        raise ProviderTransientError("down")
+
+    google.answer = cancel_and_fail
+    await run()
+    google.answer = None
+    clock.forward(hours=1)
+    await run()
+    assert len(google.batches) == 1  # it was sent again, and COMPLETED
+    assert query("SELECT status, provider_error_code FROM offline_conversion_queue") == [
+        ("FAILED", "SALE_CANCELED")
+    ]
+
+
+async def test_a_failed_row_of_a_canceled_sale_cannot_be_requeued(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, workspace: Any
+) -> None:
+    from weighbridge.model.delivery import Outcome
+
+    sell(make_site())
+    google.answer = lambda batch: [Outcome.failed("INVALID_GCLID", "no")] * len(batch.conversions)
+    await run()
+    query("UPDATE sales SET status = 'CANCELED'")
+    google.answer = None
+    query("SELECT weighbridge.requeue_deliveries(%s, NULL, NULL, NULL, NULL, NULL, 'x')", (workspace,))
+    await run()
+    assert len(google.batches) == 1
+
+
+async def test_a_sale_that_is_confirmed_again_is_sent(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
+) -> None:
+    sell(make_site())
+    query("UPDATE sales SET status = 'CANCELED'")
+    query("UPDATE sales SET status = 'CONFIRMED'")
+    await run()
+    assert query("SELECT status FROM offline_conversion_queue") == [("COMPLETED",)]
+
+
+async def test_what_changed_during_a_call_that_failed_is_sent_as_it_is_now(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, clock: Any
+) -> None:
+    sell(make_site())
+
+    def change_and_fail(_: Any) -> Any:
+        query("UPDATE sales SET value = 99")
+        raise ProviderTransientError("down")
+
+    google.answer = change_and_fail
+    await run()
+    google.answer = None
+    clock.forward(hours=1)
+    await run()
+    assert google.batches[1].conversions[0].value == 99

@@ -1,0 +1,117 @@
+"""Calls that nobody settled (S4, PR7), and what a late worker may still do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.model.delivery import Outcome
+from weighbridge.providers.base import Batch
+
+ROWS = "SELECT status, next_retry_at, provider_error_code, attempt_count FROM offline_conversion_queue"
+LEDGER = (
+    "SELECT phase, claimed_count, completed_count, retry_count, error_code FROM provider_upload_attempts"
+    " ORDER BY batch_id, phase DESC"
+)
+
+
+def claim(query: Query, site: Any) -> None:
+    query(
+        "SELECT count(*) FROM weighbridge.claim_conversions('dead', '2 minutes', ARRAY[gen_random_uuid()], ARRAY[%s]::uuid[],"
+        " '{google_ads}', '{50}')",
+        (site,),
+    )
+
+
+def test_a_worker_that_died_is_followed_when_its_lease_has_run_out(
+    make_site: MakeSite, sell: Sell, query: Query, clock: Any
+) -> None:
+    site = make_site()
+    sell(site, 2)
+    claim(query, site)
+    recover = "SELECT queue, worker FROM weighbridge.recover(5)"
+    assert query(recover) == []
+    clock.forward(seconds=121)
+    assert query(recover) == [("deliveries", "dead")]
+    assert query(ROWS) == [("RETRY", None, "UNKNOWN_OUTCOME", 1)] * 2
+    assert query(LEDGER) == [("STARTED", 2, None, None, None), ("FINISHED", None, 0, 2, "UNKNOWN_OUTCOME")]
+    assert query("SELECT attempts_total, retry_total FROM provider_upload_metrics") == [(1, 2)]
+
+
+def test_rows_that_bring_their_workers_down_fail_in_the_end(
+    make_site: MakeSite, sell: Sell, query: Query, clock: Any
+) -> None:
+    site = make_site()
+    sell(site)
+    for _ in range(3):
+        claim(query, site)
+        clock.forward(seconds=121)
+        query("SELECT weighbridge.recover(2)")
+    assert query("SELECT status, provider_error_code FROM offline_conversion_queue") == [
+        ("FAILED", "WORKER_CRASHED")
+    ]
+
+
+def test_stuck_rows_are_recovered_by_the_age_of_their_claim(
+    make_site: MakeSite, sell: Sell, query: Query, clock: Any
+) -> None:
+    site = make_site()
+    sell(site, 3)
+    query(
+        "SELECT count(*) FROM claim_offline_conversion_jobs_v2(%s, 'google_ads', 1)", (site,)
+    )  # no lease at all
+    claim(query, site)
+    recover = "SELECT recover_stuck_offline_conversion_jobs(15)"
+    clock.forward(minutes=14)
+    assert query(recover) == [(0,)]
+    clock.forward(minutes=2)
+    assert query(recover) == [(3,)]
+    assert query(recover) == [(0,)]
+    assert {row[:2] for row in query(ROWS)} == {("RETRY", None)}
+    assert query("SELECT outcome FROM weighbridge.attempts WHERE queue = 'deliveries'") == [("expired",)]
+    assert [row[0] for row in query(LEDGER)] == ["STARTED", "FINISHED"]
+
+
+async def test_a_worker_that_lost_its_lease_settles_nothing(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
+) -> None:
+    sell(make_site())
+    calling, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(batch: Batch) -> list[Outcome]:
+        calling.set()
+        await go_on.wait()
+        return [Outcome.failed("INVALID", "Too late to say so.")]
+
+    google.answer = slow
+    late = asyncio.create_task(run())
+    await calling.wait()
+    assert query("SELECT recover_stuck_offline_conversion_jobs(0)") == [(1,)]
+    google.answer = None
+    assert (await run()).completed == 1
+    go_on.set()
+    assert (await late).processed == 0
+    assert query("SELECT status, attempt_count FROM offline_conversion_queue") == [("COMPLETED", 2)]
+    assert query("SELECT count(*) FROM provider_upload_attempts WHERE phase = 'FINISHED'") == [(2,)]
+
+
+async def test_a_worker_held_up_before_its_call_does_not_make_it(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, monkeypatch: Any
+) -> None:
+    """Frozen between claim and call for longer than the lease allows: others may have the rows by then."""
+    import weighbridge.steps.verdict as verdict
+
+    sell(make_site())
+    now = verdict.monotonic
+    monkeypatch.setattr(verdict, "monotonic", lambda: now() + 100)
+    assert (await run()).retry == 1
+    assert google.batches == []
+
+
+def test_s4s_manual_update_runs_as_printed(make_site: MakeSite, sell: Sell, query: Query) -> None:
+    site = make_site()
+    sell(site)
+    claim(query, site)
+    query("UPDATE offline_conversion_queue SET status = 'QUEUED' WHERE status = 'PROCESSING'")
+    assert query("SELECT queued_count FROM list_offline_conversion_groups(50)") == [(1,)]
