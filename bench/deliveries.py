@@ -53,8 +53,8 @@ _SALES = """
 
 
 def run(setting: Setting) -> Iterator[Result]:
-    """Few and many groups, and a long backlog; then what one claim costs before a short and a long one."""
-    for groups, backlog in ((1, _SENT), (100, _SENT), (10_000, _SENT // 2), (1, setting.backlog)):
+    """Few and many groups, and a long backlog; and what one claim costs before a short and a long one."""
+    for groups, backlog in ((1, 1_000), (1, _SENT), (100, _SENT), (10_000, _SENT // 2), (1, setting.backlog)):
         sent = min(backlog, _SENT)
         what = f"{DELIVERED} of {groups:,} groups, {backlog:,} waiting"
         with ours.database(setting) as environment, _fake() as fake:

@@ -1,1 +1,1 @@
-"""Pipelines of one's own. Each file stands alone; the tests run them all."""
+"""Pipelines and providers of one's own. Each file stands alone; the tests run them all."""

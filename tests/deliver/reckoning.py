@@ -15,7 +15,7 @@ WITHDRAWN = ("circuit_open", "credentials_refused", "conversions_expiring")
 
 
 def reckon(town: Town, fakes: Fakes, destined: dict[tuple[str, str], str]) -> Counter[str]:
-    """Raises AssertionError where something is not as it must be. `destined`: rows that had to fail, with their code."""
+    """Raises AssertionError where something is not as it must be. `destined`: what had to fail, and its code."""
     rows = _rows(town)
     assert {state for states in rows.values() for state, *_ in states.values()} <= ENDED, _waiting(town)
     counts: Counter[str] = Counter()

@@ -240,6 +240,7 @@ def _taken_over(scene: Scene, frozen: Courier) -> None:
     frozen.resume()
     assert frozen.wait() == 0, frozen.log
     assert frozen.said("Delivery not settled")
+    assert not frozen.said("Delivery cannot be settled")
     assert scene.everything() == before
     assert scene.google.accepted == dict.fromkeys(scene.orders, 1)
 

@@ -12,16 +12,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
-import httpx
-import psycopg
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -32,142 +27,29 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from psycopg import pq
 
-from tests.deliver.conftest import Scripted
+from tests.deliver.queue_model import CRASHES, LEASE, MOODS, RETRIES, Knowing, World, opened
 from tests.proof.workers import LONG
-from weighbridge.app import open_app
 from weighbridge.db import deliveries, uploads
-from weighbridge.db.deliveries import Call, Claimed, Patience, Wish
-from weighbridge.model.delivery import (
-    Category,
-    Outcome,
-    ProviderRateLimitError,
-    ProviderTransientError,
-)
-from weighbridge.providers.base import Batch
-from weighbridge.providers.vault import Vault, new_key
-from weighbridge.settings import read
-from weighbridge.slots.base import SlotLimits
-from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.steps.context import Context, Outbound
+from weighbridge.db.deliveries import Call, Claimed, Wish
+from weighbridge.model.delivery import Outcome
 from weighbridge.steps.deliver import ROLE, deliver
 
-T = TypeVar("T")
-
 PLAY = settings(
-    max_examples=600 if LONG else 25,
-    stateful_step_count=80 if LONG else 30,
+    max_examples=600 if LONG else 20,
+    stateful_step_count=60 if LONG else 20,
     derandomize=not LONG,  # the same games in every run
     database=None,
     deadline=None,
     phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),  # to shrink a game takes minutes
     suppress_health_check=list(HealthCheck),
 )
-LEASE = timedelta(minutes=2)
-RETRIES, CRASHES = 3, 2  # few, so that games get there
-MOODS = ("well", "well", "well", "down", "cut", "limited", "picky", "refusing", "broken")
 PAUSES = (0.1, 3, 7, 45, 60 * 24 * 3)  # minutes
+Change = Literal["cancel", "confirm", "alter"]
 MOVES = {
     *(("QUEUED", "PROCESSING"), ("QUEUED", "FAILED"), ("RETRY", "PROCESSING"), ("RETRY", "FAILED")),
     *(("PROCESSING", "COMPLETED"), ("PROCESSING", "RETRY"), ("PROCESSING", "FAILED"), ("FAILED", "QUEUED")),
 }
-
-
-class Knowing(Scripted):
-    """A provider that knows again what it has."""
-
-    mood = "well"
-
-    def __init__(self, *described: Any) -> None:
-        super().__init__(*described)
-        self.has: set[str] = set()
-        self.came: Counter[str] = Counter()  # in calls that were looked at
-        self.answer = self._answer
-
-    def _answer(self, batch: Batch) -> list[Outcome]:
-        match self.mood:
-            case "down":
-                raise ProviderTransientError("It is down.", "HTTP_500")
-            case "limited":
-                raise ProviderRateLimitError("Too much.", "HTTP_429", timedelta(minutes=5))
-            case "broken":
-                raise ValueError("the adapter's own")
-            case "refusing":
-                return [Outcome.failed("HTTP_401", "Not you.", Category.AUTH)] * len(batch.conversions)
-            case "cut":
-                self.take([each.order_id for each in batch.conversions])
-                raise ProviderTransientError("The line was cut.", "CUT")
-        return [self._row(each.order_id, n) for n, each in enumerate(batch.conversions)]
-
-    def _row(self, order: str, place: int) -> Outcome:
-        if self.mood == "picky" and place % 3 == 0:
-            return Outcome.failed("INVALID", "It is no good.")
-        if self.mood == "picky" and place % 3 == 1:
-            return Outcome.retry("LATER", "Not now.")
-        [known] = self.take([order])
-        return Outcome.completed(f"request-{len(self.batches)}", duplicate=known)
-
-    def take(self, orders: Sequence[str]) -> list[bool]:
-        """Which of them it had."""
-        known = [order in self.has for order in orders]
-        self.has.update(orders)
-        self.came.update(orders)
-        return known
-
-
-@dataclass
-class World:
-    """A database, and one event loop."""
-
-    url: str
-    home: Path
-    vault: Vault = field(default_factory=lambda: Vault.open(new_key()))
-
-    def __post_init__(self) -> None:
-        self._runner = asyncio.Runner()
-        self._opening = open_app(read(home=self.home, DATABASE_URL=self.url))
-        self.app = self.run(self._opening.__aenter__())
-        self._http = httpx.AsyncClient()
-        self._eyes = psycopg.connect(self.url, autocommit=True, options="-c statement_timeout=10s")
-        self.query(
-            "CREATE TABLE public.moved (row uuid, before text, after text);"
-            "CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
-            " $$ BEGIN INSERT INTO public.moved VALUES (NEW.id, OLD.status, NEW.status); RETURN NULL; END $$;"
-            "CREATE TRIGGER note_move AFTER UPDATE OF status ON offline_conversion_queue FOR EACH ROW"
-            " WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.note_move()"
-        )
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
-    def query(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
-        cursor = self._eyes.execute(statement, params)  # type: ignore[call-overload]
-        # Not the description: that of rows without a column, as of SELECT FROM, is none either.
-        rows = cursor.pgresult is not None and cursor.pgresult.status == pq.ExecStatus.TUPLES_OK
-        return cursor.fetchall() if rows else []
-
-    def context(self, providers: dict[str, Any]) -> Context:
-        limits = SlotLimits(ttl=LEASE)
-        slots = PostgresSlots(self.app.db, limits)
-        outbound = Outbound(providers, self.vault, slots, self._http, limits, Patience(retries=RETRIES))
-        return replace(self.app.ctx, outbound=outbound)
-
-    def clean(self) -> None:
-        tables = "offline_conversion_queue, sales, sites, provider_health_state, provider_credentials, moved"
-        tables += (
-            ", provider_upload_metrics, provider_upload_attempts, weighbridge.attempts, weighbridge.alerts"
-        )
-        self.query(f"TRUNCATE {tables}, weighbridge.slots, weighbridge.confirmations CASCADE")
-        self.query(
-            "UPDATE weighbridge.clock SET shift = '0'; UPDATE weighbridge.providers SET paused_until = NULL"
-        )
-
-    def close(self) -> None:
-        self.run(self._http.aclose())
-        self.run(self._opening.__aexit__(None, None, None))
-        self._runner.close()
-        self._eyes.close()
 
 
 class Queue(RuleBasedStateMachine):
@@ -217,17 +99,24 @@ class Queue(RuleBasedStateMachine):
             )
             self.sales[sale] = site
 
-    @rule(data=st.data(), canceled=st.booleans())
-    def change_a_sale(self, data: st.DataObject, canceled: bool) -> None:
-        sale = data.draw(st.sampled_from(list(self.sales)))
-        change = "status = 'CANCELED'" if canceled else "value = coalesce(value, 0) + 1"
-        self.world.query(f"UPDATE sales SET {change} WHERE id = %s", (sale,))
-        waiting = self.world.query(
-            "SELECT FROM offline_conversion_queue q JOIN sales s ON s.id = q.sale_id WHERE q.sale_id = %s"
-            " AND q.status IN ('QUEUED', 'RETRY') AND (s.status <> 'CONFIRMED' OR q.value <> s.value)",
+    @rule(data=st.data(), change=st.sampled_from(["cancel", "confirm", "alter"]))
+    def change_a_sale(self, data: st.DataObject, change: Change) -> None:
+        self._change(data.draw(st.sampled_from(list(self.sales))), change)
+
+    def _change(self, sale: UUID, change: Change) -> None:
+        """What waits is what the sale is now, and waits only if it is confirmed."""
+        to = {
+            "cancel": "status = 'CANCELED'",
+            "confirm": "status = 'CONFIRMED'",
+            "alter": "value = value + 1",
+        }
+        self.world.query(f"UPDATE sales SET {to[change]} WHERE id = %s", (sale,))
+        assert not self.world.query(
+            "SELECT FROM offline_conversion_queue q JOIN sales s ON s.id = q.sale_id WHERE q.sale_id = %s AND ("
+            " q.status IN ('QUEUED', 'RETRY') AND (s.status <> 'CONFIRMED' OR q.value <> s.value)"
+            " OR q.provider_error_code = 'SALE_CANCELED' AND s.status = 'CONFIRMED')",
             (sale,),
         )
-        assert not waiting, "what waits is what the sale is now, and waits only if it is confirmed"
 
     @rule(pause=st.sampled_from(PAUSES))
     def time_passes(self, pause: float) -> None:
@@ -244,6 +133,10 @@ class Queue(RuleBasedStateMachine):
     def work(self, google: str, meta: str, limit: int, workers: int) -> None:
         self.google.mood, self.meta.mood = google, meta
         sent = {name: len(provider.batches) for name, provider in self.providers.items()}
+        sales = {
+            order: (status, value)
+            for order, status, value in self.world.query("SELECT order_id, status, value FROM sales")
+        }
 
         async def at_once() -> list[Any]:
             return await asyncio.gather(*(deliver(self.ctx, f"worker {n}", limit) for n in range(workers)))
@@ -255,15 +148,30 @@ class Queue(RuleBasedStateMachine):
             for batch in provider.batches[sent[name] :]:
                 orders = [each.order_id for each in batch.conversions]
                 assert len(orders) == len(set(orders)) <= provider.max_batch
+                assert {each.order_id: ("CONFIRMED", each.value) for each in batch.conversions} == {
+                    order: sales[order] for order in orders
+                }, "what is sent is what the sale is now"
                 if provider.mood == "cut":
                     self.unheard |= {(name, order) for order in orders}
 
-    @rule(data=st.data(), taken=st.booleans(), limit=st.sampled_from([1, 4]))
-    def die_in_the_middle(self, data: st.DataObject, taken: bool, limit: int) -> None:
+    @rule(
+        data=st.data(),
+        taken=st.booleans(),
+        limit=st.sampled_from([1, 4]),
+        meanwhile=st.sampled_from([None, None, "cancel", "alter"]),
+        then=st.sampled_from(
+            ["", "", "wake", "recover", "recover wake", "recover work", "recover work wake"]
+        ),
+    )
+    def die_in_the_middle(
+        self, data: st.DataObject, taken: bool, limit: int, meanwhile: Change | None, then: str
+    ) -> None:
         """A worker that claims, calls, and is not heard of for a while: its provider may have taken it all."""
         groups = [(site, name) for site, names in self.sites.items() for name in names]
-        wishes = [Wish(site, name, limit) for site, name in groups if data.draw(st.booleans())]
-        for claimed in self._tx(lambda tx: deliveries.claim(tx, "dead", LEASE, wishes)) if wishes else []:
+        wishes = [
+            Wish(*group, limit) for group in data.draw(st.sampled_from([groups, groups[:1], groups[2:]]))
+        ]
+        for claimed in self._tx(lambda tx: deliveries.claim(tx, "dead", LEASE, wishes)):
             if not claimed.conversions:
                 continue
             orders = [each.order_id for each in claimed.conversions]
@@ -274,12 +182,23 @@ class Queue(RuleBasedStateMachine):
                 outcomes = [Outcome.completed("late", duplicate=had) for had in known]
                 self.unheard |= {(claimed.provider_key, order) for order in orders}
             self.silent[claimed.id] = (claimed, outcomes)
+            if meanwhile:
+                self._change(claimed.conversions[0].id, meanwhile)
+        if "recover" in then:
+            self.recover(late=True, by_age=taken)
+        if "work" in then:
+            self.work("well", "well", 50, 1)
+        if "wake" in then and self.silent:
+            self._wake(next(reversed(self.silent)))
 
     @precondition(lambda self: self.silent)
     @rule(data=st.data())
     def wake(self, data: st.DataObject) -> None:
+        self._wake(data.draw(st.sampled_from(list(self.silent))))
+
+    def _wake(self, batch: UUID) -> None:
         """It was only frozen. If it still has its lease it settles; if not, it changes nothing."""
-        claimed, outcomes = self.silent.pop(data.draw(st.sampled_from(list(self.silent))))
+        claimed, outcomes = self.silent.pop(batch)
         live = self.world.query(
             "SELECT FROM weighbridge.attempts WHERE lease_token = %s AND closed_at IS NULL", (claimed.id,)
         )
@@ -432,12 +351,16 @@ class Queue(RuleBasedStateMachine):
         if sys.exc_info()[0] is not None:
             return
         self.silent.clear()
+        waiting = "SELECT FROM offline_conversion_queue WHERE status NOT IN ('COMPLETED', 'FAILED') LIMIT 1"
         for _ in range(12):
+            if not self.world.query(waiting):
+                break
             self.time_passes(60)
             self._tx(lambda tx: uploads.recover(tx, CRASHES), None)
-            for site, names in self.sites.items():
-                for name in names:
-                    self._give_credentials(site, name)
+            for site, name in self.world.query(
+                "SELECT site_id, provider_key FROM provider_credentials WHERE refused_at IS NOT NULL"
+            ):
+                self._give_credentials(site, name)
             self.work("well", "well", 50, 2)
         statuses = {status for (status,) in self.world.query("SELECT status FROM offline_conversion_queue")}
         assert statuses <= {"COMPLETED", "FAILED"}
@@ -475,15 +398,6 @@ class Queue(RuleBasedStateMachine):
         ]
 
 
-@contextmanager
-def _world(url: str, home: Path) -> Iterator[World]:
-    world = World(url, home)
-    try:
-        yield world
-    finally:
-        world.close()
-
-
 def test_the_queue_keeps_its_promises_whatever_happens(database_url: str, home: Path) -> None:
-    with _world(database_url, home) as world:
+    with opened(database_url, home) as world:
         run_state_machine_as_test(lambda: Queue(world), settings=PLAY)

@@ -150,7 +150,7 @@ class Town:
     def sell(
         self, site: Site, count: int, rng: Random, provider: str | None = None, **more: Any
     ) -> list[str]:
-        """So many sales, each with a click id at least that this or one of the site's providers takes. Their order ids."""
+        """So many sales, each with a click id that this or one of the site's providers takes. Their order ids."""
         rows = []
         for _ in range(count):
             self.sales += 1
