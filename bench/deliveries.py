@@ -44,7 +44,9 @@ _CREDENTIALS = {
     "refresh_token": "bench",
     "conversion_action_resource_name": "customers/1234567890/conversionActions/1",
 }
-_SITES = "INSERT INTO sites (workspace_id, name, providers) SELECT %s, 'site ' || n, '{google_ads}' FROM generate_series(1, %s) n"
+_SITES = """
+    INSERT INTO sites (workspace_id, name, providers)
+    SELECT %s, 'site ' || n, '{google_ads}' FROM generate_series(1, %s) n"""
 _SALES = """
     INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid)
     SELECT s.workspace_id, s.id, 'order-' || s.id || '-' || n, weighbridge.now() - INTERVAL '1 hour', 12.34, 'EUR',
@@ -79,7 +81,6 @@ async def _ours(
             DATABASE_URL=url,
             vault_key=new_key(),
             provider_urls=(f"google_ads={fake}",),
-            **{"CONCURRENCY_GLOBAL_PER_PROVIDER": 10},
         )
         async with (
             open_app(settings) as app,

@@ -51,13 +51,13 @@ def _goals(results: Sequence[Result]) -> Iterator[tuple[str, float, float]]:
         found = _find(results, "ours", what)
         if found and found.seconds:
             yield f"{what}, milliseconds at the median", 1000 * found.seconds, limit
-    for peer in (result for result in results if result.contender == "bare httpx loop"):
-        sent = _find(results, "ours", peer.what)
-        if sent and sent.seconds and peer.seconds:
-            yield f"{peer.what} ÷ bare httpx loop", sent.seconds / peer.seconds, 2
-    claims = [result for result in results if result.what.startswith(CLAIMED) and result.seconds]
+    for bare in (result for result in results if result.contender == "bare httpx loop"):
+        sent = _find(results, "ours", bare.what)
+        if sent and sent.seconds and bare.seconds:
+            yield f"{bare.what} ÷ bare httpx loop", sent.seconds / bare.seconds, 2
+    claims = [r.seconds for r in results if r.what.startswith(CLAIMED) and r.seconds]
     if len(claims) > 1:
-        yield "claim before the long backlog ÷ before the short", claims[-1].seconds / claims[0].seconds, 1.5
+        yield "claim before the long backlog ÷ before the short", claims[-1] / claims[0], 1.5
     first, again, large = (_find(results, "ours", what) for what in (FIRST, AGAIN, LARGE))
     if not first or not first.seconds:
         return

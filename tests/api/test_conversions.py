@@ -243,7 +243,7 @@ async def test_a_page_costs_the_same_however_many_conversions_there_are(
     )
     query("UPDATE offline_conversion_queue SET status = 'FAILED' WHERE right(order_id, 1) = '1'")
     query("ANALYZE sales, offline_conversion_queue, sites")
-    params = dict.fromkeys(("site", "provider", "category", "moment", "beside", "id"))
+    params = dict.fromkeys(("site", "provider", "category", "moment", "beside", "sale", "key"))
     for name in ("recent_conversions", "failed_conversions", "waiting_conversions"):
         plan = query(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {load('conversions')[name]}",
@@ -275,9 +275,9 @@ async def test_failed_ones_are_tried_again_by_id_or_by_what_they_have_in_common(
             assert all("canary" not in each["last_error"] for each in failed)
             retry = f"{URL}/retry"
             for wish, count in (
-                ({"ids": [failed[0]["id"]]}, 1),
+                ({"sale_ids": [failed[0]["sale_id"]]}, 1),
                 ({"category": "AUTH"}, 0),
-                ({"ids": []}, 0),
+                ({"sale_ids": []}, 0),
                 ({"site_id": site, "provider": "google_ads", "code": "INVALID_GCLID"}, 2),
             ):
                 assert await service.ask("POST", retry, json=wish) == {"requeued": count}

@@ -20,7 +20,9 @@ STATEMENTS = [text for kind, text in BLOCKS if kind == "sql"]
 PAGES = [
     "ingest-failure", "stale-takeover", "dead-letters", "backlog", "failed-24h", "stale-runs", "slow-processing",
     "lease-losses", "retries", "oldest-transaction", "outbox", "api-down", "worker-down", "golden-path-failed",
-    "webhook-dead", "restoring-a-backup", "storage-queue",
+    "webhook-dead", "restoring-a-backup", "storage-queue", "circuit-open", "credentials-refused",
+    "conversions-expiring", "conversions-expired", "conversions-unconfirmed", "provider-unclassified",
+    "conversions-failed", "conversions-wait-long", "redis-is-down",
 ]  # fmt: skip
 
 

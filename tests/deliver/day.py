@@ -60,7 +60,7 @@ FATAL = {
 class Plan:
     seed: int
     sites: int = 200
-    conversions: int = 700  # sales; most go to more than one provider
+    conversions: int = 850  # sales; most go to more than one provider
     limit: int = 400  # of a run
 
 
@@ -335,7 +335,11 @@ def main() -> None:
             plan = Plan(seed, wanted.sites, wanted.conversions, limit=max(400, wanted.conversions // 50))
             began = time.monotonic()
             with fresh() as url, tempfile.TemporaryDirectory(prefix="weighbridge-day-") as folder:
-                counts = asyncio.run(_play(plan, url, Path(folder)))
+                try:
+                    counts = asyncio.run(_play(plan, url, Path(folder)))
+                except BaseException:
+                    print(f"seed {seed}: not as it must be", flush=True)
+                    raise
             print(
                 f"seed {seed}: {time.monotonic() - began:.1f} s, {dict(sorted(counts.items()))}", flush=True
             )

@@ -95,9 +95,9 @@ class World:
         self._http = httpx.AsyncClient()
         self._eyes = psycopg.connect(self.url, autocommit=True, options="-c statement_timeout=10s")
         self.query(
-            "CREATE TABLE public.moved (row uuid, before text, after text);"
+            "CREATE TABLE public.moved (sale uuid, before text, after text);"
             "CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
-            " $$ BEGIN INSERT INTO public.moved VALUES (NEW.id, OLD.status, NEW.status); RETURN NULL; END $$;"
+            " $$ BEGIN INSERT INTO public.moved VALUES (NEW.sale_id, OLD.status, NEW.status); RETURN NULL; END $$;"
             "CREATE TRIGGER note_move AFTER UPDATE OF status ON offline_conversion_queue FOR EACH ROW"
             " WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION public.note_move()"
         )

@@ -74,6 +74,11 @@ class Scene:
     def recover(self) -> None:
         self.town.query("SELECT * FROM weighbridge.recover(5)")
 
+    def deserted(self) -> None:
+        """Wait until no session of the dead is left: who recovers passes over what is being settled."""
+        sessions = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'weighbridge%'"
+        until(lambda: not self.town.query(sessions))
+
     def statuses(self) -> set[str]:
         return {status for (status,) in self.town.query("SELECT status FROM offline_conversion_queue")}
 
@@ -160,6 +165,7 @@ def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice
             if first.wait() == 0:
                 break
             assert first.exit_code == -SIGKILL, first.log
+            scene.deserted()
             scene.later()
             scene.recover()
             scene.depot.deliver()

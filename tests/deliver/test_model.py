@@ -68,7 +68,7 @@ class Queue(RuleBasedStateMachine):
             UUID, tuple[Claimed, list[Outcome]]
         ] = {}  # calls that nobody settled, and what came back
         self.unheard: set[tuple[str, str]] = set()  # what a provider took in a call whose answer was lost
-        self.completed: dict[UUID, Any] = {}
+        self.completed: dict[tuple[str, str], str] = {}
 
     # Shops --------------------------------------------------------------------------------------------------
 
@@ -272,15 +272,15 @@ class Queue(RuleBasedStateMachine):
     @invariant()
     def what_is_completed_is_there_and_stays_so(self) -> None:
         rows = self.world.query(
-            "SELECT id, provider_key, order_id, duplicate, to_jsonb(q)::text FROM offline_conversion_queue q"
+            "SELECT provider_key, order_id, duplicate, to_jsonb(q)::text FROM offline_conversion_queue q"
             " WHERE status = 'COMPLETED'"
         )
-        for row, provider, order, duplicate, whole in rows:
+        for provider, order, duplicate, whole in rows:
             assert order in self.providers[provider].has, f"{provider} does not have {order}"
             assert not duplicate or self.providers[provider].came[order] > 1
-            assert self.completed.setdefault(row, whole) == whole
-        assert self.completed.keys() == {row for row, *_ in rows}
-        done = {(provider, order) for _, provider, order, *_ in rows}
+            assert self.completed.setdefault((provider, order), whole) == whole
+        done = {(provider, order) for provider, order, *_ in rows}
+        assert self.completed.keys() == done
         has = {(name, order) for name, provider in self.providers.items() for order in provider.has}
         assert has - done <= self.unheard, "a provider has it, said so, and it is not completed"
 

@@ -56,6 +56,9 @@ async def exposed(db: Database) -> Exposed:
     metrics.STAGE_SECONDS.labels("parse", "ads")
     metrics.STORED.labels("local").inc(0)
     metrics.NOT_STORED.labels("local", "connection").inc(0)
+    metrics.DELIVERED.labels("google_ads", "COMPLETED").inc(0)
+    metrics.CALLS.labels("google_ads", "ok").inc(0)
+    metrics.CALL_SECONDS.labels("google_ads")
     families = [
         family
         for family in text_string_to_metric_families(metrics.exposition(vars(found)).decode())
@@ -145,6 +148,19 @@ def test_the_conditions_of_the_seed_are_alerted_at_its_thresholds(
     assert metric in named(rule["expr"]).metrics
     assert rule["expr"].endswith(f" > {threshold}")
     assert rule["labels"] == {"severity": severity}
+
+
+def test_every_condition_of_deliveries_is_alerted() -> None:
+    """Those that workers raise: the rule that shows each names its condition."""
+    named_in_rules = {
+        condition
+        for rule in RULES
+        for matched in re.findall(r'condition=~?"([^"]+)"', rule["expr"])
+        for condition in matched.split("|")
+    }
+    of_deliveries = set(figures.CONDITIONS[figures.CONDITIONS.index("circuit_open") :])
+    assert len(of_deliveries) == 6
+    assert of_deliveries <= named_in_rules
 
 
 def test_prometheus_and_our_own_alerts_have_the_same_thresholds() -> None:

@@ -26,7 +26,6 @@ class DeliveryStatus(StrEnum):
 class DeliveryOut(BaseModel):
     """One provider that hears of the conversion."""
 
-    id: UUID
     provider: str
     status: DeliveryStatus
 
@@ -50,7 +49,6 @@ class ConvertedManyOut(BaseModel):
 class ConversionOut(BaseModel):
     """A conversion on its way to one provider, or there. Click id and digests are not shown."""
 
-    id: UUID
     sale_id: UUID
     site_id: UUID
     provider: str
@@ -118,10 +116,10 @@ class WholeConversionOut(BaseModel):
 
 
 class RequeueIn(BaseModel):
-    """Which failed conversions: by their ids, or all that the other fields fit."""
+    """Which failed conversions: by the ids of their sales, or all that the other fields fit."""
 
     model_config = ConfigDict(extra="forbid")
-    ids: list[UUID] | None = Field(None, max_length=1000)
+    sale_ids: list[UUID] | None = Field(None, max_length=1000)
     site_id: UUID | None = None
     provider: str | None = None
     category: Category | None = None

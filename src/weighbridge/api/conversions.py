@@ -84,7 +84,7 @@ async def list_conversions(
     before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> ConversionsOut:
     """The workspace's conversions, newest first; those that wait in the order in which they are sent."""
-    behind = cursor.read("before", before, Place, _moment, _BESIDE.get(status, _nothing), UUID)
+    behind = cursor.read("before", before, Place, _moment, _BESIDE.get(status, _nothing), UUID, str)
     wanted = Wanted(key.workspace_id, site_id, provider, status, category)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
@@ -128,9 +128,7 @@ async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversio
 async def retry_conversions(wish: RequeueIn, key: Key, app: TheApp) -> RequeuedOut:
     """Put failed conversions into the queue again: those named, or all that fit. It is audited."""
     if not wish.model_fields_set or all(value is None for value in vars(wish).values()):
-        message = (
-            "body: expected ids, or at least one of site_id, provider, category and code; got none of them."
-        )
+        message = "body: expected sale_ids, or at least one of site_id, provider, category and code; got none of them."
         raise RequestRefused(422, "invalid_request", message)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         requeued = await sites.requeue(
@@ -138,7 +136,7 @@ async def retry_conversions(wish: RequeueIn, key: Key, app: TheApp) -> RequeuedO
             sites.Requeue(
                 workspace_id=key.workspace_id,
                 actor=f"key {key.id}",
-                ids=wish.ids,
+                sales=wish.sale_ids,
                 site_id=wish.site_id,
                 provider_key=wish.provider,
                 category=wish.category,
@@ -182,7 +180,7 @@ def _written(written: Written) -> ConvertedOut:
         order_id=written.sale.order_id,
         result=written.result,  # type: ignore[arg-type]
         deliveries=[
-            DeliveryOut(id=each.id, provider=each.provider_key, status=DeliveryStatus(each.status))
+            DeliveryOut(provider=each.provider_key, status=DeliveryStatus(each.status))
             for each in written.deliveries
         ],
     )
@@ -201,7 +199,6 @@ def _nothing(text: str) -> str:
 
 # What stands beside the moment of a place, by status.
 _BESIDE: dict[DeliveryStatus | None, Callable[[str], str]] = {
-    None: lambda text: str(UUID(text)),
     DeliveryStatus.QUEUED: _moment,
     DeliveryStatus.RETRY: _moment,
 }

@@ -23,7 +23,6 @@ from weighbridge.api.problems import documented
 from weighbridge.app import App
 from weighbridge.db import sites
 from weighbridge.db.errors import RowFault
-from weighbridge.db.pool import Tx
 from weighbridge.db.sites import Site
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.steps import credentials
@@ -65,8 +64,8 @@ async def list_sites(
 @needs("admin")
 async def make_site(wish: SiteIn, key: Key, app: TheApp) -> SiteOut:
     """Make a site. Its id is the `client_id` of files of the pipeline conversions."""
+    await _known(app, wish.providers)
     async with app.db.tx(INTAKE, key.workspace_id) as tx:
-        await _known(tx, wish.providers)
         site = await sites.make(tx, key.workspace_id, wish.name, wish.providers)
     if site is None:
         raise _taken()
@@ -86,8 +85,8 @@ async def make_site(wish: SiteIn, key: Key, app: TheApp) -> SiteOut:
 async def change_site(site_id: UUID, wish: SiteChangeIn, key: Key, app: TheApp) -> SiteOut:
     """Give a site another name or other providers. Providers are of sales from now on."""
     try:
+        await _known(app, wish.providers)
         async with app.db.tx(INTAKE, key.workspace_id) as tx:
-            await _known(tx, wish.providers)
             site = await sites.change(tx, key.workspace_id, site_id, wish.name, wish.providers)
     except RowFault as fault:
         if fault.code != "unique_violation":
@@ -185,8 +184,9 @@ def no_vault(error: ConfigError) -> RequestRefused:
     return RequestRefused(503, "no_vault_key", str(error))
 
 
-async def _known(tx: Tx, wanted: list[str] | None) -> None:
-    known = await sites.providers(tx)
+async def _known(app: App, wanted: list[str] | None) -> None:
+    async with app.db.tx(ROLE) as tx:
+        known = await sites.providers(tx)
     for each in wanted or ():
         if each not in known:
             raise credentials.unknown_provider(each, known, 422)

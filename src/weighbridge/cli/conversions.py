@@ -207,9 +207,10 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
         async with app.db.tx(ROLE) as tx:
             before = await outbound.states(tx, wanted, provider)
             for workspace_id in {state.workspace_id for state in before}:
-                theirs = [state.id for state in before if state.workspace_id == workspace_id]
-                await requeue(tx, Requeue(workspace_id, "command line", ids=theirs))
-            after = {state.id: state for state in await outbound.states(tx, wanted, provider)}
+                theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
+                wish = Requeue(workspace_id, "command line", sales=theirs, provider_key=provider)
+                await requeue(tx, wish)
+            after = {_key(state): state for state in await outbound.states(tx, wanted, provider)}
         strangers = set(wanted) - {state.sale_id for state in before}
         message = f"There is no such sale{f' for {provider}' if provider else ''}."
         unknown = [
@@ -217,7 +218,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
             for each in wanted
             if each in strangers
         ]
-        return [*(_came_of(state, after[state.id]) for state in before), *unknown]
+        return [*(_came_of(state, after[_key(state)]) for state in before), *unknown]
 
     done = with_app(work)
     refused = [each for each in done if "error" in each]
@@ -231,9 +232,12 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
         raise typer.Exit(1)
 
 
+def _key(state: State) -> tuple[UUID, str]:
+    return state.sale_id, state.provider_key
+
+
 def _came_of(before: State, after: State) -> dict[str, Any]:
     told = {
-        "id": before.id,
         "sale_id": before.sale_id,
         "provider": before.provider_key,
         "status": after.status,

@@ -74,7 +74,9 @@ async def _stay(app: App, limit: int | None) -> None:
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     options = worker_options(app.settings)
     err().print("Weighbridge delivers.")
-    await Deliverer(app.ctx, options.name, limit or app.settings.deliver_limit, options.poll).run(stop)
+    await Deliverer(
+        app.ctx, options.name, limit or app.settings.deliver_limit, options.poll, options.max_crashes
+    ).run(stop)
 
 
 def _run_once(limit: int, *, as_json: bool) -> None:

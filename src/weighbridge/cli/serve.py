@@ -152,7 +152,9 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
     from weighbridge.worker.deliverer import Deliverer
 
     options = worker_options(app.settings)
-    await Deliverer(app.ctx, options.name, app.settings.deliver_limit, options.poll).run(stop)
+    await Deliverer(app.ctx, options.name, app.settings.deliver_limit, options.poll, options.max_crashes).run(
+        stop
+    )
 
 
 async def _replay(app: App, stop: asyncio.Event) -> None:

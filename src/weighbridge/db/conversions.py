@@ -28,7 +28,6 @@ _PAGES = {
 class Shown:
     """A row of offline_conversion_queue, but for what identifies a person: the click id and the digests."""
 
-    id: UUID
     sale_id: UUID
     site_id: UUID
     provider_key: str
@@ -76,7 +75,8 @@ class Place:
 
     moment: str
     beside: str
-    id: UUID
+    sale_id: UUID
+    provider_key: str
 
 
 @dataclass(frozen=True)
@@ -141,11 +141,12 @@ async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list
         "category": wanted.category,
         "moment": behind and behind.moment,
         "beside": (behind and behind.beside) or None,
-        "id": behind and behind.id,
+        "sale": behind and behind.sale_id,
+        "key": behind and behind.provider_key,
         "limit": limit,
     }
     rows = await fetch_all(tx, _SQL[_PAGES[wanted.status]], params)
-    return [Found(sale, provider, Place(moment, beside, id_)) for sale, provider, id_, moment, beside in rows]
+    return [Found(sale, key, Place(moment, beside, sale, key)) for sale, key, moment, beside in rows]
 
 
 async def get(tx: Tx, found: Sequence[Found]) -> list[Shown]:

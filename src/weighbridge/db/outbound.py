@@ -20,7 +20,6 @@ SALE_CANCELED = "SALE_CANCELED"  # such a conversion is not tried again
 class State:
     """How a conversion stands with a provider."""
 
-    id: UUID
     sale_id: UUID
     provider_key: str
     workspace_id: UUID

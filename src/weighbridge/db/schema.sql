@@ -73,7 +73,6 @@ CREATE FUNCTION weighbridge.now() RETURNS timestamp with time zone
 CREATE TABLE public.offline_conversion_queue (
     sale_id uuid NOT NULL,
     provider_key text NOT NULL,
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
     workspace_id uuid NOT NULL,
     site_id uuid NOT NULL,
     status text DEFAULT 'QUEUED'::text NOT NULL,
@@ -1350,7 +1349,7 @@ CREATE FUNCTION weighbridge.guard_delivery() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.id, NEW.status USING ERRCODE = 'WB002',
+    RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.sale_id, NEW.status USING ERRCODE = 'WB002',
         HINT = 'The provider has it, under this order id. A new sale has a new one.';
 END $$;
 
@@ -2181,7 +2180,7 @@ BEGIN
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
 
-CREATE FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) RETURNS bigint
+CREATE FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_sales uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -2191,7 +2190,7 @@ BEGIN
     UPDATE offline_conversion_queue q
     SET status = 'QUEUED', next_retry_at = NULL, retry_count = 0, crashes = 0, code_times = 0, updated_at = weighbridge.now()
     WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
-      AND (p_ids IS NULL OR q.id = ANY (p_ids)) AND (p_site IS NULL OR q.site_id = p_site)
+      AND (p_sales IS NULL OR q.sale_id = ANY (p_sales)) AND (p_site IS NULL OR q.site_id = p_site)
       AND (p_provider IS NULL OR q.provider_key = p_provider)
       AND (p_category IS NULL OR q.provider_error_category = p_category)
       AND (p_code IS NULL OR q.provider_error_code = p_code)
@@ -2539,9 +2538,9 @@ BEGIN
     ON CONFLICT (site_id, provider_key) DO UPDATE
     SET version = excluded.version, key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext,
         refused_at = NULL, refused_code = NULL, updated_at = weighbridge.now()
-    WHERE c.version = excluded.version - 1;
+    WHERE c.version < excluded.version;
     IF NOT FOUND THEN
-        RETURN false; -- another was quicker
+        RETURN false; -- another came later and was quicker
     END IF;
     PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
                            format('[DELIVERY] %s of site %s has new credentials', p_provider, p_site));
@@ -3505,6 +3504,14 @@ CREATE TABLE weighbridge.counted_blobs (
     counted_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL
 );
 
+CREATE SEQUENCE weighbridge.credential_versions
+    AS integer
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE weighbridge.event_deliveries (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
     event_id uuid NOT NULL,
@@ -4372,8 +4379,8 @@ GRANT ALL ON FUNCTION weighbridge.release_storage(p_grant uuid) TO weighbridge_i
 
 REVOKE ALL ON FUNCTION weighbridge.release_upload(p_token uuid, p_delay interval, p_failed boolean, p_error text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) TO weighbridge_deliver;
+REVOKE ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_sales uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.requeue_deliveries(p_workspace uuid, p_sales uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes integer) FROM PUBLIC;
 
@@ -4519,6 +4526,8 @@ GRANT USAGE ON SEQUENCE weighbridge.audit_log_id_seq TO weighbridge_announce;
 GRANT SELECT ON TABLE weighbridge.clock TO PUBLIC;
 
 GRANT SELECT ON TABLE weighbridge.confirmations TO weighbridge_deliver;
+
+GRANT USAGE ON SEQUENCE weighbridge.credential_versions TO weighbridge_deliver;
 
 GRANT SELECT ON TABLE weighbridge.moves TO PUBLIC;
 

@@ -50,7 +50,6 @@ class Queued:
     """What was made of a sale for one provider."""
 
     sale_id: UUID
-    id: UUID
     provider_key: str
     status: str
 
@@ -74,7 +73,7 @@ class Requeue:
 
     workspace_id: UUID
     actor: str
-    ids: Sequence[UUID] | None = None
+    sales: Sequence[UUID] | None = None
     site_id: UUID | None = None
     provider_key: str | None = None
     category: str | None = None
@@ -133,15 +132,22 @@ async def sold(tx: Tx, workspace_id: UUID, keys: Sequence[tuple[UUID, str]]) -> 
 
 
 async def deliveries_of(tx: Tx, sales: Sequence[UUID]) -> list[Queued]:
-    return [Queued(*row[:4]) for row in await fetch_all(tx, _SQL["deliveries_of"], (list(sales),))]
+    return [Queued(*row[:3]) for row in await fetch_all(tx, _SQL["deliveries_of"], (list(sales),))]
 
 
 async def credentials(tx: Tx, site_id: UUID) -> list[CredentialsStanding]:
     return [CredentialsStanding(**row) for row in await fetch_named(tx, _SQL["credentials_of"], (site_id,))]
 
 
+async def next_version(tx: Tx, site_id: UUID, provider_key: str) -> int:
+    """For credentials that are about to be sealed: above all that a site ever had, also of those that were removed."""
+    row = await fetch_one(tx, _SQL["next_version"], (site_id, provider_key))
+    assert row is not None
+    return int(row[0])
+
+
 async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Any, actor: str) -> bool:
-    """`sealed` as the vault made it, of the version above the one there is. False: another was quicker."""
+    """`sealed` as the vault made it. False: others of a later version stand there."""
     params = (site_id, provider_key, sealed.version, sealed.key_id, sealed.nonce, sealed.ciphertext, actor)
     row = await fetch_one(tx, _SQL["set_credentials"], params)
     return bool(row and row[0])
@@ -165,7 +171,7 @@ async def requeue(tx: Tx, wish: Requeue) -> int:
     """How many failed conversions are in the queue again."""
     params = {
         "workspace": wish.workspace_id,
-        "ids": None if wish.ids is None else list(wish.ids),
+        "sales": None if wish.sales is None else list(wish.sales),
         "site": wish.site_id,
         "provider": wish.provider_key,
         "category": wish.category,

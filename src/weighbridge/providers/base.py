@@ -71,7 +71,9 @@ class Provider(Protocol):
     @property
     def clicks(self) -> tuple[str, ...]: ...  # the click ids it takes, best first
     @property
-    def window(self) -> timedelta | None: ...  # how old a click (an event) may be; older ones are refused as EXPIRED
+    def window(
+        self,
+    ) -> timedelta | None: ...  # how old a click (an event) may be; older ones are refused as EXPIRED
     @property
     def window_from(self) -> str: ...  # "click" or "event"; a click of unknown age is as old as its event
     @property

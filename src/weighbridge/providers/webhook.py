@@ -36,7 +36,9 @@ _PREFIX = "whsec_"
 NEEDS = (
     Needed("url", "where messages are posted, https://…"),
     Needed("secret", "whsec_…; while it is changed the new one and the old one, with a space between"),
-    Needed("events", "what it hears of besides conversions: IngestionCompleteEvent", required=False, secret=False),
+    Needed(
+        "events", "what it hears of besides conversions: IngestionCompleteEvent", required=False, secret=False
+    ),
 )
 
 

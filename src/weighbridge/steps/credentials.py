@@ -13,8 +13,6 @@ from weighbridge.providers.base import Credentials, Provider
 from weighbridge.steps.context import Context
 from weighbridge.steps.deliver import ROLE, outbound_of
 
-_TRIES = 5
-
 
 async def put(
     ctx: Context, workspace_id: UUID, site_id: UUID, provider_key: str, said: Any, actor: str
@@ -22,15 +20,13 @@ async def put(
     """RequestRefused where a name is missing or unknown; ConfigError without the vault's key. It is audited."""
     outbound = outbound_of(ctx)
     values = named(find(outbound.providers, provider_key), said)
-    for _ in range(_TRIES):
-        async with ctx.db.tx(ROLE, workspace_id) as tx:
-            there = {each.provider_key: each for each in await sites.credentials(tx, site_id)}
-            version = there[provider_key].version + 1 if provider_key in there else 1
-            sealed = outbound.vault.seal(site_id, provider_key, values, version)
-            if await sites.set_credentials(tx, site_id, provider_key, sealed, actor):
-                standing = await sites.credentials(tx, site_id)
-                return next(each for each in standing if each.provider_key == provider_key)
-    raise RetryLater("connection", "Others set the same credentials at the same time. Try again.")
+    async with ctx.db.tx(ROLE, workspace_id) as tx:
+        version = await sites.next_version(tx, site_id, provider_key)
+        sealed = outbound.vault.seal(site_id, provider_key, values, version)
+        if not await sites.set_credentials(tx, site_id, provider_key, sealed, actor):
+            raise RetryLater("connection", "Others set the same credentials at the same time. Try again.")
+        standing = await sites.credentials(tx, site_id)
+        return next(each for each in standing if each.provider_key == provider_key)
 
 
 def find(providers: Mapping[str, Provider], provider_key: str) -> Provider:

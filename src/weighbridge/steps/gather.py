@@ -13,8 +13,8 @@ R = TypeVar("R")
 class Gather(Generic[T, R]):
     """One turn at a time: while it is under way the next gather. The busier, the more of them in one.
 
-    `work` gets what has gathered and answers each, in order. What it raises, all of them hear. `pause` says for how many
-    seconds a turn waits for more to come.
+    `work` gets what has gathered and answers each, in order; what it raises, all of them hear. `pause`: for how
+    many seconds a turn waits for more to come.
     """
 
     def __init__(

@@ -11,9 +11,10 @@ from typing import Any
 
 import structlog
 
-from weighbridge.db import deliveries
+from weighbridge.db import deliveries, uploads
 from weighbridge.db.listen import notifications
 from weighbridge.model.errors import RetryLater
+from weighbridge.observe import journal
 from weighbridge.steps.confirm import confirm
 from weighbridge.steps.context import Context
 from weighbridge.steps.deliver import ROLE, Tally, deliver
@@ -21,6 +22,7 @@ from weighbridge.steps.deliver import ROLE, Tally, deliver
 log = structlog.get_logger()
 
 WATCH_EVERY = 60.0  # seconds
+RECOVER_EVERY = 20.0
 CONFIRM_EVERY = 30.0
 EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000
@@ -29,8 +31,9 @@ REFUSED_AT_ONCE = 10_000
 class Deliverer:
     """Works until told to stop; calls that are under way then are seen through."""
 
-    def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta) -> None:
+    def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
         self.ctx = ctx
+        self._max_crashes = max_crashes
         self._name = name
         self._limit = limit
         self._poll = poll.total_seconds()
@@ -39,10 +42,13 @@ class Deliverer:
     async def run(self, stop: asyncio.Event) -> None:
         listening = asyncio.create_task(self._listen())
         stopping = asyncio.create_task(stop.wait())
-        watched = confirmed = -WATCH_EVERY
+        watched = confirmed = recovered = -WATCH_EVERY
         try:
             while not stop.is_set():
                 self._wake.clear()
+                if monotonic() - recovered >= RECOVER_EVERY:
+                    recovered = monotonic()
+                    await self._tried(self._recover)
                 if monotonic() - watched >= WATCH_EVERY:
                     watched = monotonic()
                     await self._tried(self._watch)
@@ -65,6 +71,13 @@ class Deliverer:
     async def _listen(self) -> None:
         async for _ in notifications(self.ctx.db.url, "weighbridge_deliver"):
             self._wake.set()
+
+    async def _recover(self) -> None:
+        """Calls of processes that are gone. Workers do this too; there need be none where this one runs."""
+        async with self.ctx.db.tx() as tx:
+            for each in await uploads.recover(tx, self._max_crashes):
+                if each.queue == "deliveries":
+                    journal.delivery_taken_back(each.subject, each.worker)
 
     async def _watch(self) -> None:
         async with self.ctx.db.tx(ROLE) as tx:

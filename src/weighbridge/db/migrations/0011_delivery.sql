@@ -120,7 +120,6 @@ CREATE TRIGGER fill_site BEFORE INSERT ON public.sales FOR EACH ROW EXECUTE FUNC
 CREATE TABLE public.offline_conversion_queue (
     sale_id uuid NOT NULL,
     provider_key text NOT NULL,
-    id uuid NOT NULL DEFAULT gen_random_uuid(),
     workspace_id uuid NOT NULL,
     site_id uuid NOT NULL,
     status text NOT NULL DEFAULT 'QUEUED' CHECK (status IN ('QUEUED', 'RETRY', 'PROCESSING', 'COMPLETED', 'FAILED')),
@@ -182,7 +181,7 @@ CREATE FUNCTION weighbridge.guard_delivery() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.id, NEW.status USING ERRCODE = 'WB002',
+    RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.sale_id, NEW.status USING ERRCODE = 'WB002',
         HINT = 'The provider has it, under this order id. A new sale has a new one.';
 END $$;
 CREATE TRIGGER guard_delivery BEFORE UPDATE OF status ON public.offline_conversion_queue
@@ -218,6 +217,9 @@ CREATE TABLE public.provider_credentials (
     updated_at timestamptz NOT NULL DEFAULT weighbridge.now(),
     PRIMARY KEY (site_id, provider_key)
 );
+
+CREATE SEQUENCE weighbridge.credential_versions AS int;
+GRANT USAGE ON SEQUENCE weighbridge.credential_versions TO weighbridge_deliver;
 
 CREATE TABLE public.provider_upload_metrics (
     site_id uuid NOT NULL REFERENCES public.sites (id),
@@ -1033,7 +1035,8 @@ END $$;
 
 -- Operators --------------------------------------------------------------------------------------------------
 
--- Credentials in place of what there was; p_version is the one that was sealed, one above what stands there.
+-- Credentials in place of what there was. p_version is from credential_versions: a row that was sealed earlier, even one
+-- that was removed since, can never stand in for a later one.
 CREATE FUNCTION weighbridge.set_credentials(
     p_site uuid, p_provider text, p_version int, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text
 ) RETURNS boolean
@@ -1052,9 +1055,9 @@ BEGIN
     ON CONFLICT (site_id, provider_key) DO UPDATE
     SET version = excluded.version, key_id = excluded.key_id, nonce = excluded.nonce, ciphertext = excluded.ciphertext,
         refused_at = NULL, refused_code = NULL, updated_at = weighbridge.now()
-    WHERE c.version = excluded.version - 1;
+    WHERE c.version < excluded.version;
     IF NOT FOUND THEN
-        RETURN false; -- another was quicker
+        RETURN false; -- another came later and was quicker
     END IF;
     PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
                            format('[DELIVERY] %s of site %s has new credentials', p_provider, p_site));
@@ -1076,9 +1079,9 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Failed conversions into the queue again: those given by id, or those of a group, of one error category or code, or all.
+-- Failed conversions into the queue again: those of some sales, or those of a group, of one error category or code, or all.
 CREATE FUNCTION weighbridge.requeue_deliveries(
-    p_workspace uuid, p_ids uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text
+    p_workspace uuid, p_sales uuid[], p_site uuid, p_provider text, p_category text, p_code text, p_actor text
 ) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -1088,7 +1091,7 @@ BEGIN
     UPDATE offline_conversion_queue q
     SET status = 'QUEUED', next_retry_at = NULL, retry_count = 0, crashes = 0, code_times = 0, updated_at = weighbridge.now()
     WHERE q.status = 'FAILED' AND q.workspace_id = p_workspace
-      AND (p_ids IS NULL OR q.id = ANY (p_ids)) AND (p_site IS NULL OR q.site_id = p_site)
+      AND (p_sales IS NULL OR q.sale_id = ANY (p_sales)) AND (p_site IS NULL OR q.site_id = p_site)
       AND (p_provider IS NULL OR q.provider_key = p_provider)
       AND (p_category IS NULL OR q.provider_error_category = p_category)
       AND (p_code IS NULL OR q.provider_error_code = p_code)

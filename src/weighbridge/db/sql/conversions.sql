@@ -3,74 +3,74 @@
 
 -- name: recent_conversions
 -- Of any status, those of the newest sales first.
-SELECT q.sale_id, q.provider_key, q.id, s.created_at::text AS moment, s.id::text AS beside
+SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS beside
 FROM public.sales s JOIN public.offline_conversion_queue q ON q.sale_id = s.id
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
   AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
   AND (%(moment)s::timestamptz IS NULL OR s.created_at <= %(moment)s::timestamptz
-       AND (s.created_at < %(moment)s::timestamptz OR (s.id, q.id) > (%(beside)s::uuid, %(id)s::uuid)))
-ORDER BY s.created_at DESC, s.id, q.id LIMIT %(limit)s
+       AND (s.created_at < %(moment)s::timestamptz OR (s.id, q.provider_key) > (%(sale)s::uuid, %(key)s::text)))
+ORDER BY s.created_at DESC, s.id, q.provider_key LIMIT %(limit)s
 
 -- name: failed_conversions
 -- The last that failed first.
-SELECT q.sale_id, q.provider_key, q.id, q.updated_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.updated_at::text AS moment, '' AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
-    SELECT e.sale_id, e.provider_key, e.id, e.updated_at FROM public.offline_conversion_queue e
+    SELECT e.sale_id, e.provider_key, e.updated_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status = 'FAILED'
       AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
       AND (%(moment)s::timestamptz IS NULL OR e.updated_at <= %(moment)s::timestamptz
-           AND (e.updated_at < %(moment)s::timestamptz OR e.id > %(id)s::uuid))
-    ORDER BY e.updated_at DESC, e.id LIMIT %(limit)s) q
+           AND (e.updated_at < %(moment)s::timestamptz OR (e.sale_id, e.provider_key) > (%(sale)s::uuid, %(key)s::text)))
+    ORDER BY e.updated_at DESC, e.sale_id LIMIT %(limit)s) q
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
-ORDER BY q.updated_at DESC, q.id LIMIT %(limit)s
+ORDER BY q.updated_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: completed_conversions
 -- The last that a provider took first.
-SELECT q.sale_id, q.provider_key, q.id, q.uploaded_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.uploaded_at::text AS moment, '' AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
-    SELECT e.sale_id, e.provider_key, e.id, e.uploaded_at FROM public.offline_conversion_queue e
+    SELECT e.sale_id, e.provider_key, e.uploaded_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.uploaded_at IS NOT NULL
       AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
       AND (%(moment)s::timestamptz IS NULL OR e.uploaded_at <= %(moment)s::timestamptz
-           AND (e.uploaded_at < %(moment)s::timestamptz OR e.id > %(id)s::uuid))
-    ORDER BY e.uploaded_at DESC, e.id LIMIT %(limit)s) q
+           AND (e.uploaded_at < %(moment)s::timestamptz OR (e.sale_id, e.provider_key) > (%(sale)s::uuid, %(key)s::text)))
+    ORDER BY e.uploaded_at DESC, e.sale_id LIMIT %(limit)s) q
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
-ORDER BY q.uploaded_at DESC, q.id LIMIT %(limit)s
+ORDER BY q.uploaded_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: waiting_conversions
 -- QUEUED or RETRY, in the order in which a group is sent.
-SELECT q.sale_id, q.provider_key, q.id, q.due_at::text AS moment, q.created_at::text AS beside
+SELECT q.sale_id, q.provider_key, q.due_at::text AS moment, q.created_at::text AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
-    SELECT e.sale_id, e.provider_key, e.id, e.due_at, e.created_at FROM public.offline_conversion_queue e
+    SELECT e.sale_id, e.provider_key, e.due_at, e.created_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status IN ('QUEUED', 'RETRY')
       AND e.status = %(status)s AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
-      AND (%(moment)s::timestamptz IS NULL OR (e.due_at, e.created_at, e.id)
-           > (%(moment)s::timestamptz, %(beside)s::timestamptz, %(id)s::uuid))
-    ORDER BY e.due_at, e.created_at, e.id LIMIT %(limit)s) q
+      AND (%(moment)s::timestamptz IS NULL OR (e.due_at, e.created_at, e.sale_id, e.provider_key)
+           > (%(moment)s::timestamptz, %(beside)s::timestamptz, %(sale)s::uuid, %(key)s::text))
+    ORDER BY e.due_at, e.created_at, e.sale_id LIMIT %(limit)s) q
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
-ORDER BY q.due_at, q.created_at, q.id LIMIT %(limit)s
+ORDER BY q.due_at, q.created_at, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: processing_conversions
 -- In a provider's hands right now.
-SELECT q.sale_id, q.provider_key, q.id, q.claimed_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.claimed_at::text AS moment, '' AS beside
 FROM public.offline_conversion_queue q
 WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
   AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
   AND (%(moment)s::timestamptz IS NULL OR q.claimed_at <= %(moment)s::timestamptz
-       AND (q.claimed_at < %(moment)s::timestamptz OR q.id > %(id)s::uuid))
-ORDER BY q.claimed_at DESC, q.id LIMIT %(limit)s
+       AND (q.claimed_at < %(moment)s::timestamptz OR (q.sale_id, q.provider_key) > (%(sale)s::uuid, %(key)s::text)))
+ORDER BY q.claimed_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: get_conversions
 -- By sale and provider; by sale alone where no provider is named.
-SELECT q.id, q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.occurred_at, q.clicked_at, q.value,
+SELECT q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.occurred_at, q.clicked_at, q.value,
        q.currency, q.expires_at, q.next_retry_at, q.claimed_at, q.batch_id, q.attempt_count, q.retry_count, q.last_error,
        q.uploaded_at, q.provider_request_id, q.provider_error_code, q.provider_error_category, q.duplicate, q.confirmation,
        q.confirmed_at, q.created_at, q.updated_at, s.upload_id, s.line

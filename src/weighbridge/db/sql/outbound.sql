@@ -28,7 +28,7 @@ SELECT weighbridge.reseal_credentials(%s, %s, %s, %s, %s, %s)
 SELECT key_id, count(*) FROM public.provider_credentials GROUP BY key_id ORDER BY key_id
 
 -- name: states
-SELECT id, sale_id, provider_key, workspace_id, status, provider_error_code AS code FROM public.offline_conversion_queue
+SELECT sale_id, provider_key, workspace_id, status, provider_error_code AS code FROM public.offline_conversion_queue
 WHERE sale_id = ANY (%(sales)s) AND (%(provider)s::text IS NULL OR provider_key = %(provider)s)
 ORDER BY sale_id, provider_key
 

@@ -55,7 +55,7 @@ FROM unnest(%(sites)s::uuid[], %(orders)s::text[]) AS n (site_id, order_id)
 JOIN public.sales s ON s.workspace_id = %(workspace)s AND s.client_id = n.site_id AND s.order_id = n.order_id
 
 -- name: deliveries_of
-SELECT sale_id, id, provider_key, status FROM public.offline_conversion_queue
+SELECT sale_id, provider_key, status FROM public.offline_conversion_queue
 WHERE sale_id = ANY (%s) ORDER BY sale_id, provider_key
 
 -- name: credentials_of
@@ -85,8 +85,12 @@ FROM removed r
 -- name: reset_provider
 SELECT weighbridge.reset_provider(%s, %s, %s)
 
+-- name: next_version
+SELECT greatest(nextval('weighbridge.credential_versions'), max(version) + 1) FROM public.provider_credentials
+WHERE site_id = %s AND provider_key = %s
+
 -- name: requeue
-SELECT weighbridge.requeue_deliveries(%(workspace)s, %(ids)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
+SELECT weighbridge.requeue_deliveries(%(workspace)s, %(sales)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
 
 -- name: existing_sites
 SELECT id FROM public.sites WHERE workspace_id = %s AND id = ANY (%s)
