@@ -83,7 +83,8 @@ async def make_site(wish: SiteIn, key: Key, app: TheApp) -> SiteOut:
 )
 @needs("admin")
 async def change_site(site_id: UUID, wish: SiteChangeIn, key: Key, app: TheApp) -> SiteOut:
-    """Give a site another name or other providers. Providers are of sales from now on."""
+    """Give a site another name or other providers, for sales from now on. What waits for one that is taken off waits
+    until it is back."""
     try:
         await _known(app, wish.providers)
         async with app.db.tx(INTAKE, key.workspace_id) as tx:

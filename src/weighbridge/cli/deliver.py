@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ONE_RUN = 50  # S4's route has the same
 _IN_THE_WAY = {
     "unknown_provider": "their provider is not known here",
+    "not_in_use": "their provider was taken off the site: weighbridge sites change",
     "no_credentials": "without credentials: weighbridge providers credentials SITE PROVIDER",
     "credentials_refused": "their credentials were refused: enter new ones, or weighbridge providers reset",
     "credentials_unreadable": "their credentials cannot be read: weighbridge vault status",

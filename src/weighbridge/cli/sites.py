@@ -150,7 +150,7 @@ def change(
     workspace: InWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a site another name or other providers. What is in the queue already is still sent."""
+    """Give a site another name or other providers. What waits for one that is taken off waits until it is back."""
     if name is None and not provider and not no_providers:
         raise typer.BadParameter("expected something to change: --name, --provider or --no-providers.")
     if provider and no_providers:

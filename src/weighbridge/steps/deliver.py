@@ -55,15 +55,27 @@ class Tally:
         self.retry += settled.retry
 
 
-async def deliver(ctx: Context, worker: str, limit: int) -> Tally:
-    """Send at most `limit` conversions, and see every call through. Any number may do this at once."""
+@dataclass
+class Room:
+    """What the runs of one process have under way, so that none stands in another's way: calls that hold a slot, or
+    are about to."""
+
+    of_provider: Counter[str] = field(default_factory=Counter)
+    of_group: Counter[tuple[UUID, str]] = field(default_factory=Counter)
+
+
+async def deliver(ctx: Context, worker: str, limit: int, room: Room | None = None) -> Tally:
+    """Send at most `limit` conversions, and see every call through. Any number may do this at once.
+
+    Runs that share their `room` leave to each other what the other is at.
+    """
     outbound = outbound_of(ctx)
     tally = Tally()
     async with ctx.db.tx(ROLE) as tx:
         waiting = await deliveries.groups(tx, COUNTED)
     closed, probed = await _sort_out(ctx, outbound, waiting, limit, tally)
     plan = [*probed, *shares(closed, limit - sum(share for _, share in probed))]
-    await _Run(ctx, outbound, worker, tally).through(plan)
+    await _Run(ctx, outbound, worker, tally, room or Room()).through(plan)
     return tally
 
 
@@ -128,7 +140,7 @@ def in_the_way(group: Group, outbound: Outbound) -> str | None:
 class _Run:
     """The shares of one run, as calls: as many at once as the limits allow, those of a group in their order."""
 
-    def __init__(self, ctx: Context, outbound: Outbound, worker: str, tally: Tally) -> None:
+    def __init__(self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, room: Room) -> None:
         self._ctx = ctx
         self._outbound = outbound
         self._worker = worker
@@ -136,8 +148,7 @@ class _Run:
         self._left: dict[tuple[UUID, str], int] = {}
         self._queues: dict[str, deque[tuple[UUID, str]]] = {}  # by provider, groups in their turn
         self._calls: set[asyncio.Task[None]] = set()
-        self._of_provider: Counter[str] = Counter()  # calls that hold a slot, or are about to
-        self._of_group: Counter[tuple[UUID, str]] = Counter()
+        self._room = room
         self._news = asyncio.Event()  # there is room again
         self._release = Gather(self._released, self._pause)
         self._settle = Gather(self._settled, self._pause)
@@ -171,14 +182,16 @@ class _Run:
                 if room <= 0:
                     break
                 key = queue.popleft()
-                if self._of_group[key] >= self._outbound.limits.per_site:
+                if not self._left[key]:  # its credentials cannot be read
+                    continue
+                if self._room.of_group[key] >= self._outbound.limits.per_site:
                     queue.append(key)
                     continue
                 size = min(self._left[key], self._outbound.providers[provider_key].max_batch)
                 found.append(Wish(*key, size))
                 self._left[key] -= size
-                self._of_group[key] += 1
-                self._of_provider[provider_key] += 1
+                self._room.of_group[key] += 1
+                self._room.of_provider[provider_key] += 1
                 room -= 1
                 if self._left[key]:
                     queue.append(key)
@@ -187,7 +200,7 @@ class _Run:
     def _free(self, provider_key: str) -> int:
         """Calls of a provider that there is room for. None until half of them are: fewer and larger claims."""
         most = self._outbound.limits.per_provider or AT_ONCE
-        free = most - self._of_provider[provider_key]
+        free = most - self._room.of_provider[provider_key]
         return free if 2 * free >= most or len(self._queues[provider_key]) == 1 else 0
 
     async def _start(self, wishes: Sequence[Wish]) -> None:
@@ -224,8 +237,8 @@ class _Run:
                         self._make_room(wish.site_id, wish.provider_key)
 
     def _make_room(self, site_id: UUID, provider_key: str) -> None:
-        self._of_group[site_id, provider_key] -= 1
-        self._of_provider[provider_key] -= 1
+        self._room.of_group[site_id, provider_key] -= 1
+        self._room.of_provider[provider_key] -= 1
         self._news.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

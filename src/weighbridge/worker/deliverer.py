@@ -6,8 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -17,60 +16,85 @@ from weighbridge.model.errors import RetryLater
 from weighbridge.observe import journal
 from weighbridge.steps.confirm import confirm
 from weighbridge.steps.context import Context
-from weighbridge.steps.deliver import ROLE, Tally, deliver
+from weighbridge.steps.deliver import ROLE, Room, Tally, deliver
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 WATCH_EVERY = 60.0  # seconds
 RECOVER_EVERY = 20.0
 CONFIRM_EVERY = 30.0
 EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000
+RUNS_AT_ONCE = 4
 
 
 class Deliverer:
-    """Works until told to stop; calls that are under way then are seen through."""
+    """Works until told to stop; calls that are under way then are seen through.
+
+    A run ends with its slowest call. What comes meanwhile is the next one's, which leaves to it what it is at.
+    """
 
     def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
         self.ctx = ctx
-        self._max_crashes = max_crashes
         self._name = name
         self._limit = limit
         self._poll = poll.total_seconds()
+        self._max_crashes = max_crashes
+        self._room = Room()
         self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        listening = asyncio.create_task(self._listen())
+        beside = [
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._every(RECOVER_EVERY, self._recover)),
+            asyncio.create_task(self._every(WATCH_EVERY, self._watch)),
+            asyncio.create_task(self._every(CONFIRM_EVERY, self._confirm)),
+        ]
         stopping = asyncio.create_task(stop.wait())
-        watched = confirmed = recovered = -WATCH_EVERY
+        runs: set[asyncio.Task[Tally | None]] = set()
         try:
             while not stop.is_set():
                 self._wake.clear()
-                if monotonic() - recovered >= RECOVER_EVERY:
-                    recovered = monotonic()
-                    await self._tried(self._recover)
-                if monotonic() - watched >= WATCH_EVERY:
-                    watched = monotonic()
-                    await self._tried(self._watch)
-                if monotonic() - confirmed >= CONFIRM_EVERY:
-                    confirmed = monotonic()
-                    await self._tried(lambda: confirm(self.ctx))
-                tally = await self._tried(lambda: deliver(self.ctx, self._name, self._limit))
-                if tally is not None and tally.processed:
+                if len(runs) < RUNS_AT_ONCE:
+                    runs.add(asyncio.create_task(self._tried(self._deliver)))
+                await self._wait({stopping, *runs})
+                ended = {run for run in runs if run.done()}
+                runs -= ended
+                if any(tally and tally.processed for tally in (run.result() for run in ended)):
                     continue
                 waking = asyncio.create_task(self._wake.wait())
-                # Jitter: workers that started together must not poll together.
-                pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
-                await asyncio.wait({waking, stopping}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                await self._wait({stopping, waking, *runs})
                 waking.cancel()
         finally:
             stopping.cancel()
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await asyncio.gather(*runs, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _wait(self, tasks: set[asyncio.Task[Any]]) -> None:
+        """Until one of them ends, or for a moment."""
+        # Jitter: workers that started together must not poll together.
+        pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
+        await asyncio.wait(tasks, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _deliver(self) -> Tally:
+        return await deliver(self.ctx, self._name, self._limit, self._room)
 
     async def _listen(self) -> None:
         async for _ in notifications(self.ctx.db.url, "weighbridge_deliver"):
             self._wake.set()
+
+    async def _every(self, seconds: float, chore: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            await self._tried(chore)
+            await asyncio.sleep(seconds)
+
+    async def _confirm(self) -> None:
+        while await confirm(self.ctx):
+            pass
 
     async def _recover(self) -> None:
         """Calls of processes that are gone. Workers do this too; there need be none where this one runs."""
@@ -85,9 +109,9 @@ class Deliverer:
         if refused:
             log.warning("Conversions expired", rows=refused)
 
-    async def _tried(self, chore: Callable[[], Awaitable[Any]]) -> Tally | None:
+    async def _tried(self, chore: Callable[[], Awaitable[T]]) -> T | None:
         try:
-            return await chore()  # type: ignore[no-any-return]
+            return await chore()
         except RetryLater as trouble:
             log.warning("deliverer.put_off", reason=trouble.message)
         except Exception:  # a chore that went wrong once must be done again all the same

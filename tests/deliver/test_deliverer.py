@@ -1,0 +1,105 @@
+"""The worker's own schedule."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from tests.deliver.conftest import MakeSite, Query, Scripted, Sell
+from weighbridge.model.delivery import Outcome
+from weighbridge.providers.base import Batch
+from weighbridge.steps.context import Context
+from weighbridge.worker.deliverer import Deliverer
+
+Statuses = Callable[[], dict[str, int]]
+
+
+@asynccontextmanager
+async def running(ctx: Context, poll: float = 0.05) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    task = asyncio.create_task(Deliverer(ctx, "test", 100, timedelta(seconds=poll)).run(stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 20)
+
+
+async def test_what_is_sold_is_sent_without_anybody_asking(
+    ctx: Context, make_site: MakeSite, sell: Sell, statuses: Statuses, eventually: Any
+) -> None:
+    site = make_site()
+    async with running(ctx):
+        sell(site, 3)
+        await eventually(lambda: statuses() == {"COMPLETED": 3})
+        sell(site, 2, prefix="later")
+        await eventually(lambda: statuses() == {"COMPLETED": 5})
+
+
+async def test_a_sale_is_heard_of_before_the_next_look(
+    ctx: Context, make_site: MakeSite, sell: Sell, statuses: Statuses, eventually: Any, query: Query
+) -> None:
+    site = make_site()
+    async with running(ctx, poll=3600):
+        listening = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN \"weighbridge_deliver\"'"
+        await eventually(lambda: query(listening))
+        sell(site)
+        await eventually(lambda: statuses() == {"COMPLETED": 1})
+
+
+async def test_a_provider_that_hangs_holds_up_nobody_else(
+    ctx: Context,
+    make_site: MakeSite,
+    sell: Sell,
+    google: Scripted,
+    meta: Scripted,
+    eventually: Any,
+    query: Query,
+) -> None:
+    slow, quick = make_site(), make_site("meta_capi")
+    go_on = asyncio.Event()
+
+    async def hang(batch: Batch) -> list[Outcome]:
+        await go_on.wait()
+        return [Outcome.completed("r") for _ in batch.conversions]
+
+    google.answer = hang
+    async with running(ctx):
+        sell(slow, 3)
+        await eventually(lambda: len(google.batches) == 1)
+        for n in range(3):
+            sell(quick, 2, prefix=f"round-{n}")
+            await eventually(lambda n=n: len(meta.sent) == 2 * (n + 1))
+        sell(slow, 1, prefix="more")
+        await eventually(lambda: len(google.batches) == 2)  # its second slot
+        sell(slow, 1, prefix="even more")
+        sell(quick, 1, prefix="after")
+        await eventually(lambda: "after-1" in meta.sent)
+        assert len(google.batches) == 2  # both are taken: left alone, and not counted as a failure
+        assert query("SELECT count(*) FROM provider_health_state WHERE failure_count > 0") == [(0,)]
+        go_on.set()
+    assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'PROCESSING'") == [(0,)]
+
+
+async def test_calls_of_a_process_that_is_gone_are_followed_up(
+    ctx: Context,
+    make_site: MakeSite,
+    sell: Sell,
+    query: Query,
+    statuses: Statuses,
+    eventually: Any,
+    clock: Any,
+) -> None:
+    site = make_site()
+    sell(site)
+    query(
+        "SELECT count(*) FROM weighbridge.claim_conversions('dead', '2 minutes', ARRAY[gen_random_uuid()],"
+        " ARRAY[%s]::uuid[], '{google_ads}', '{50}')",
+        (site,),
+    )
+    clock.forward(minutes=3)
+    async with running(ctx):
+        await eventually(lambda: statuses() == {"COMPLETED": 1})
