@@ -131,9 +131,11 @@ def sell(query: Query) -> Sell:
         columns = "".join(f", {name}" for name in more)
         values = "".join(f", %({name})s" for name in more)
         rows = query(
-            "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid, fbclid, created_at"
+            "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid, fbclid,"
+            " created_at"
             f"{columns}) SELECT s.workspace_id, s.id, %(prefix)s || '-' || n, weighbridge.now() - INTERVAL '1 hour',"
-            " 12.5, 'EUR', 'gclid-canary-' || n, 'fbclid-canary-' || n, weighbridge.now() + n * INTERVAL '1 microsecond'"
+            " 12.5, 'EUR', 'gclid-canary-' || n, 'fbclid-canary-' || n,"
+            " weighbridge.now() + n * INTERVAL '1 microsecond'"
             f"{values} FROM sites s, generate_series(1, %(count)s) n WHERE s.id = %(site)s ORDER BY n RETURNING id",
             {"site": site, "count": count, "prefix": prefix, **more},
         )

@@ -332,7 +332,7 @@ def main() -> None:
     logs.configure("error")
     with _postgres() as fresh:
         for seed in range(wanted.seed, wanted.seed + wanted.seeds):
-            plan = Plan(seed, wanted.sites, wanted.conversions, limit=max(400, wanted.conversions // 50))
+            plan = Plan(seed, wanted.sites, wanted.conversions, limit=max(400, wanted.conversions // 10))
             began = time.monotonic()
             with fresh() as url, tempfile.TemporaryDirectory(prefix="weighbridge-day-") as folder:
                 try:

@@ -76,8 +76,8 @@ class Scene:
 
     def deserted(self) -> None:
         """Wait until no session of the dead is left: who recovers passes over what is being settled."""
-        sessions = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'weighbridge%'"
-        until(lambda: not self.town.query(sessions))
+        ours = "datname = current_database() AND application_name LIKE 'weighbridge%'"
+        until(lambda: not self.town.query(f"SELECT FROM pg_stat_activity WHERE {ours}"))
 
     def statuses(self) -> set[str]:
         return {status for (status,) in self.town.query("SELECT status FROM offline_conversion_queue")}

@@ -20,7 +20,7 @@ async def test_after_a_day_of_trouble_every_conversion_has_arrived_once_or_says_
     async with dawn(Plan(seed), database_url, tmp_path) as day:
         counts = await day.run()
     print(f"seed {seed}:", dict(sorted(counts.items())))
-    assert counts["COMPLETED"] > 1500
+    assert counts["COMPLETED"] > 1200
     assert counts["FAILED"] > 50
     assert counts["duplicate"] > 0, "no provider said of a conversion that it had it already"
     assert counts["killed"] == 4

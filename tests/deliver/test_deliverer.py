@@ -44,7 +44,10 @@ async def test_a_sale_is_heard_of_before_the_next_look(
 ) -> None:
     site = make_site()
     async with running(ctx, poll=3600):
-        listening = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query = 'LISTEN \"weighbridge_deliver\"'"
+        listening = (
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND query = 'LISTEN \"weighbridge_deliver\"'"
+        )
         await eventually(lambda: query(listening))
         sell(site)
         await eventually(lambda: statuses() == {"COMPLETED": 1})

@@ -124,7 +124,10 @@ def test_a_claim_takes_its_own_group_in_order(make_site: MakeSite, sell: Sell, q
         " WHERE site_id = %s AND order_id = 'order-1'",
         (site,),
     )
-    claim = "SELECT order_id, status, claimed_at IS NOT NULL FROM claim_offline_conversion_jobs_v2(%s, 'google_ads', %s)"
+    claim = (
+        "SELECT order_id, status, claimed_at IS NOT NULL"
+        " FROM claim_offline_conversion_jobs_v2(%s, 'google_ads', %s)"
+    )
     assert query(claim, (site, 3)) == [(f"order-{n}", "PROCESSING", True) for n in (2, 3, 4)]
     assert query(claim, (site, 3)) == [("order-1", "PROCESSING", True)]
     assert query(claim, (site, 3)) == []

@@ -18,8 +18,8 @@ LEDGER = (
 
 def claim(query: Query, site: Any) -> None:
     query(
-        "SELECT count(*) FROM weighbridge.claim_conversions('dead', '2 minutes', ARRAY[gen_random_uuid()], ARRAY[%s]::uuid[],"
-        " '{google_ads}', '{50}')",
+        "SELECT count(*) FROM weighbridge.claim_conversions('dead', '2 minutes', ARRAY[gen_random_uuid()],"
+        " ARRAY[%s]::uuid[], '{google_ads}', '{50}')",
         (site,),
     )
 

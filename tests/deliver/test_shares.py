@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,7 +55,7 @@ def test_who_has_more_waiting_never_gets_less(groups: list[Waiting], limit: int)
     given_out = shares(groups, limit)
     if len(given_out) == len(groups):
         by_backlog = sorted(given_out, key=lambda pair: pair[0].queued_count)
-        for (less, small), (more, large) in zip(by_backlog, by_backlog[1:], strict=False):
+        for (less, small), (more, large) in pairwise(by_backlog):
             # One apart at most, where rounding and the floor of one come in between.
             assert large >= small - 1 or less.queued_count == more.queued_count
 

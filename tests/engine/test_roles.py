@@ -210,7 +210,8 @@ async def test_a_tenant_sees_only_its_own_workspace(
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "WITH made AS (INSERT INTO sites (workspace_id, name) SELECT unnest(%s), 'shop' RETURNING workspace_id, id)"
-            " INSERT INTO sales (workspace_id, site_id, order_id, occurred_at) SELECT workspace_id, id, 'a', now() FROM made",
+            " INSERT INTO sales (workspace_id, site_id, order_id, occurred_at)"
+            " SELECT workspace_id, id, 'a', now() FROM made",
             ([workspace, uuid4()],),
         )
         connection.commit()
