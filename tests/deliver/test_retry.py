@@ -179,7 +179,7 @@ def test_a_failed_row_goes_out_again_when_an_operator_says_so(
     make_site: MakeSite, sell: Sell, query: Query, workspace: Any, clock: Any
 ) -> None:
     site = make_site("meta_capi", credentials=False)
-    [sale] = sell(site)
+    sell(site)
     query(
         "UPDATE offline_conversion_queue SET status = 'FAILED', provider_error_category = 'AUTH', retry_count = 9"
     )

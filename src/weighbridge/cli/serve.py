@@ -118,7 +118,7 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
         async with open_app(settings, serves=True) as app:
             parts: list[Awaitable[None]] = []
             parts.append(_work(app, work, stop) if work is not None else _replay(app, stop))
-            if work is not None and settings.deliver and app.ctx.outbound is not None:
+            if work is not None and settings.deliver:
                 parts.append(_deliver(app, stop))
             if api:
                 parts.append(_listen(app, stop))
@@ -149,8 +149,16 @@ async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
 
 
 async def _deliver(app: App, stop: asyncio.Event) -> None:
+    import structlog
+
     from weighbridge.worker.deliverer import Deliverer
 
+    if app.ctx.outbound is None:
+        structlog.get_logger().info(
+            "No conversion is delivered here", reason="WEIGHBRIDGE_VAULT_KEY is not set"
+        )
+        await stop.wait()
+        return
     options = worker_options(app.settings)
     await Deliverer(app.ctx, options.name, app.settings.deliver_limit, options.poll, options.max_crashes).run(
         stop

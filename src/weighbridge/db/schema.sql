@@ -893,6 +893,13 @@ BEGIN
         'object_path', p_object, 'byte_size', v_upload.byte_size), p_consumers);
 END $$;
 
+CREATE FUNCTION weighbridge.only_digests(p_people jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+        SELECT jsonb_typeof(p_people) = 'object' AND (SELECT coalesce(bool_and(value ~ '^[0-9a-f]{64}$'), true)
+                                                      FROM jsonb_each_text(p_people))
+    $_$;
+
 CREATE FUNCTION weighbridge.workspace() RETURNS uuid
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$ SELECT nullif(current_setting('weighbridge.workspace_id', true), '')::uuid $$;
@@ -926,6 +933,7 @@ CREATE TABLE public.sales (
     CONSTRAINT sales_fbclid_check CHECK (((length(fbclid) >= 1) AND (length(fbclid) <= 512))),
     CONSTRAINT sales_gbraid_check CHECK (((length(gbraid) >= 1) AND (length(gbraid) <= 512))),
     CONSTRAINT sales_gclid_check CHECK (((length(gclid) >= 1) AND (length(gclid) <= 512))),
+    CONSTRAINT sales_only_digests CHECK (weighbridge.only_digests(user_data)),
     CONSTRAINT sales_order_id_check CHECK (((length(order_id) >= 1) AND (length(order_id) <= 200))),
     CONSTRAINT sales_status_check CHECK ((status = ANY (ARRAY['DRAFT'::text, 'CONFIRMED'::text, 'CANCELED'::text]))),
     CONSTRAINT sales_ttclid_check CHECK (((length(ttclid) >= 1) AND (length(ttclid) <= 512))),
@@ -2927,6 +2935,10 @@ BEGIN
         SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
     )
     SELECT count(*) INTO v_refused FROM refused;
+    -- What no later event can mend is told, and then over.
+    UPDATE alerts SET closed_at = v_now
+    WHERE closed_at IS NULL AND opened_at < v_now - INTERVAL '1 day'
+      AND condition IN ('conversions_expired', 'conversions_unconfirmed', 'provider_unclassified');
     IF v_refused > 0 THEN
         PERFORM raise_alert('conversions_expired', to_char(v_now, 'YYYY-MM-DD'), 'ERROR',
             '[DELIVERY] Conversions expired before they could be sent: they are FAILED with the code EXPIRED');

@@ -250,7 +250,6 @@ def _known(code: str | None) -> str:
 
 
 def delivery_taken_back(batch_id: UUID, worker: str) -> None:
-    metrics.TAKEOVERS.inc()
     log.warning("Conversions taken back", batch_id=str(batch_id), original_worker_id=worker)
 
 

@@ -76,6 +76,14 @@ END $$;
 CREATE TRIGGER check_site BEFORE INSERT OR UPDATE OF providers ON public.sites
     FOR EACH ROW EXECUTE FUNCTION weighbridge.check_site();
 
+-- No address and no number by itself, whoever writes it.
+CREATE FUNCTION weighbridge.only_digests(p_people jsonb) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT jsonb_typeof(p_people) = 'object' AND (SELECT coalesce(bool_and(value ~ '^[0-9a-f]{64}$'), true)
+                                                      FROM jsonb_each_text(p_people))
+    $$;
+
 CREATE TABLE public.sales (
     workspace_id uuid NOT NULL DEFAULT weighbridge.workspace(),
     id uuid NOT NULL DEFAULT gen_random_uuid(),
@@ -93,7 +101,8 @@ CREATE TABLE public.sales (
     gbraid text CHECK (length(gbraid) BETWEEN 1 AND 512),
     fbclid text CHECK (length(fbclid) BETWEEN 1 AND 512),
     ttclid text CHECK (length(ttclid) BETWEEN 1 AND 512),
-    user_data jsonb NOT NULL DEFAULT '{}', -- digests of an e-mail address and a phone number, never these themselves
+    -- SHA-256 of an e-mail address and a phone number, never these themselves
+    user_data jsonb NOT NULL DEFAULT '{}' CONSTRAINT sales_only_digests CHECK (weighbridge.only_digests(user_data)),
     upload_id uuid,
     line int,
     created_at timestamptz NOT NULL DEFAULT weighbridge.now(),
@@ -967,6 +976,10 @@ BEGIN
         SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
     )
     SELECT count(*) INTO v_refused FROM refused;
+    -- What no later event can mend is told, and then over.
+    UPDATE alerts SET closed_at = v_now
+    WHERE closed_at IS NULL AND opened_at < v_now - INTERVAL '1 day'
+      AND condition IN ('conversions_expired', 'conversions_unconfirmed', 'provider_unclassified');
     IF v_refused > 0 THEN
         PERFORM raise_alert('conversions_expired', to_char(v_now, 'YYYY-MM-DD'), 'ERROR',
             '[DELIVERY] Conversions expired before they could be sent: they are FAILED with the code EXPIRED');
