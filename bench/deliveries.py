@@ -129,7 +129,9 @@ async def _claim(db: psycopg.AsyncConnection[Any]) -> float:
         ).fetchall()
         began = perf_counter()
         await (
-            await db.execute("SELECT id FROM claim_offline_conversion_jobs_v2(%s, 'google_ads', 50)", (site,))
+            await db.execute(
+                "SELECT sale_id FROM claim_offline_conversion_jobs_v2(%s, 'google_ads', 50)", (site,)
+            )
         ).fetchall()
         return perf_counter() - began
 

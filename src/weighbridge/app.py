@@ -113,7 +113,9 @@ async def _open_outbound(
     slots: Slots = RedisSlots(redis.get_secret_value(), limits) if redis else PostgresSlots(db, limits)
     timeout = httpx.Timeout(settings.provider_seconds, connect=min(settings.provider_seconds, 10))
     try:
-        async with httpx.AsyncClient(timeout=timeout, follow_redirects=False, trust_env=True) as http:
+        # No limit of connections: slots limit the calls, and one site's slow receivers must not use up all of them.
+        connections = httpx.Limits(max_connections=None, max_keepalive_connections=50)
+        async with httpx.AsyncClient(timeout=timeout, limits=connections, follow_redirects=False) as http:
             yield Outbound(
                 providers=platforms,
                 vault=vault,

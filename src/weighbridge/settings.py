@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     environment: str = Field(
         "production",
         validation_alias=AliasChoices("WEIGHBRIDGE_ENVIRONMENT", "NODE_ENV", "environment"),
-        description="In production no credentials can be seeded over HTTP (S4). Or: staging, development.",
+        description="staging, development or test; everything else is production (S4: no seeding over HTTP).",
     )
     cron_secret: SecretStr | None = Field(
         None,
@@ -203,6 +203,10 @@ class Settings(BaseSettings):
     @property
     def queue_folder(self) -> Path:
         return self.upload_queue_dir or self.home / "queue"
+
+    @property
+    def in_production(self) -> bool:
+        return self.environment.lower() not in ("staging", "development", "test")
 
     @property
     def lease(self) -> timedelta:

@@ -226,3 +226,70 @@ async def test_a_limit_of_the_whole_provider_pauses_all_sites(
     google.answer = None
     clock.forward(hours=1)
     assert (await run()).completed == 3
+
+
+async def test_a_circuit_that_opens_in_the_middle_of_a_run_ends_it_for_its_group(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, statuses: Statuses
+) -> None:
+    google.max_batch = 2
+    sell(make_site(), 100)
+    google.answer = down
+    await run(100)
+    assert len(google.batches) <= 6  # the fifth opens it, and one more may be under way
+    assert query("SELECT state FROM provider_health_state") == [("OPEN",)]
+    assert statuses()["QUEUED"] >= 88
+
+
+async def test_credentials_that_are_refused_in_the_middle_of_a_run_fail_no_more_rows(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses
+) -> None:
+    google.max_batch = 2
+    sell(make_site(), 100)
+    google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
+    await run(100)
+    assert statuses()["FAILED"] <= 4
+    assert statuses()["QUEUED"] >= 96
+
+
+async def test_a_pause_of_the_provider_ends_the_run_for_all_its_groups(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted
+) -> None:
+    for _ in range(40):
+        sell(make_site())
+
+    def too_much(batch: Batch) -> list[Outcome]:
+        raise ProviderRateLimitError("Slowly.", "QUOTA", timedelta(minutes=3), whole_provider=True)
+
+    google.answer = too_much
+    await run(40)
+    assert len(google.batches) <= 20  # ten at once, and ten that were claimed when the first had ended
+
+
+async def test_however_many_are_probed_those_that_are_well_have_their_share(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, statuses: Statuses
+) -> None:
+    for _ in range(10):
+        site = make_site()
+        sell(site, 10)
+        query(
+            "INSERT INTO provider_health_state (site_id, provider_key, workspace_id, state, failure_count, next_probe_at)"
+            " SELECT id, 'google_ads', workspace_id, 'OPEN', 5, weighbridge.now() FROM sites WHERE id = %s",
+            (site,),
+        )
+    well = make_site()
+    sell(well, 30)
+    await run(50)
+    assert query(
+        "SELECT count(*) FROM offline_conversion_queue WHERE site_id = %s AND status = 'COMPLETED'", (well,)
+    ) == [(25,)]
+
+
+async def test_credentials_that_cannot_be_read_take_no_share(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, statuses: Statuses
+) -> None:
+    lost, well = make_site(), make_site()
+    sell(lost, 500)
+    sell(well, 10)
+    query("UPDATE provider_credentials SET key_id = 'gone' WHERE site_id = %s", (lost,))
+    tally = await run(10)
+    assert (tally.completed, dict(tally.skipped)) == (10, {"credentials_unreadable": 1})

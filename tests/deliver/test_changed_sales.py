@@ -68,3 +68,46 @@ async def test_what_changed_during_a_call_that_failed_is_sent_as_it_is_now(
     clock.forward(hours=1)
     await run()
     assert google.batches[1].conversions[0].value == 99
+
+
+async def test_a_sale_that_was_mended_is_sent_as_it_is_now(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted
+) -> None:
+    from weighbridge.model.delivery import Outcome
+
+    sell(make_site())
+    google.answer = lambda batch: [Outcome.failed("INVALID_GCLID", "No such click.")] * len(batch.conversions)
+    await run()
+    query("UPDATE sales SET updated_at = now()")
+    assert query("SELECT status FROM offline_conversion_queue") == [("FAILED",)]  # nothing of it has changed
+    query("UPDATE sales SET gclid = 'the right one'")
+    google.answer = None
+    await run()
+    assert google.batches[1].conversions[0].click_id == "the right one"
+    assert query("SELECT status, provider_error_code FROM offline_conversion_queue") == [("COMPLETED", None)]
+
+
+def test_a_sale_of_another_workspace_with_the_same_id_changes_nothing(
+    make_site: MakeSite, sell: Sell, query: Query
+) -> None:
+    from uuid import uuid4
+
+    [sale] = sell(make_site())
+    other = make_site(workspace_id=uuid4())
+    sell(other, id=sale, status="DRAFT")
+    query("UPDATE sales SET status = 'CANCELED' WHERE site_id = %s", (other,))
+    assert query("SELECT status FROM offline_conversion_queue") == [("QUEUED",)]
+
+
+def test_every_row_can_be_read_whole(make_site: MakeSite, sell: Sell, query: Query) -> None:
+    sell(make_site())
+    [row] = query("SELECT * FROM offline_conversion_queue")
+    assert row
+
+
+def test_nobody_writes_an_address_into_a_sale(make_site: MakeSite, sell: Sell) -> None:
+    import psycopg
+    import pytest
+
+    with pytest.raises(psycopg.errors.CheckViolation, match="sales_only_digests"):
+        sell(make_site(), user_data='{"email": "ann@example.com"}')

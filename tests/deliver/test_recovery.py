@@ -115,3 +115,19 @@ def test_s4s_manual_update_runs_as_printed(make_site: MakeSite, sell: Sell, quer
     claim(query, site)
     query("UPDATE offline_conversion_queue SET status = 'QUEUED' WHERE status = 'PROCESSING'")
     assert query("SELECT queued_count FROM list_offline_conversion_groups(50)") == [(1,)]
+
+
+def test_the_ledger_is_closed_also_where_somebody_took_the_rows_away(
+    make_site: MakeSite, sell: Sell, query: Query, clock: Any
+) -> None:
+    for recover in ("weighbridge.recover(5)", "recover_stuck_offline_conversion_jobs(15)"):
+        site = make_site()
+        sell(site, 2)
+        claim(query, site)
+        query("UPDATE offline_conversion_queue SET status = 'QUEUED' WHERE order_id = 'order-1'")
+        if recover.startswith("weighbridge"):
+            query("UPDATE offline_conversion_queue SET status = 'QUEUED' WHERE status = 'PROCESSING'")
+        clock.forward(minutes=16)
+        query(f"SELECT * FROM {recover}")
+    phases = query("SELECT phase, count(*) FROM provider_upload_attempts GROUP BY phase ORDER BY phase")
+    assert phases == [("FINISHED", 2), ("STARTED", 2)]

@@ -110,3 +110,31 @@ class _NoSlots:
         raise AssertionError("nobody had one")
 
     async def close(self) -> None: ...
+
+
+async def test_calls_that_hang_leave_the_other_slots_to_others(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, eventually: Any
+) -> None:
+    """Six of ten hang, for three sites; the others go on with what is left."""
+    google.max_batch = 1
+    slow = {make_site() for _ in range(3)}
+    for site in slow:
+        sell(site, 2)
+    for _ in range(5):
+        sell(make_site(), 4)
+    go_on = asyncio.Event()
+    quick = 0
+
+    async def some(batch: Batch) -> list[Outcome]:
+        nonlocal quick
+        if batch.site_id in slow:
+            await go_on.wait()
+        else:
+            quick += 1
+        return [Outcome.completed("r") for _ in batch.conversions]
+
+    google.answer = some
+    running = asyncio.create_task(run(26))
+    await eventually(lambda: quick == 20)
+    go_on.set()
+    assert (await running).completed == 26

@@ -96,7 +96,7 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
 
 def _admit_cron(app: App, connection: HTTPConnection, endpoint: object) -> None:
     settings = app.settings
-    if getattr(endpoint, _NOT_IN_PRODUCTION, False) and settings.environment.strip().lower() == "production":
+    if getattr(endpoint, _NOT_IN_PRODUCTION, False) and settings.in_production:
         # Before anything else is looked at, so that it says the same to everyone.
         message = (
             "Not in production (WEIGHBRIDGE_ENVIRONMENT, NODE_ENV). A key with the scope admin can do it there: "

@@ -34,7 +34,7 @@ class Group:
     state: str  # of the breaker
     probe_due: bool
     paused: bool  # the provider has asked for a pause of all sites
-    bare: bool  # without credentials
+    key_id: str | None  # of the vault's key that its credentials need; None: it has none
     refused: bool  # the provider does not accept its credentials
     unused: bool  # the site does not deliver to it any more
 
@@ -236,7 +236,7 @@ def _outcome(call: Call, number: int, said: Outcome) -> dict[str, Any]:
         "error": said.message and said.message[:LONGEST_ERROR],
         "request_id": said.request_id,
         "at_least": _seconds(said.retry_after),
-        "counts": call.counts and said.verdict is Verdict.RETRY,
+        "counts": call.counts and said.counts and said.verdict is Verdict.RETRY,
         "duplicate": said.duplicate,
         "confirm_after": _seconds(call.confirm_after) if said.awaits_confirmation else None,
     }

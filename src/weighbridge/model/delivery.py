@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +13,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from weighbridge.model.errors import WeighbridgeError
+
+LONGEST_CODE = 200  # characters, of a request id too
+LONGEST_MESSAGE = 500
+_UNFIT = re.compile("[\x00\ud800-\udfff]")  # what PostgreSQL does not store
 
 
 class Verdict(StrEnum):
@@ -67,6 +72,18 @@ class Outcome:
     retry_after: timedelta | None = None  # at the earliest; else the queue's own backoff
     duplicate: bool = False  # it had it already: an earlier call went through
     awaits_confirmation: bool = False  # accepted; whether it counts is asked later (Confirms)
+    counts: bool = True  # its retry uses one up; False: it was not sent
+
+    def __post_init__(self) -> None:
+        """The words are a provider's, and are stored: without what cannot be, and not too long."""
+        for name, longest in (
+            ("code", LONGEST_CODE),
+            ("message", LONGEST_MESSAGE),
+            ("request_id", LONGEST_CODE),
+        ):
+            said = getattr(self, name)
+            if said is not None and (fit := _fit(said, longest)) is not said:
+                object.__setattr__(self, name, fit)
 
     @classmethod
     def completed(
@@ -90,22 +107,32 @@ class Outcome:
         message: str,
         category: Category = Category.TRANSIENT,
         after: timedelta | None = None,
+        *,
+        counts: bool = True,
     ) -> Outcome:
-        return cls(Verdict.RETRY, code, category, message, retry_after=after)
+        return cls(Verdict.RETRY, code, category, message, retry_after=after, counts=counts)
+
+
+def _fit(said: str, longest: int) -> str:
+    said = said if len(said) <= longest else said[: longest - 1] + "…"
+    return _UNFIT.sub("\ufffd", said) if _UNFIT.search(said) else said
 
 
 class ProviderTransientError(WeighbridgeError):
     """The whole call came to nothing: no answer, a 5xx, a cut line. What became of it is not known."""
 
     def __init__(self, message: str, code: str | None = None, retry_after: timedelta | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
+        self.message = _fit(message, LONGEST_MESSAGE)
+        super().__init__(self.message)
+        self.code = None if code is None else _fit(code, LONGEST_CODE)
         self.retry_after = retry_after
 
 
 class ProviderRateLimitError(ProviderTransientError):
-    """Too much, says the provider: this site's share, or (`whole_provider`) that of all sites together."""
+    """Too much, says the provider: this site's share, or (`whole_provider`) that of all sites together.
+
+    `pause`: how long all sites wait in that case, where it is not `retry_after`.
+    """
 
     def __init__(
         self,
@@ -114,6 +141,8 @@ class ProviderRateLimitError(ProviderTransientError):
         retry_after: timedelta | None = None,
         *,
         whole_provider: bool = False,
+        pause: timedelta | None = None,
     ) -> None:
         super().__init__(message, code, retry_after)
         self.whole_provider = whole_provider
+        self.pause = pause

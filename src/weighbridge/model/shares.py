@@ -40,7 +40,7 @@ def in_turn(groups: Sequence[Group]) -> list[Group]:
 def shares(groups: Sequence[Group], limit: int) -> list[tuple[Group, int]]:
     """Groups in their turn, each with its share. The sum is `limit`, or all that is queued where that is less.
 
-    Where there are more groups than `limit`, the last in turn go without: their rows grow old, and their turn comes.
+    Where there are more groups than `limit`, the last in turn go without this time.
     """
     ordered = in_turn(groups)
     total = sum(group.queued_count for group in ordered)

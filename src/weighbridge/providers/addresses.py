@@ -15,6 +15,10 @@ from urllib.parse import urlsplit
 
 from weighbridge.model.delivery import Category, Outcome, ProviderTransientError
 
+# Ways to IPv4 that some gateway takes, into whichever network it stands in; and addresses of old of a site's own.
+_INWARD = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "fec0::/10")))
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")  # ::ffff:0:a.b.c.d
+
 
 class Private(Exception):
     """The connection that was made leads to an address that is not public."""
@@ -60,8 +64,16 @@ async def is_public(host: str) -> bool:
 
 def _is_public(address: str) -> bool:
     parsed = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(parsed, "ipv4_mapped", None) or getattr(parsed, "sixtofour", None)
-    return parsed.is_global and not parsed.is_multicast and (mapped is None or mapped.is_global)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if any(parsed in network for network in _INWARD):
+            return False
+        if inner := parsed.ipv4_mapped or parsed.sixtofour or _translated(parsed):
+            return _is_public(str(inner))
+    return parsed.is_global and not parsed.is_multicast
+
+
+def _translated(parsed: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    return ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF) if parsed in _TRANSLATED else None
 
 
 async def _look(event: str, info: dict[str, Any]) -> None:

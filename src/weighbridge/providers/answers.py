@@ -1,14 +1,18 @@
 """What adapters share of HTTP: a request whose every failure has a name, and answers read with distrust.
 
-Nothing here puts an address, a header or a body into a sentence: they may hold secrets.
+An answer is never unpacked, and read only so far as it may be long. Nothing here puts an address, a header or a body
+into a sentence: they may hold secrets.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -23,6 +27,14 @@ from weighbridge.model.errors import did_you_mean
 from weighbridge.providers.base import Batch, Credentials, Needed
 
 LONGEST_WAIT = timedelta(days=1)
+LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
+LONGEST_UNREAD = (
+    64 << 10
+)  # of one whose status says it all: read only so that the connection can be used again
+NOT_SENT = Outcome.retry(
+    "NOT_SENT", "There was no room for it in this call: it is sent with the next.", counts=False
+)
+_OF_THE_LINE = {"content-encoding", "content-length", "transfer-encoding"}
 _SECONDS = re.compile(r"\d+(\.\d+)?")
 _VALUE = re.compile(
     r"[@'\"‘’“”`=:]\S|\S\d\S{3}|\d{5}"
@@ -38,13 +50,14 @@ async def post(
     json: Any = None,
     data: Mapping[str, str] | None = None,
     extensions: Mapping[str, Any] | None = None,
+    reads: bool = True,
 ) -> httpx.Response:
-    """The answer, read to its end. `data` is sent as a form.
+    """The answer, read to its end. `data` is sent as a form. Without `reads` it has no body: the status is enough.
 
     Raises ProviderTransientError where there is none: what became of the request is not known.
     """
     more = {"content": content, "json": json, "data": data, "extensions": extensions}
-    return await request(http, "POST", url, headers=headers, **more)
+    return await request(http, "POST", url, headers=headers, reads=reads, **more)
 
 
 async def get(
@@ -54,21 +67,73 @@ async def get(
     return await request(http, "GET", url, headers=headers)
 
 
-async def request(http: httpx.AsyncClient, method: str, url: str, **more: Any) -> httpx.Response:
+async def request(
+    http: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    reads: bool = True,
+    **more: Any,
+) -> httpx.Response:
     """As `post`. A redirect is not followed: what was sent is for nobody else."""
+    sent = {**(headers or {}), "accept-encoding": "identity"}
+    head: httpx.Response | None = None
     try:
-        return await http.request(method, url, follow_redirects=False, **more)
-    except httpx.HTTPError as error:
+        async with (
+            asyncio.timeout(_patience(http)),
+            http.stream(method, url, headers=sent, follow_redirects=False, **more) as response,
+        ):
+            head = _answer(response)
+            return _answer(response, await _body(response, LONGEST if reads else LONGEST_UNREAD))
+    except (TimeoutError, httpx.HTTPError, ProviderTransientError) as error:
+        if head is not None and (not reads or _is_weather(head.status_code)):
+            return head
         raise _unanswered(error) from None  # httpx's own holds the request, with all that is in it
 
 
-def _unanswered(error: httpx.HTTPError) -> ProviderTransientError:
+def in_time(batch: Batch, http: httpx.AsyncClient) -> bool:
+    """Whether a further request would end before the call is given up, however long it takes.
+
+    An adapter does not ask before its first: where a request may take longer than a call, nothing would ever be sent.
+    """
+    return batch.deadline is None or batch.deadline - monotonic() >= (_patience(http) or 0)
+
+
+def _patience(http: httpx.AsyncClient) -> float | None:
+    """Seconds that a request may take as a whole. httpx's own begin anew with every byte that comes."""
+    known = [seconds for seconds in http.timeout.as_dict().values() if seconds is not None]
+    return max(known, default=None)
+
+
+async def _body(response: httpx.Response, longest: int) -> bytes:
+    if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise ProviderTransientError("The answer is packed, though we ask for one that is not.", "PACKED")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > longest:
+            raise ProviderTransientError(
+                f"The answer ({response.status_code}) is longer than {longest:,} bytes.", "TOO_LONG"
+            )
+    return bytes(body)
+
+
+def _answer(response: httpx.Response, body: bytes = b"") -> httpx.Response:
+    """What was answered, without the request."""
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_LINE]
+    return httpx.Response(response.status_code, headers=headers, content=body)
+
+
+def _unanswered(error: Exception) -> ProviderTransientError:
     match error:
+        case ProviderTransientError():
+            return error
         case httpx.ConnectTimeout() | httpx.ConnectError():
             return ProviderTransientError("The provider could not be reached.", "UNREACHABLE")
         case httpx.PoolTimeout():
             return ProviderTransientError("No connection to the provider was free in time.", "POOL_TIMEOUT")
-        case httpx.TimeoutException():
+        case httpx.TimeoutException() | TimeoutError():
             return ProviderTransientError("The provider did not answer in time.", "TIMEOUT")
         case httpx.NetworkError() | httpx.RemoteProtocolError():
             return ProviderTransientError("The line to the provider was cut before it answered.", "CUT")
@@ -81,16 +146,21 @@ def raise_for_weather(response: httpx.Response, now: datetime) -> None:
     """429 is a ProviderRateLimitError; 5xx, 408 and redirects are ProviderTransientErrors. Others are answers."""
     status = response.status_code
     after = retry_after(response, now)
+    if not _is_weather(status):
+        return
     if status == 429:
         raise ProviderRateLimitError("The provider takes no more for now (429).", "HTTP_429", after)
     if status >= 500 or status == 408:
         raise ProviderTransientError(f"The provider is in trouble ({status}).", f"HTTP_{status}", after)
-    if 300 <= status < 400:
-        raise ProviderTransientError(
-            f"The provider's address leads elsewhere ({status}); redirects are not followed.",
-            f"HTTP_{status}",
-            after,
-        )
+    raise ProviderTransientError(
+        f"The provider's address leads elsewhere ({status}); redirects are not followed.",
+        f"HTTP_{status}",
+        after,
+    )
+
+
+def _is_weather(status: int) -> bool:
+    return status in (408, 429) or status >= 500 or 300 <= status < 400
 
 
 def retry_after(response: httpx.Response, now: datetime) -> timedelta | None:
@@ -110,7 +180,7 @@ def json_of(response: httpx.Response) -> dict[str, Any]:
     """The answer's JSON object. Anything else is somebody on the way, not the provider: ProviderTransientError."""
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter: nested too deeply
         body = None
     if not isinstance(body, dict):
         raise ProviderTransientError(
@@ -168,19 +238,25 @@ def _near(name: str, names: Iterable[str]) -> str:
     return did_you_mean(name, names) or "."
 
 
-def retry_of(error: ProviderTransientError) -> Outcome:
-    """The same said of one row, where other rows of the batch were settled."""
+def retry_of(error: ProviderTransientError, *, sent: bool = True) -> Outcome:
+    """The same said of one row, where other rows of the batch were settled. Not `sent`: those before it met it."""
     limited = isinstance(error, ProviderRateLimitError)
     category = Category.RATE_LIMIT if limited else Category.TRANSIENT
-    return Outcome.retry(error.code, error.message, category, error.retry_after)
+    return Outcome.retry(error.code, error.message, category, error.retry_after, counts=sent)
 
 
 def settled(results: Sequence[Outcome | ProviderTransientError]) -> list[Outcome]:
     """A batch that was sent in parts, row by row: what met an error is to be retried.
 
-    Raises the error where nothing at all was settled; a rate limit first, as it says how long to wait.
+    Raises the error where every row met one, or all sites do; a rate limit first, as it says how long to wait.
     """
     errors = [result for result in results if isinstance(result, ProviderTransientError)]
-    if errors and len(errors) == len(results):
-        raise next((error for error in errors if isinstance(error, ProviderRateLimitError)), errors[0])
+    others = [result for result in results if isinstance(result, Outcome)]
+    forward = any(each.counts for each in others)
+    if errors and not forward:
+        worst = next((error for error in errors if isinstance(error, ProviderRateLimitError)), errors[0])
+        if not others or getattr(worst, "whole_provider", False):
+            raise worst
+    if others and not errors and not forward:  # else the same could come of every call, without end
+        return [replace(each, counts=True) for each in others]
     return [retry_of(each) if isinstance(each, ProviderTransientError) else each for each in results]

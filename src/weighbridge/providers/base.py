@@ -51,6 +51,9 @@ class Batch:
     now: datetime  # the database's
     batch_id: UUID  # of the ledger; new for every call of send
     dry_run: bool = False  # have the provider check, but keep nothing
+    deadline: float | None = (
+        None  # of the machine's `monotonic`: when the call is given up (`answers.in_time`)
+    )
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ class Provider(Protocol):
         """One outcome per conversion, in their order.
 
         Raises ProviderTransientError or ProviderRateLimitError where the whole call came to nothing. httpx's own
-        errors are for the adapter to turn into ProviderTransientError (`providers.answers.spoken`).
+        errors are for the adapter to turn into ProviderTransientError (`providers.answers.request` does). A row
+        that was not sent is an Outcome.retry with counts=False.
         """
         ...
 

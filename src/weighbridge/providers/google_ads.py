@@ -29,6 +29,9 @@ from weighbridge.providers.google_rows import text
 
 VERSION = "v26"
 TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
+LONGEST_PAUSE = timedelta(
+    minutes=5
+)  # of all sites: the limit is of one developer token, and others have their own
 ROUNDS = 5  # requests at most for rows that were in each other's way
 _NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
 
@@ -92,13 +95,15 @@ class _Call:
             headers["login-customer-id"] = google_oauth.number(credentials, "login_customer_id")
         action = f"customers/{account}/conversionActions/{google_oauth.action(credentials)}"
         url = f"{base_url}/{VERSION}/customers/{account}:uploadClickConversions"
-        unsent = ProviderTransientError("It was not sent.", "NOT_SENT")
-        return cls(batch, http, url, headers, action, tokens, results=[unsent] * len(batch.conversions))
+        unsent: list[Outcome | ProviderTransientError] = [answers.NOT_SENT] * len(batch.conversions)
+        return cls(batch, http, url, headers, action, tokens, results=unsent)
 
     async def upload(self) -> None:
         """All rows; those that a neighbour was in the way of once more, apart."""
         rows = google_rows.sendable(self.batch.conversions, self.results)
         for some in self._apart(await self._part(rows)):
+            if not answers.in_time(self.batch, self.http):
+                return
             for row, errors in (await self._part(some)).items():  # no third time
                 self.results[row] = google_errors.outcome(errors, self.batch.conversions[row], None)
 
@@ -114,7 +119,8 @@ class _Call:
             own = {conversion.order_id, (conversion.click_id, conversion.occurred_at.replace(microsecond=0))}
             place = next((at for at, others in enumerate(taken) if not own & others), len(taken))
             if place == ROUNDS:
-                self.results[row] = Outcome.retry(errors[0].code, "It waits for others of its kind.")
+                told = "It waits for others of its kind."
+                self.results[row] = Outcome.retry(errors[0].code, told, counts=False)
                 continue
             if place == len(taken):
                 requests.append([])
@@ -249,11 +255,13 @@ def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:
 def _raise_for_limit(errors: Sequence[GoogleError], after: timedelta | None) -> None:
     for error in errors:
         if error.fate is Fate.LIMITED:
+            wait = error.retry_delay or after
             raise ProviderRateLimitError(
                 google_errors.sentence(error),
                 error.code,
-                error.retry_delay or after,
+                wait,
                 whole_provider=error.developer_wide,
+                pause=min(wait, LONGEST_PAUSE) if wait and error.developer_wide else None,
             )
 
 

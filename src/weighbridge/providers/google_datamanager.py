@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -31,6 +31,8 @@ from weighbridge.providers.google_oauth import AccessRefused, Tokens
 from weighbridge.providers.google_rows import text
 
 REQUESTS = 48  # of one `send` at most: one bad row of 2,000 takes 23. What is left waits for the next call
+_SCOPE = "https://www.googleapis.com/auth/datamanager"
+_REFRESH = f"of a user who may use the account: a refresh token with the scope {_SCOPE}"
 _EVENT = re.compile(r"\bevents\[(\d+)\]")
 _LATER = {"CONVERSION_ACTION_TOO_RECENTLY_CREATED"}
 # Not of an event: the halves of the request would be refused alike.
@@ -48,8 +50,8 @@ _OF_ALL = {
     "NOT_ALLOWLISTED",
 }
 _AUTH = {
-    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "The refresh token is not for the scope "
-    "https://www.googleapis.com/auth/datamanager. Let the account's user grant it, and store the new refresh_token.",
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": f"The refresh token is not for the scope {_SCOPE}. "
+    "Let the account's user grant it, and store the new refresh_token.",
     "SERVICE_DISABLED": "The Data Manager API is switched off in the project of the OAuth client. Switch it on.",
 }
 # Google has these from an earlier call.
@@ -64,7 +66,10 @@ class GoogleDataManager:
     window_from = "click"
     confirm_after = timedelta(minutes=30)
     needs = (
-        *google_oauth.NEEDS,
+        *(
+            replace(each, help=_REFRESH) if each.name == "refresh_token" else each
+            for each in google_oauth.NEEDS
+        ),
         Needed(
             "conversion_action_id",
             "the conversion action's number; or give conversion_action_resource_name",
@@ -205,19 +210,20 @@ class _Call:
 
     async def ingest(self) -> None:
         conversions = self.batch.conversions
-        unsent = ProviderTransientError(
-            "Too many requests were needed: it is sent with the next batch.", "NOT_SENT"
-        )
-        self.results = [unsent] * len(conversions)
+        self.results = [answers.NOT_SENT] * len(conversions)
         waiting = [google_rows.sendable(conversions, self.results)]
-        while waiting and self.requests < REQUESTS:
+        while waiting and self._may_ask():
             rows = waiting.pop()
             try:
                 waiting += reversed(await self._part(rows))
             except ProviderTransientError as trouble:  # the rest would meet it too
-                for left in (rows, *waiting):
-                    self._settle(left, trouble)
+                self._settle(rows, trouble)
+                for left in waiting:
+                    self._settle(left, answers.retry_of(trouble, sent=False))
                 return
+
+    def _may_ask(self) -> bool:
+        return not self.requests or (self.requests < REQUESTS and answers.in_time(self.batch, self.line.http))
 
     async def _part(self, rows: Sequence[int]) -> list[list[int]]:
         """One request. What is left of it is to be sent in these requests."""

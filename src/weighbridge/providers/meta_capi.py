@@ -57,7 +57,11 @@ class MetaCapi:
         async def send(rows: Sequence[Conversion]) -> list[Outcome]:
             if batch.dry_run:
                 return [await self._probed(batch, http)] * len(rows)
-            return await bisected(rows, lambda part: self._request(batch, part, http))
+            return await bisected(
+                rows,
+                lambda part: self._request(batch, part, http),
+                in_time=lambda: answers.in_time(batch, http),
+            )
 
         return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
 
@@ -183,10 +187,9 @@ def _taken(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list
 def _error(response: httpx.Response) -> dict[str, Any] | None:
     """Meta's own error, whatever the status. None: it is no error, or not Meta's."""
     try:
-        body = response.json()
-    except ValueError:
+        said = answers.json_of(response).get("error")
+    except ProviderTransientError:
         return None
-    said = body.get("error") if isinstance(body, dict) else None
     return said if isinstance(said, dict) and isinstance(said.get("code"), int) else None
 
 

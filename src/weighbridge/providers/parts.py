@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import repeat
 
 from weighbridge.model.delivery import Category, Conversion, Outcome, ProviderTransientError
-from weighbridge.providers.answers import retry_of, settled
+from weighbridge.providers.answers import NOT_SENT, retry_of, settled
 
 # What came of a part: an outcome per row, or the one that refuses it as a whole.
 Sent = Callable[[Sequence[Conversion]], Awaitable[list[Outcome] | Outcome]]
@@ -30,24 +30,31 @@ async def sifted(
     return [outcome or next(sent) for outcome in refused]
 
 
-async def bisected(rows: Sequence[Conversion], send: Sent, most: int = MOST_CALLS) -> list[Outcome]:
+async def bisected(
+    rows: Sequence[Conversion],
+    send: Sent,
+    most: int = MOST_CALLS,
+    in_time: Callable[[], bool] = lambda: True,
+) -> list[Outcome]:
     """One outcome per row, in their order. Raises as `answers.settled`.
 
-    Trouble on the line ends it: the parts that are left meet the same trouble, unsent.
+    Trouble on the line ends it: the parts that are left meet the same trouble, unsent. So does the call's deadline.
     """
     found: dict[int, Outcome | ProviderTransientError] = {}
     parts = [range(len(rows))] if rows else []  # the next one last
     calls = 0
     while parts:
         part = parts.pop()
-        if calls == most:
-            found |= {at: _unsettled(most) for left in (part, *parts) for at in left}
+        if calls == most or (calls and not in_time()):
+            why = _unsettled(most) if calls == most else NOT_SENT
+            found |= {at: why for left in (part, *parts) for at in left}
             break
         calls += 1
         try:
             said = await send([rows[at] for at in part])
         except ProviderTransientError as error:
-            found |= {at: error for left in (part, *parts) for at in left}
+            found |= dict.fromkeys(part, error)
+            found |= {at: retry_of(error, sent=False) for left in parts for at in left}
             break
         if isinstance(said, list):
             found |= dict(zip(part, said, strict=True))
@@ -64,4 +71,5 @@ def _unsettled(calls: int) -> Outcome:
         "BATCH_REFUSED",
         f"The provider refuses the batch, and {calls} requests did not show for which rows. The rest comes later.",
         Category.VALIDATION,
+        counts=False,
     )

@@ -57,7 +57,11 @@ class TikTokEvents:
         async def send(rows: Sequence[Conversion]) -> list[Outcome]:
             if batch.dry_run:
                 return [await self._probed(batch, http)] * len(rows)
-            return await bisected(rows, lambda part: self._request(batch, part, http))
+            return await bisected(
+                rows,
+                lambda part: self._request(batch, part, http),
+                in_time=lambda: answers.in_time(batch, http),
+            )
 
         return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
 

@@ -44,7 +44,7 @@ NEEDS = (
 
 class Webhook:
     name = "webhook"
-    max_batch = 100
+    max_batch = 20  # two rounds: more, at a receiver that takes its time, would outlast the lease
     clicks = ("gclid", "gbraid", "wbraid", "fbclid", "ttclid")
     window: timedelta | None = None
     window_from = "event"
@@ -64,7 +64,7 @@ class Webhook:
                 sender.built(*_message(conversion, batch))
             message = "Built and signed; nothing was sent, as a receiver cannot check without taking it."
             return answers.whole(batch, Outcome(Verdict.COMPLETED, message=message))
-        return answers.settled(await _Round(sender, batch).all())
+        return answers.settled(await _Round(sender, batch, http).all())
 
     async def announce(
         self,
@@ -117,11 +117,12 @@ def _message(conversion: Conversion, batch: Batch) -> tuple[str, bytes]:
 class _Round:
     """The messages of one batch, a few at once. When it is clear that it is no use, the rest is not tried."""
 
-    def __init__(self, sender: _Sender, batch: Batch) -> None:
-        self._sender, self._batch = sender, batch
+    def __init__(self, sender: _Sender, batch: Batch, http: httpx.AsyncClient) -> None:
+        self._sender, self._batch, self._http = sender, batch, http
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._failures = 0
-        self._over: Outcome | ProviderTransientError | None = None
+        self._begun = False
+        self._over: Outcome | None = None  # of the rest
 
     async def all(self) -> list[Outcome | ProviderTransientError]:
         return await asyncio.gather(*(self._one(conversion) for conversion in self._batch.conversions))
@@ -130,12 +131,15 @@ class _Round:
         async with self._gate:
             if self._over is not None:
                 return self._over
+            if self._begun and not answers.in_time(self._batch, self._http):
+                return answers.NOT_SENT
+            self._begun = True
             try:
                 said = await self._sender.post(*_message(conversion, self._batch))
             except ProviderTransientError as error:
                 self._failures += 1
                 if isinstance(error, ProviderRateLimitError) or self._failures == PATIENCE:
-                    self._over = error
+                    self._over = answers.retry_of(error, sent=False)
                 return error
             if said.category is Category.AUTH:
                 self._over = said
@@ -157,7 +161,7 @@ class _Sender:
         looking = None if self.private else addresses.ONLY_PUBLIC
         try:
             response = await answers.post(
-                self._http, self._url, headers=headers, content=content, extensions=looking
+                self._http, self._url, headers=headers, content=content, extensions=looking, reads=False
             )
         except addresses.Private:
             return addresses.REFUSED

@@ -18,7 +18,7 @@ import structlog
 from weighbridge.db import deliveries
 from weighbridge.db.deliveries import Call, Claimed, Group, SealedCredentials, Settled, Wish
 from weighbridge.model.errors import ConfigError
-from weighbridge.model.shares import shares
+from weighbridge.model.shares import in_turn, shares
 from weighbridge.observe import journal
 from weighbridge.providers.base import Batch, Credentials
 from weighbridge.providers.vault import Sealed, VaultError
@@ -34,6 +34,7 @@ ROLE = "weighbridge_deliver"
 COUNTED = 10_000  # rows of a group that its share is weighed by; groups that are longer weigh the same
 AT_ONCE = 32  # calls under way
 TOGETHER = 0.005  # seconds in which the ends of calls gather
+PATIENCE = 0.05  # and for which a claim waits to be a larger one
 
 
 @dataclass
@@ -99,7 +100,7 @@ async def _sort_out(
 ) -> tuple[list[Group], list[tuple[Group, int]]]:
     """Groups that may be sent to, and those that are probed, with how many rows. Open ones are parked."""
     closed: list[Group] = []
-    probed: list[tuple[Group, int]] = []
+    due: list[Group] = []
     open_groups: list[Group] = []
     for group in waiting:
         reason = in_the_way(group, outbound)
@@ -107,16 +108,25 @@ async def _sort_out(
             tally.skipped[reason] += 1
         elif group.state == "CLOSED":
             closed.append(group)
-        elif not group.probe_due:
+        elif group.probe_due:
+            due.append(group)
+        else:
             tally.skipped["circuit_open"] += 1
             open_groups.append(group)
-        elif limit > sum(share for _, share in probed):
-            async with ctx.db.tx(ROLE) as tx:
-                rows = await deliveries.begin_probe(tx, group, outbound.lease)
-            if rows is None:
-                tally.skipped["being_probed"] += 1
-            else:
-                probed.append((group, min(rows, group.queued_count, limit - sum(s for _, s in probed))))
+    probed: list[tuple[Group, int]] = []
+    left = (
+        (limit + 1) // 2 if closed else limit
+    )  # however many are broken, those that are well have their share
+    for group in in_turn(due):
+        if left <= 0:
+            break
+        async with ctx.db.tx(ROLE) as tx:
+            rows = await deliveries.begin_probe(tx, group, outbound.lease)
+        if rows is None:
+            tally.skipped["being_probed"] += 1
+        else:
+            probed.append((group, min(rows, group.queued_count, left)))
+            left -= probed[-1][1]
     if open_groups:
         async with ctx.db.tx(ROLE) as tx:
             tally.parked = await deliveries.park(tx, open_groups, limit)
@@ -128,8 +138,10 @@ def in_the_way(group: Group, outbound: Outbound) -> str | None:
         return "unknown_provider"  # another version's, or another machine's: rows wait for one that knows it
     if group.unused:
         return "not_in_use"
-    if group.bare:
+    if group.key_id is None:
         return "no_credentials"
+    if group.key_id not in outbound.vault.key_ids:
+        return "credentials_unreadable"
     if group.refused:
         return "credentials_refused"
     if group.paused:
@@ -159,25 +171,36 @@ class _Run:
             self._left[key] = share
             self._queues.setdefault(group.provider_key, deque()).append(key)
         try:
+            eager = False
             while True:
                 self._news.clear()
-                if wishes := self._wishes():
+                if wishes := self._wishes(eager=eager):
                     await self._start(wishes)
                 elif self._calls:
-                    await self._news.wait()
-                else:
+                    eager = not await self._told_within(PATIENCE)
+                elif eager:
                     return
+                else:
+                    eager = True
         finally:
             # Whatever went wrong here: calls that are under way are seen through.
             for ended in await asyncio.gather(*self._calls, return_exceptions=True):
                 if isinstance(ended, Exception):
                     log.error("Delivery failed", exc_info=ended)
 
-    def _wishes(self) -> list[Wish]:
-        """The next claims that there is room for."""
+    async def _told_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._news.wait()
+        except TimeoutError:
+            return False
+
+    def _wishes(self, *, eager: bool) -> list[Wish]:
+        """The next claims that there is room for. Unless `eager`, none until half of a provider's calls are free: fewer
+        and larger claims."""
         found: list[Wish] = []
         for provider_key, queue in self._queues.items():
-            room = min(self._free(provider_key), 2 * AT_ONCE - len(self._calls) - len(found))
+            room = min(self._free(provider_key, eager=eager), 2 * AT_ONCE - len(self._calls) - len(found))
             for _ in range(len(queue)):
                 if room <= 0:
                     break
@@ -197,11 +220,10 @@ class _Run:
                     queue.append(key)
         return found
 
-    def _free(self, provider_key: str) -> int:
-        """Calls of a provider that there is room for. None until half of them are: fewer and larger claims."""
+    def _free(self, provider_key: str, *, eager: bool) -> int:
         most = self._outbound.limits.per_provider or AT_ONCE
         free = most - self._room.of_provider[provider_key]
-        return free if 2 * free >= most or len(self._queues[provider_key]) == 1 else 0
+        return free if eager or 2 * free >= most or len(self._queues[provider_key]) == 1 else 0
 
     async def _start(self, wishes: Sequence[Wish]) -> None:
         """Claim, take slots, and call; groups whose credentials cannot be read are left as they are."""
@@ -230,10 +252,11 @@ class _Run:
                 task.add_done_callback(self._ended)
                 calls += 1
         finally:
-            if calls < len(wishes):  # those that found nothing, or could not be read, take up no room
+            if calls < len(wishes):  # those that found nothing, or may not be sent any more, take up no room
                 called = {(batch.site_id, batch.provider_key) for batch in claimed} if calls else set()
                 for wish in wishes:
                     if (wish.site_id, wish.provider_key) not in called:
+                        self._left[wish.site_id, wish.provider_key] = 0
                         self._make_room(wish.site_id, wish.provider_key)
 
     def _make_room(self, site_id: UUID, provider_key: str) -> None:

@@ -37,14 +37,14 @@ async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: in
         if left <= 0:  # frozen on the way here: another may have these rows by the time this is sent
             raise ProviderTransientError("The worker was held up before it could send.")
         async with asyncio.timeout(left):
-            outcomes = await provider.send(batch, outbound.http)
+            outcomes = await provider.send(replace(batch, deadline=started + left), outbound.http)
         if len(outcomes) != len(batch.conversions):
             raise ValueError(f"{len(outcomes)} outcomes for {len(batch.conversions)} conversions")
     except ProviderRateLimitError as error:
         outcomes = _all(
             claimed, Outcome.retry(error.code, error.message, Category.RATE_LIMIT, error.retry_after)
         )
-        pause = (error.retry_after or timedelta(minutes=1)) if error.whole_provider else None
+        pause = (error.pause or error.retry_after or timedelta(minutes=1)) if error.whole_provider else None
         broken = True
     except ProviderTransientError as error:
         outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))

@@ -9,6 +9,7 @@ from weighbridge.db.events import Delivery
 from weighbridge.db.pool import Database
 from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
 from weighbridge.providers.base import Credentials
+from weighbridge.providers.vault import VaultError
 from weighbridge.providers.webhook import Webhook
 from weighbridge.steps.context import Consumer, Outbound
 from weighbridge.steps.deliver import ROLE, unsealed
@@ -34,15 +35,15 @@ def _announce(outbound: Outbound, db: Database, provider: Webhook) -> Callable[[
             site = str(sealed.site_id)
             if site in delivery.heard:
                 continue
-            credentials = unsealed(outbound, sealed)
-            if delivery.type not in _wanted(credentials):
-                continue
             try:
+                credentials = unsealed(outbound, sealed)
+                if delivery.type not in _wanted(credentials):
+                    continue
                 said = await provider.announce(
                     outbound.http, credentials, str(delivery.event_id), delivery.type, delivery.payload, now
                 )
-            except ProviderTransientError as error:
-                failed.append(f"site {site}: {error.message}")
+            except (ProviderTransientError, VaultError) as error:
+                failed.append(f"site {site}: {error}")
                 continue
             if said.verdict is Verdict.RETRY:
                 failed.append(f"site {site}: {said.message}")

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 WATCH_EVERY = 60.0  # seconds
 RECOVER_EVERY = 20.0
+STUCK_MINUTES = 15
 CONFIRM_EVERY = 30.0
 EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000
@@ -102,6 +103,9 @@ class Deliverer:
             for each in await uploads.recover(tx, self._max_crashes):
                 if each.queue == "deliveries":
                     journal.delivery_taken_back(each.subject, each.worker)
+        # And rows that were claimed without a lease, as S4's claim does.
+        async with self.ctx.db.tx(ROLE) as tx:
+            await deliveries.recover_stuck(tx, STUCK_MINUTES)
 
     async def _watch(self) -> None:
         async with self.ctx.db.tx(ROLE) as tx:

@@ -3,7 +3,7 @@ SELECT g.site_id, g.provider_key, g.queued_count, g.min_next_retry_at, g.min_cre
        coalesce(h.state, 'CLOSED') AS state,
        coalesce(h.next_probe_at <= weighbridge.now(), false) AS probe_due,
        coalesce(k.paused_until > weighbridge.now(), false) AS paused,
-       c.version IS NULL AS bare, c.refused_at IS NOT NULL AS refused,
+       c.key_id, c.refused_at IS NOT NULL AS refused,
        g.provider_key <> ALL (s.providers) AS unused
 FROM weighbridge.delivery_groups(%s) g
 JOIN public.sites s ON s.id = g.site_id

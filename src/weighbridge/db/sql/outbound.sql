@@ -19,7 +19,7 @@ SELECT site_id, provider_key, version, key_id, nonce, ciphertext FROM public.pro
 WHERE key_id <> %(key)s
   AND (%(site)s::uuid IS NULL OR (site_id, provider_key) > (%(site)s::uuid, %(provider)s::text))
 ORDER BY site_id, provider_key LIMIT %(limit)s
-FOR UPDATE -- who removes credentials and enters new ones meanwhile begins again at the same version
+FOR UPDATE -- who enters new ones meanwhile waits
 
 -- name: reseal
 SELECT weighbridge.reseal_credentials(%s, %s, %s, %s, %s, %s)
