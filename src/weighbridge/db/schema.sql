@@ -86,7 +86,7 @@ CREATE TABLE public.offline_conversion_queue (
     user_data jsonb DEFAULT '{}'::jsonb NOT NULL,
     expires_at timestamp with time zone,
     next_retry_at timestamp with time zone,
-    due_at timestamp with time zone GENERATED ALWAYS AS (COALESCE(next_retry_at, '-infinity'::timestamp with time zone)) STORED NOT NULL,
+    due_at timestamp with time zone GENERATED ALWAYS AS (COALESCE(next_retry_at, '1970-01-01 00:00:00+00'::timestamp with time zone)) STORED NOT NULL,
     claimed_at timestamp with time zone,
     batch_id uuid,
     attempt_count integer DEFAULT 0 NOT NULL,
@@ -210,6 +210,7 @@ DECLARE
     v_before timestamptz := weighbridge.now() - make_interval(mins => p_min_age_minutes);
     v_taken uuid[];
     v_rows tid[];
+    v_count int;
 BEGIN
     -- Attempts first, in the order of locks. A call that is being settled right now is not stuck.
     SELECT array_agg(l.lease_token) INTO v_taken FROM (
@@ -225,7 +226,9 @@ BEGIN
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
         ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
     UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_taken);
-    RETURN coalesce(rescue_deliveries(v_rows, 2147483646), 0);
+    v_count := coalesce(rescue_deliveries(v_rows, 2147483646), 0);
+    PERFORM close_ledger(v_taken);
+    RETURN v_count;
 END $$;
 
 CREATE FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) RETURNS void
@@ -554,6 +557,10 @@ BEGIN
         SELECT w.place, row_number() OVER () AS turn, w.batch_id, w.provider_key, e.*
         FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
             AS w (batch_id, site_id, provider_key, wanted, place)
+        -- What came in the way since the run was planned: a breaker that opened, credentials that were refused, a pause.
+        LEFT JOIN provider_health_state b ON b.site_id = w.site_id AND b.provider_key = w.provider_key
+        LEFT JOIN provider_credentials c ON c.site_id = w.site_id AND c.provider_key = w.provider_key
+        LEFT JOIN providers k ON k.provider_key = w.provider_key
         CROSS JOIN LATERAL (
             -- SKIP LOCKED: a slow claim must not queue the others.
             SELECT q.ctid AS tid, q.workspace_id, q.sale_id FROM offline_conversion_queue q
@@ -561,6 +568,8 @@ BEGIN
               AND q.due_at <= v_now
             ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
             FOR UPDATE SKIP LOCKED) e
+        WHERE p_worker IS NULL
+           OR (b.state IS DISTINCT FROM 'OPEN' AND c.refused_at IS NULL AND (k.paused_until <= v_now) IS NOT FALSE)
     ),
     -- What is sent is what the sale says now: it may have changed, or been canceled, while the row was in other hands.
     current AS MATERIALIZED (
@@ -849,6 +858,17 @@ BEGIN
     DELETE FROM unbroken WHERE lease_token = p_token;
 END $$;
 
+CREATE FUNCTION weighbridge.close_ledger(p_batches uuid[]) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
+                                              failed_count, retry_count, error_code, error_category)
+        SELECT l.workspace_id, l.site_id, l.provider_key, l.batch_id, 'FINISHED', 0, 0, 0, 'UNKNOWN_OUTCOME', 'TRANSIENT'
+        FROM provider_upload_attempts l WHERE l.batch_id = ANY (p_batches) AND l.phase = 'STARTED'
+        ON CONFLICT DO NOTHING
+    $$;
+
 CREATE FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -974,7 +994,7 @@ CREATE FUNCTION weighbridge.delivery_groups(p_most integer) RETURNS TABLE(site_i
         FROM present p
         CROSS JOIN LATERAL (
             SELECT count(*) AS queued, min(e.next_retry_at) AS min_next_retry_at, min(e.created_at) AS min_created_at
-            FROM (SELECT nullif(q.due_at, '-infinity') AS next_retry_at, q.created_at FROM offline_conversion_queue q
+            FROM (SELECT nullif(q.due_at, TIMESTAMPTZ 'epoch') AS next_retry_at, q.created_at FROM offline_conversion_queue q
                   WHERE q.site_id = p.site_id AND q.provider_key = p.provider_key AND q.status IN ('QUEUED', 'RETRY')
                     AND q.due_at <= (SELECT weighbridge.now())
                   ORDER BY q.due_at, q.created_at, q.sale_id LIMIT p_most) e
@@ -1831,24 +1851,29 @@ BEGIN
         SET status = 'FAILED', provider_error_code = 'SALE_CANCELED', provider_error_category = 'VALIDATION',
             last_error = canceled(), updated_at = weighbridge.now()
         FROM changed s
-        WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.status IN ('QUEUED', 'RETRY', 'FAILED')
+        WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.workspace_id = s.workspace_id
+          AND q.status IN ('QUEUED', 'RETRY', 'FAILED')
           AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED';
         UPDATE offline_conversion_queue q
         SET status = 'QUEUED', next_retry_at = NULL, provider_error_code = NULL, provider_error_category = NULL,
             last_error = NULL, code_times = 0, updated_at = weighbridge.now()
         FROM changed s
-        WHERE s.status = 'CONFIRMED' AND q.sale_id = s.id AND q.status = 'FAILED'
+        WHERE s.status = 'CONFIRMED' AND q.sale_id = s.id AND q.workspace_id = s.workspace_id AND q.status = 'FAILED'
           AND q.provider_error_code = 'SALE_CANCELED';
-        -- What was not sent yet shows what will be.
+        -- What was not sent yet shows what will be; what was refused for what it was is tried as it is now.
         UPDATE offline_conversion_queue q
-        SET click_type = d.click_type, click_id = d.click_id, occurred_at = s.occurred_at, clicked_at = s.clicked_at,
+        SET status = CASE q.status WHEN 'FAILED' THEN 'QUEUED' ELSE q.status END,
+            next_retry_at = CASE q.status WHEN 'FAILED' THEN NULL ELSE q.next_retry_at END,
+            retry_count = CASE q.status WHEN 'FAILED' THEN 0 ELSE q.retry_count END,
+            click_type = d.click_type, click_id = d.click_id, occurred_at = s.occurred_at, clicked_at = s.clicked_at,
             value = s.value, currency = s.currency, user_data = s.user_data, expires_at = d.expires_at,
             updated_at = weighbridge.now()
         FROM changed s
-        JOIN offline_conversion_queue o ON o.sale_id = s.id
+        JOIN offline_conversion_queue o ON o.sale_id = s.id AND o.workspace_id = s.workspace_id
         CROSS JOIN LATERAL deliverable(s, o.provider_key) d
         WHERE s.status = 'CONFIRMED' AND q.sale_id = o.sale_id AND q.provider_key = o.provider_key
-          AND q.status IN ('QUEUED', 'RETRY')
+          AND (q.status IN ('QUEUED', 'RETRY') OR q.status = 'FAILED' AND q.provider_error_category = 'VALIDATION'
+               AND (q.provider_error_code <> 'EXPIRED' OR d.expires_at > weighbridge.now()))
           AND (q.click_type, q.click_id, q.occurred_at, q.clicked_at, q.value, q.currency, q.user_data, q.expires_at)
               IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
                                 d.expires_at);
@@ -2092,6 +2117,7 @@ BEGIN
             ARRAY(SELECT q.ctid FROM offline_conversion_queue q
                   WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_batches) ORDER BY q.sale_id FOR UPDATE),
             p_max_crashes);
+        PERFORM close_ledger(v_batches);
     END IF;
 
     FOR v_dead IN
@@ -2735,29 +2761,37 @@ BEGIN
     -- A success of a healthy group changes nothing: most calls stop here.
     FOR v_call IN
         SELECT l.site_id, l.provider_key, (c ->> 'success')::boolean AS success, (c ->> 'transient')::boolean AS transient,
-               (c ->> 'refused')::boolean AS refused, (c ->> 'credentials')::int AS credentials, c ->> 'error_code' AS code,
-               (c ->> 'pause_seconds')::float8 AS pause_seconds, (c ->> 'unclassified')::boolean AS unclassified
+               (c ->> 'refused')::boolean AS refused, (c ->> 'credentials')::int AS credentials, c ->> 'error_code' AS code
         FROM jsonb_array_elements(p_calls) c
         JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
         LEFT JOIN provider_health_state h USING (site_id, provider_key)
         WHERE l.batch_id = ANY (v_alive)
-          AND (NOT (c ->> 'success')::boolean OR (c ->> 'unclassified')::boolean OR h.state <> 'CLOSED' OR h.failure_count > 0)
+          AND (NOT (c ->> 'success')::boolean OR h.state <> 'CLOSED' OR h.failure_count > 0)
         ORDER BY l.site_id, l.provider_key
     LOOP
         PERFORM record_provider_outcome(v_call.site_id, v_call.provider_key, v_call.success, v_call.transient);
         IF v_call.refused THEN
             PERFORM refuse_credentials(v_call.site_id, v_call.provider_key, v_call.credentials, v_call.code);
         END IF;
+    END LOOP;
+    -- What groups share comes after all of them, or two settlements could wait for each other.
+    FOR v_call IN
+        SELECT l.provider_key, max((c ->> 'pause_seconds')::float8) AS pause_seconds,
+               bool_or((c ->> 'unclassified')::boolean) AS unclassified,
+               max(c ->> 'error_code') FILTER (WHERE (c ->> 'unclassified')::boolean) AS code
+        FROM jsonb_array_elements(p_calls) c
+        JOIN provider_upload_attempts l ON l.batch_id = (c ->> 'batch_id')::uuid AND l.phase = 'STARTED'
+        WHERE l.batch_id = ANY (v_alive) AND ((c ->> 'unclassified')::boolean OR c ->> 'pause_seconds' IS NOT NULL)
+        GROUP BY l.provider_key ORDER BY l.provider_key
+    LOOP
         IF v_call.unclassified THEN
             PERFORM raise_alert('provider_unclassified', v_call.provider_key, 'WARNING',
                 format('[DELIVERY] %s says %s of conversions, which is in no table of ours: they are tried again',
                        v_call.provider_key, coalesce(v_call.code, 'something')));
         END IF;
-        IF v_call.pause_seconds > 0 THEN
-            UPDATE providers k
-            SET paused_until = greatest(k.paused_until, v_now + v_call.pause_seconds * INTERVAL '1 second')
-            WHERE k.provider_key = v_call.provider_key;
-        END IF;
+        UPDATE providers k
+        SET paused_until = greatest(k.paused_until, v_now + v_call.pause_seconds * INTERVAL '1 second')
+        WHERE k.provider_key = v_call.provider_key AND v_call.pause_seconds > 0;
     END LOOP;
 END $$;
 
@@ -4113,7 +4147,11 @@ CREATE POLICY workspace ON public.upload_rejections USING ((workspace_id = ( SEL
 
 CREATE POLICY workspace ON public.upload_warnings USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
+ALTER TABLE weighbridge.confirmations ENABLE ROW LEVEL SECURITY;
+
 ALTER TABLE weighbridge.resumable_uploads ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY service ON weighbridge.confirmations TO weighbridge_deliver USING (((( SELECT weighbridge.workspace() AS workspace) IS NULL) OR (workspace_id = ( SELECT weighbridge.workspace() AS workspace))));
 
 ALTER TABLE weighbridge.slots ENABLE ROW LEVEL SECURITY;
 
@@ -4229,6 +4267,8 @@ REVOKE ALL ON FUNCTION weighbridge.claim_upload(p_worker text, p_from text[], p_
 REVOKE ALL ON FUNCTION weighbridge.claimable_since(p_workspace uuid, p_project bigint, p_pipelines text[], p_per_workspace integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.close_ledger(p_batches uuid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) TO weighbridge_intake;
