@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, get_args
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -120,10 +120,14 @@ class Settings(BaseSettings):
         default_factory=lambda: _secret("OPSMANTIK_VAULT_KEY"),  # S4's own name for it
         description="32 bytes as base64, for the credentials of ad platforms (S4).",
     )
-    environment: str = Field(
-        "production",
-        validation_alias=AliasChoices("WEIGHBRIDGE_ENVIRONMENT", "NODE_ENV", "environment"),
-        description="staging, development or test; everything else is production (S4: no seeding over HTTP).",
+    environment: str | None = Field(
+        None,
+        description="staging, development or test; else it is production (S4: no seeding over HTTP).",
+    )
+    node_env: str | None = Field(
+        None,
+        validation_alias="NODE_ENV",
+        description="The same, by S4's name. Where both are set, both have to say that it is not production.",
     )
     cron_secret: SecretStr | None = Field(
         None,
@@ -206,7 +210,8 @@ class Settings(BaseSettings):
 
     @property
     def in_production(self) -> bool:
-        return self.environment.lower() not in ("staging", "development", "test")
+        said = [each.strip().lower() for each in (self.environment, self.node_env) if each]
+        return not said or not set(said) <= {"staging", "development", "test"}
 
     @property
     def lease(self) -> timedelta:

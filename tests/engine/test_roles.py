@@ -175,6 +175,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             *("delivery_groups", "claim_conversions", "settle_conversions", "begin_probe", "park_deliveries"),
             *("refuse_credentials", "watch_deliveries", "claim_confirmations", "settle_confirmation"),
             *("set_credentials", "reseal_credentials", "requeue_deliveries", "reset_provider"),
+            "enqueue_conversions",
             *("acquire_slots", "release_slots"),
         },
         "weighbridge_group": {"lock_project", "may_group", "note_grouped", "signature"},
@@ -187,7 +188,15 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "storage_standing",
         },
     }
-    for_all = {"now", "workspace", "natural_key_hash", "entity_id", "run_status", "job_status"}
+    for_all = {
+        "now",
+        "workspace",
+        "natural_key_hash",
+        "entity_id",
+        "run_status",
+        "job_status",
+        "only_digests",
+    }
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
             "SELECT proname FROM pg_proc"

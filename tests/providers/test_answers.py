@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -77,7 +79,9 @@ def test_answers_are_no_weather(status: int) -> None:
     answers.raise_for_weather(said(status), NOW)
 
 
-@pytest.mark.parametrize("content", [b"<html>", b"", b"[1]", b'"ok"', b"\xff\xfe", b"null"])
+@pytest.mark.parametrize(
+    "content", [b"<html>", b"", b"[1]", b'"ok"', b"\xff\xfe", b"null", b"[" * 100_000, b'{"a":' * 100_000]
+)
 def test_an_answer_that_is_no_object_is_not_the_providers(content: bytes) -> None:
     with pytest.raises(ProviderTransientError, match="expected a JSON object"):
         answers.json_of(httpx.Response(200, content=content))
@@ -91,6 +95,83 @@ async def test_a_redirect_is_not_followed(http: httpx.AsyncClient) -> None:
         response = await answers.post(http, fake.url, json={"secret": 1})
     assert response.status_code == 307
     assert list(other.calls) == []
+
+
+class Endless(httpx.AsyncByteStream):
+    """A body that goes on and on, or that comes to a halt."""
+
+    def __init__(self, *, halts: bool = False) -> None:
+        self.chunks, self._halts = 0, halts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            self.chunks += 1
+            yield bytes(1 << 16)
+            if self._halts:
+                await asyncio.Event().wait()
+
+
+async def answered(body: Endless, status: int = 200, *, reads: bool = True, **headers: str) -> httpx.Response:
+    head = {name.replace("_", "-"): value for name, value in headers.items()}
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, headers=head, stream=body))
+    async with httpx.AsyncClient(transport=transport, timeout=httpx.Timeout(0.2, connect=0.1)) as http:
+        return await answers.post(http, "http://provider/", content=b"", reads=reads)
+
+
+async def test_an_answer_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "LONGEST", 1 << 18)
+    body = Endless()
+    with pytest.raises(
+        ProviderTransientError, match=r"The answer \(200\) is longer than 262,144 bytes"
+    ) as raised:
+        await answered(body)
+    assert raised.value.code == "TOO_LONG"
+    assert body.chunks == 5
+
+
+async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
+    body = Endless()
+    with pytest.raises(ProviderTransientError) as raised:
+        await answered(body, content_encoding="gzip")
+    assert (raised.value.code, body.chunks) == ("PACKED", 0)
+
+
+async def test_an_answer_that_is_not_packed_is_asked_for(http: httpx.AsyncClient) -> None:
+    with FakeMeta() as fake:
+        await answers.post(http, fake.url, json={}, headers={"x-own": "1"})
+    assert (fake.calls[0].headers["accept-encoding"], fake.calls[0].headers["x-own"]) == ("identity", "1")
+
+
+async def test_a_request_takes_no_longer_than_it_may_as_a_whole() -> None:
+    with pytest.raises(ProviderTransientError) as raised:
+        await answered(Endless(halts=True))
+    assert raised.value.code == "TIMEOUT"
+
+
+@pytest.mark.parametrize("body", [Endless(), Endless(halts=True)], ids=["endless", "halting"])
+async def test_where_the_status_says_it_all_the_body_does_not_matter(body: Endless) -> None:
+    response = await answered(body, 202, reads=False)
+    assert (response.status_code, response.content) == (202, b"")
+    assert body.chunks <= 2
+
+
+async def test_a_rate_limit_with_an_answer_that_cannot_be_read_is_one_all_the_same() -> None:
+    response = await answered(Endless(), 429, content_encoding="gzip", retry_after="7")
+    with pytest.raises(ProviderRateLimitError) as raised:
+        answers.raise_for_weather(response, NOW)
+    assert raised.value.retry_after == timedelta(seconds=7)
+
+
+async def test_connections_are_used_again(http: httpx.AsyncClient) -> None:
+    seen = []
+
+    async def look(event: str, info: dict[str, Any]) -> None:
+        seen.append(event)
+
+    with FakeMeta() as fake:
+        for reads in (True, False, True):
+            await answers.post(http, fake.url, json={}, reads=reads, extensions={"trace": look})
+    assert seen.count("connection.connect_tcp.complete") == 1
 
 
 def _to(url: str, status: int) -> Reply:
@@ -166,6 +247,16 @@ def test_a_batch_of_which_nothing_was_settled_raises_the_rate_limit_first() -> N
     assert answers.settled([]) == []
 
 
+def test_a_limit_of_all_sites_is_raised_even_if_some_rows_were_not_sent() -> None:
+    limit = ProviderRateLimitError("Too much.", "429", whole_provider=True)
+    with pytest.raises(ProviderRateLimitError):
+        answers.settled([limit, answers.NOT_SENT])
+    assert [each.counts for each in answers.settled([ProviderTransientError("Cut."), answers.NOT_SENT])] == [
+        True,
+        False,
+    ]
+
+
 class Picky:
     """Refuses a part that has a bad row in it, and fails from some call on."""
 
@@ -201,13 +292,38 @@ async def test_trouble_between_the_halves_keeps_what_was_settled() -> None:
     assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
 
 
+async def test_parts_that_trouble_kept_from_being_sent_use_up_no_retry() -> None:
+    outcomes = await parts.bisected(ROWS, Picky(8, fails_at=3))  # of 9, of 4, of 5; then 4 and 5 meet it
+    assert outcomes[:4] == [TAKEN] * 4
+    assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
+    assert [each.counts for each in outcomes[4:]] == [True, True, False, False, False]
+
+
+async def test_parts_that_would_outlast_the_call_are_not_begun() -> None:
+    picky = Picky(2)
+    outcomes = await parts.bisected(ROWS, picky, in_time=lambda: len(picky.calls) < 4)
+    assert picky.calls == [9, 4, 2, 2]
+    assert outcomes[:2] == [TAKEN] * 2
+    assert set(map(repr, outcomes[2:])) == {repr(answers.NOT_SENT)}
+    assert not answers.NOT_SENT.counts
+
+
+async def test_where_a_call_settles_nothing_all_its_rows_count_as_sent() -> None:
+    outcomes = await parts.bisected(ROWS, Picky(2), in_time=lambda: False)
+    assert {(each.verdict, each.code, each.counts) for each in outcomes} == {
+        (Verdict.RETRY, "NOT_SENT", True)
+    }
+
+
 async def test_a_batch_full_of_bad_rows_does_not_take_requests_without_end() -> None:
     picky = Picky(*range(9))
     outcomes = await parts.bisected(ROWS, picky, most=6)
     assert len(picky.calls) == 6
     assert REFUSED in outcomes
     left = [each for each in outcomes if each is not REFUSED]
-    assert {(each.verdict, each.category) for each in left} == {(Verdict.RETRY, Category.VALIDATION)}
+    assert {(each.verdict, each.category, each.counts) for each in left} == {
+        (Verdict.RETRY, Category.VALIDATION, False)
+    }
 
 
 async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_trouble() -> None:

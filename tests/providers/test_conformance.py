@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from datetime import timedelta
+from time import monotonic
 
 import httpx
 import pytest
@@ -155,6 +156,22 @@ async def test_one_bad_row_fails_alone_with_its_own_code(
     assert (bad.verdict, bad.code, bad.category) == (Verdict.FAILED, code, Category.VALIDATION)
     assert verdicts(outcomes) == [Verdict.COMPLETED] * 7
     assert fake.accepted == {f"order-{at}": 1 for at in range(8) if at != 3}
+
+
+async def test_what_is_not_begun_in_time_uses_up_no_retry(
+    case: Case, fake: FakeServer, provider: Provider, http: httpx.AsyncClient
+) -> None:
+    await provider.send(case.batch(fake, 1), http)  # what it needs to know first, such as an access token
+    known = len(fake.calls)
+    fake.refuse("order-3", case.bad_row[0])
+    rows = [case.row(at) for at in range(1, 9)]
+    outcomes = await provider.send(case.batch(fake, conversions=rows, deadline=monotonic()), http)
+
+    assert len(fake.calls) == known + 1
+    unsent = [each for each in outcomes if each.code == "NOT_SENT"]
+    assert all(each.verdict is Verdict.RETRY for each in unsent)
+    # Unless the one request settled no row: such a call could come again without end.
+    assert {each.counts for each in unsent} <= {len(unsent) == len(rows)}
 
 
 async def test_a_dry_run_leaves_no_conversion_behind(

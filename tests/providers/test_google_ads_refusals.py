@@ -44,6 +44,17 @@ async def test_a_quota_is_a_rate_limit_of_the_group_or_of_all(
     assert raised.value.whole_provider is whole
     assert raised.value.retry_after == timedelta(seconds=30.5)
     assert raised.value.code == "RESOURCE_EXHAUSTED"
+    assert raised.value.pause == (timedelta(seconds=30.5) if whole else None)
+
+
+async def test_the_limit_of_one_developer_token_does_not_pause_all_sites_for_a_day(
+    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.deny("quotaError.RESOURCE_EXHAUSTED", rate_scope="DEVELOPER", retry_delay="86400s")
+    with pytest.raises(ProviderRateLimitError) as raised:
+        await provider.send(case.batch(fake), http)
+    assert raised.value.retry_after == timedelta(days=1)
+    assert raised.value.pause == timedelta(minutes=5)
 
 
 async def test_a_400_that_names_rows_fails_them_and_sends_the_others_again(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
+from time import monotonic
 from typing import Any
 
 import httpx
@@ -178,8 +179,24 @@ async def test_a_search_that_has_no_end_is_left_for_the_next_batch(
     outcomes = await provider.send(case.batch(fake, 2000), http)
 
     assert len(ingests(fake)) == REQUESTS
-    assert set(verdicts(outcomes)) == {FAILED, RETRY}
+    assert {(each.verdict, each.code, each.counts) for each in outcomes} == {
+        (FAILED, "INVALID_ARGUMENT", True),
+        (RETRY, "NOT_SENT", False),
+    }
     assert verdicts(outcomes).count(FAILED) > 10
+
+
+async def test_no_further_request_is_begun_that_would_outlast_the_call(
+    fake: FakeGoogleDataManager, provider: Provider, case: Case, http: httpx.AsyncClient
+) -> None:
+    fake.refuse("order-1", "INVALID_FORMAT")
+    outcomes = await provider.send(case.batch(fake, deadline=monotonic()), http)
+
+    assert len(ingests(fake)) == 1
+    assert verdicts(outcomes) == [RETRY, FAILED, RETRY]
+    assert [(each.code, each.counts) for each in outcomes if each.verdict is RETRY] == [
+        ("NOT_SENT", False)
+    ] * 2
 
 
 async def test_a_wrong_destination_fails_all_rows_without_a_search(
@@ -237,6 +254,7 @@ async def test_what_was_not_sent_any_more_waits_as_long_as_what_met_the_limit(
 
     assert verdicts(outcomes) == [FAILED, RETRY, RETRY, RETRY]
     assert {each.retry_after for each in outcomes[1:]} == {timedelta(seconds=5)}
+    assert [each.counts for each in outcomes] == [True, True, False, False]
 
 
 async def test_a_token_that_google_always_calls_expired_is_renewed_only_once(
@@ -342,6 +360,8 @@ def test_what_the_queue_reads_of_it() -> None:
     assert (provider.window, provider.window_from) == (timedelta(days=90), "click")
     assert isinstance(provider, Confirms)
     assert provider.confirm_after == timedelta(minutes=30)
+    (token,) = (need for need in provider.needs if need.name == "refresh_token")
+    assert "refresh token with the scope https://www.googleapis.com/auth/datamanager" in token.help
     required = {need.name for need in provider.needs if need.required}
     assert required == {"customer_id", "client_id", "client_secret", "refresh_token"}
     assert all(need.help for need in provider.needs)

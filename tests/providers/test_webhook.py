@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -15,10 +17,11 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from tests.providers.cases import WEBHOOK
-from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
+from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
 from weighbridge.providers import addresses
 from weighbridge.providers.base import Credentials
-from weighbridge.providers.webhook import Webhook
+from weighbridge.providers.webhook import AT_ONCE, PATIENCE, Webhook
+from weighbridge.settings import Settings
 from weighbridge.testing import FakeWebhook, Fault
 from weighbridge.testing._server import Reply
 from weighbridge.testing._webhook import SECRET
@@ -140,13 +143,13 @@ async def test_any_2xx_is_done_whatever_the_body(
 async def test_an_endpoint_that_is_gone_gets_no_more(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
-    fake.script(*[Fault.status(410)] * 100)
-    outcomes = await webhook.send(WEBHOOK.batch(fake, 100, now=NOW), http)
+    fake.script(*[Fault.status(410)] * 20)
+    outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW), http)
     assert {(each.verdict, each.code, each.category) for each in outcomes} == {
         (Verdict.FAILED, "GONE", Category.AUTH)
     }
     assert "gone" in str(outcomes[0].message)
-    assert len(fake.calls) <= 20
+    assert len(fake.calls) == AT_ONCE
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, "HTTP_404"), (422, "HTTP_422"), (413, "HTTP_413")])
@@ -190,20 +193,61 @@ async def test_a_message_that_came_to_nothing_leaves_the_others_done(
 async def test_a_rate_limit_ends_the_round(
     fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
 ) -> None:
-    fake.script(*[Fault.status(429, retry_after=30)] * 100)
-    with pytest.raises(ProviderRateLimitError) as raised:
-        await webhook.send(WEBHOOK.batch(fake, 100, now=NOW), http)
-    assert raised.value.retry_after == timedelta(seconds=30)
-    assert len(fake.calls) <= 20
+    fake.script(*[Fault.status(429, retry_after=30)] * 20)
+    outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW), http)
+    assert {(each.verdict, each.category, each.retry_after) for each in outcomes} == {
+        (Verdict.RETRY, Category.RATE_LIMIT, timedelta(seconds=30))
+    }
+    assert [each.counts for each in outcomes] == [True] * AT_ONCE + [False] * (20 - AT_ONCE)
+    assert len(fake.calls) == AT_ONCE
 
 
 async def test_a_dead_endpoint_does_not_hold_a_whole_batch_up(
     fake: FakeWebhook, webhook: Webhook, hasty: httpx.AsyncClient
 ) -> None:
-    fake.script(*[Fault.hang()] * 100)
-    with pytest.raises(ProviderTransientError):
-        await webhook.send(WEBHOOK.batch(fake, 100, now=NOW), hasty)
-    assert len(fake.calls) <= 20
+    fake.script(*[Fault.hang()] * 40)
+    outcomes = await webhook.send(WEBHOOK.batch(fake, 40, now=NOW), hasty)
+    assert {(each.verdict, each.code) for each in outcomes} == {(Verdict.RETRY, "TIMEOUT")}
+    sent = [each.counts for each in outcomes].count(True)
+    assert PATIENCE <= sent < AT_ONCE + PATIENCE  # those on the way when it was clear
+    assert len(fake.calls) <= sent
+
+
+async def test_no_further_message_is_begun_that_would_outlast_the_call(
+    fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
+) -> None:
+    outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW, deadline=monotonic()), http)
+    assert (outcomes[0].verdict, outcomes[0].counts) == (Verdict.COMPLETED, True)  # one is always begun
+    assert {(each.verdict, each.code, each.counts) for each in outcomes[1:]} == {
+        (Verdict.RETRY, "NOT_SENT", False)
+    }
+    assert fake.accepted == {"order-0": 1}
+
+
+async def test_all_messages_are_begun_while_there_is_time(
+    fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient
+) -> None:
+    outcomes = await webhook.send(WEBHOOK.batch(fake, 20, now=NOW, deadline=monotonic() + 600), http)
+    assert {each.verdict for each in outcomes} == {Verdict.COMPLETED}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_what_a_receiver_says_at_length_is_not_read(
+    fake: FakeWebhook, webhook: Webhook, http: httpx.AsyncClient, packed: bool
+) -> None:
+    said = gzip.compress(bytes(1 << 20)) if packed else bytes(1 << 20)
+    headers = {"content-encoding": "gzip"} if packed else {}
+    fake.error = lambda call, status: Reply(status, said, headers)  # type: ignore[method-assign]
+    fake.script(Fault.status(200), Fault.status(422))
+    taken, refused = [(await webhook.send(WEBHOOK.batch(fake, 1, now=NOW), http))[0] for _ in range(2)]
+    assert (taken.verdict, refused.code) == (Verdict.COMPLETED, "HTTP_422")
+
+
+def test_a_full_batch_of_slow_messages_ends_before_the_lease() -> None:
+    settings = Settings.model_fields
+    rounds = Webhook.max_batch / AT_ONCE
+    lease = settings["semaphore_ttl_ms"].default / 1000
+    assert rounds * settings["provider_seconds"].default < lease * 0.75
 
 
 async def test_a_dry_run_sends_nothing_and_says_so(
@@ -241,7 +285,9 @@ async def test_an_address_that_is_none_is_refused_and_not_repeated(
 @pytest.mark.parametrize(
     "host",
     ["127.0.0.1", "localhost", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0", "100.64.0.1",
-     "[::1]", "[fe80::1]", "[fc00::1]", "[::ffff:127.0.0.1]", "[2002:7f00:1::]", "2130706433", "0x7f000001", "127.1"],
+     "[::1]", "[fe80::1]", "[fc00::1]", "[fec0::1]", "[::ffff:127.0.0.1]", "[::ffff:10.1.2.3]", "[::ffff:0:10.1.2.3]",
+     "[::ffff:0:127.0.0.1]", "[::127.0.0.1]", "[::8.8.8.8]", "[64:ff9b::127.0.0.1]", "[64:ff9b::8.8.8.8]",
+     "[64:ff9b:1::1]", "[2002:7f00:1::]", "2130706433", "0x7f000001", "127.1"],
 )  # fmt: skip
 async def test_an_address_of_our_own_network_is_refused(
     fake: FakeWebhook, http: httpx.AsyncClient, host: str
@@ -280,6 +326,7 @@ async def test_a_name_that_means_something_else_when_it_is_connected_to_is_refus
 async def test_a_public_address_is_not_refused(http: httpx.AsyncClient) -> None:
     assert await addresses.is_public("93.184.216.34")
     assert await addresses.is_public("2606:4700:4700::1111")
+    assert await addresses.is_public("::ffff:93.184.216.34")
     assert not await addresses.is_public("224.0.0.1")
 
 

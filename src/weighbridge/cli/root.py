@@ -11,6 +11,7 @@ from weighbridge.cli import (
     deliver,
     demo,
     doctor,
+    enqueue,
     groups,
     keys,
     load,
@@ -52,6 +53,7 @@ app.add_typer(storage.app, name="storage")
 app.add_typer(sites.app, name="sites")
 providers.app.add_typer(credentials.app)
 app.add_typer(providers.app, name="providers")
+conversions.app.command("enqueue")(enqueue.enqueue)
 app.add_typer(conversions.app, name="conversions")
 app.add_typer(vault.app, name="vault")
 app.add_typer(keys.app, name="keys")

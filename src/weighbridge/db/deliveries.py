@@ -262,6 +262,13 @@ def _seconds(length: timedelta | None) -> str | None:
     return None if length is None else f"{length.total_seconds()} seconds"
 
 
+async def enqueue(
+    tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str | None, since: datetime | None, actor: str
+) -> int:
+    """Sales of a site that its providers, or one of them, have not heard of yet; returns how many."""
+    return await _number(tx, "enqueue", (workspace_id, site_id, provider_key, since, actor))
+
+
 async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
     """How many rows may be sent to find out whether the provider is well again; None: another does."""
     row = await fetch_one(tx, _SQL["begin_probe"], (group.site_id, group.provider_key, turn))

@@ -28,9 +28,7 @@ from weighbridge.providers.base import Batch, Credentials, Needed
 
 LONGEST_WAIT = timedelta(days=1)
 LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
-LONGEST_UNREAD = (
-    64 << 10
-)  # of one whose status says it all: read only so that the connection can be used again
+LONGEST_UNREAD = 64 << 10  # where the status says it all: read only so that the connection can be used again
 NOT_SENT = Outcome.retry(
     "NOT_SENT", "There was no room for it in this call: it is sent with the next.", counts=False
 )

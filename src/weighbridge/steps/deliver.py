@@ -46,6 +46,7 @@ class Tally:
     failed: int = 0
     retry: int = 0
     calls: int = 0
+    full: int = 0  # batches that found no free slot: nobody was called for them
     parked: int = 0  # rows of groups whose breaker is open
     skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
 
@@ -296,7 +297,8 @@ class _Run:
             log.warning("Delivery not settled", batch_id=str(claimed.id))
         else:
             verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
-            self._tally.calls += 1
+            self._tally.calls += held is not None
+            self._tally.full += held is None
             self._tally.add(settled)
             journal.called(
                 claimed.provider_key,

@@ -468,7 +468,8 @@ BEGIN
         -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
         UPDATE offline_conversion_queue q
         SET status = CASE WHEN h.refusal IS NULL THEN 'PROCESSING' ELSE 'FAILED' END,
-            claimed_at = v_now, updated_at = v_now, batch_id = h.batch_id,
+            updated_at = v_now, claimed_at = CASE WHEN h.refusal IS NULL THEN v_now ELSE q.claimed_at END,
+            batch_id = CASE WHEN h.refusal IS NULL THEN h.batch_id ELSE q.batch_id END,
             attempt_count = q.attempt_count + (h.refusal IS NULL)::int,
             last_error = CASE h.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
                                         ELSE q.last_error END,
@@ -480,7 +481,7 @@ BEGIN
         FROM (SELECT c.*, CASE WHEN c.wanted IS NOT TRUE THEN 'SALE_CANCELED'
                                WHEN c.expires_at <= v_now THEN 'EXPIRED' END AS refusal FROM current c) h
         WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
-        RETURNING h.place, h.turn, q.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
+        RETURNING h.place, h.turn, h.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
             q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
             q.provider_error_code, q.code_times
     ),
@@ -1154,6 +1155,38 @@ BEGIN
     RETURN v_count;
 END $$;
 
+-- Sales of a site that came before it had a provider, to those that it has now, or to one of them. What has expired stays.
+CREATE FUNCTION weighbridge.enqueue_conversions(
+    p_workspace uuid, p_site uuid, p_provider text, p_since timestamptz, p_actor text
+) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_count bigint;
+BEGIN
+    INSERT INTO offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
+                                          occurred_at, clicked_at, value, currency, user_data, expires_at)
+    SELECT s.workspace_id, s.site_id, p.provider_key, s.id, s.order_id, d.click_type, d.click_id,
+           s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at
+    FROM sales s
+    JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
+    CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
+    CROSS JOIN LATERAL deliverable(s, p.provider_key) d
+    WHERE s.workspace_id = p_workspace AND s.client_id = p_site AND s.status = 'CONFIRMED'
+      AND (p_provider IS NULL OR p.provider_key = p_provider) AND (p_since IS NULL OR s.occurred_at >= p_since)
+      AND (d.expires_at > weighbridge.now()) IS NOT FALSE
+    ORDER BY s.created_at, s.order_id
+    ON CONFLICT (sale_id, provider_key) DO NOTHING;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN
+        INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+        VALUES (p_workspace, p_actor, 'conversions.enqueue', p_site, jsonb_strip_nulls(jsonb_build_object(
+            'rows', v_count, 'provider_key', p_provider, 'since', p_since)));
+        PERFORM pg_notify('weighbridge_deliver', '');
+    END IF;
+    RETURN v_count;
+END $$;
+
 -- Closes a breaker and lets refused credentials be tried again: an operator knows that all is well.
 CREATE FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, p_actor text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -1171,10 +1204,10 @@ BEGIN
     WHERE c.site_id = p_site AND c.provider_key = p_provider;
     PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
                            format('[DELIVERY] %s of site %s is tried again', p_provider, p_site));
-    -- What waits for the breaker alone need not wait any more.
+    -- What waits for the breaker or after a passing trouble need not wait any more.
     UPDATE offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
     WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')
-      AND q.last_error = 'CIRCUIT_OPEN';
+      AND (q.last_error = 'CIRCUIT_OPEN' OR q.provider_error_category IN ('TRANSIENT', 'RATE_LIMIT'));
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_workspace, p_actor, 'provider.reset', p_site, jsonb_build_object('provider_key', p_provider));
     PERFORM pg_notify('weighbridge_deliver', '');
@@ -1222,7 +1255,7 @@ BEGIN
               'claim_offline_conversion_jobs_v2', 'claim_conversions', 'record_provider_outcome', 'begin_probe',
               'park_deliveries', 'increment_provider_upload_metrics', 'settle_conversions', 'refuse_credentials',
               'rescue_deliveries', 'recover_stuck_offline_conversion_jobs', 'watch_deliveries', 'claim_confirmations',
-              'settle_confirmation', 'set_credentials', 'reseal_credentials', 'requeue_deliveries', 'reset_provider',
+              'settle_confirmation', 'set_credentials', 'reseal_credentials', 'requeue_deliveries', 'reset_provider', 'enqueue_conversions',
               'expired'])
     LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);

@@ -40,6 +40,9 @@ CROSS JOIN LATERAL (
 -- name: settle
 SELECT * FROM weighbridge.settle_conversions(%s, %s, %s, %s, %s, %s, %s, %s)
 
+-- name: enqueue
+SELECT weighbridge.enqueue_conversions(%s, %s, %s, %s, %s)
+
 -- name: begin_probe
 SELECT weighbridge.begin_probe(%s, %s, %s)
 
