@@ -223,6 +223,23 @@ async def test_pages_have_every_conversion_once_newest_first(service: Service, q
     assert sorted(await _pages(service, status="COMPLETED")) == [f"order-{n}" for n in range(5)]
 
 
+async def test_an_order_is_found_in_all_sites_or_in_one(service: Service) -> None:
+    site, other = await service.site("google_ads", "webhook"), await service.site("webhook", name="Other")
+    await service.sell(site, "order-1", "order-2")
+    await service.sell(other, "order-1")
+    assert await _pages(service, order_id="order-1") == ["order-1"] * 3
+    assert await _pages(service, order_id="order-1", status="QUEUED") == ["order-1"] * 3
+    assert await _pages(service, order_id="order-1", site_id=site, provider="webhook") == ["order-1"]
+    for params in ({"order_id": "order"}, {"order_id": "order-2", "site_id": other}):
+        assert await _pages(service, **params) == []
+    assert await _pages(service, order_id="order-1", status="FAILED") == []
+    for wrong in ("", "o" * 201, "order\0"):
+        await service.ask("GET", URL, params={"order_id": wrong}, status=422)
+    stranger = await new_key(service.app.db, uuid4(), ("admin",))
+    found = await service.ask("GET", URL, params={"order_id": "order-1"}, headers=stranger)
+    assert found["conversions"] == []
+
+
 async def test_a_cursor_that_is_none_of_ours_is_refused(service: Service) -> None:
     words = ("x", cursor.write("now", "x", uuid4()), cursor.write("2026-W01-1", "x", uuid4()))
     for status, word in product((None, "QUEUED", "FAILED", "PROCESSING"), words):
@@ -250,6 +267,19 @@ async def test_a_page_costs_the_same_however_many_conversions_there_are(
             {**params, "workspace": service.workspace, "status": "QUEUED", "limit": 51},
         )[0][0][0]["Plan"]
         assert _rows(plan) < 1000, name
+    for name, place in product(("ordered_conversions", "sales_of_order"), (None, site)):
+        plan = query(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {load('conversions')[name]}",
+            {
+                **params,
+                "workspace": service.workspace,
+                "site": place,
+                "status": None,
+                "order": "o7",
+                "limit": 51,
+            },
+        )[0][0][0]["Plan"]
+        assert _rows(plan) < 10, name
 
 
 def _rows(plan: dict[str, Any]) -> float:

@@ -12,6 +12,7 @@ from weighbridge.testing.fake_providers import FakeGoogleAds
 
 from .conftest import Command
 from .outbound import Query, Sell, delivering, google, sell, shop  # noqa: F401
+from .terminal import shown_on
 
 # ruff: noqa: F811
 
@@ -62,7 +63,52 @@ def test_one_is_shown_with_the_ledger_of_its_last_call(delivering: Command, sale
     assert "2 delivered, 1 failed, 0 put off (VALIDATION, INVALID_GCLID)" in shown
     unknown = delivering("conversions", "show", str(uuid4()))
     assert (unknown.code, "There is no sale" in unknown.err) == (1, True)
-    assert delivering("conversions", "show", "order-1").code == 1
+
+
+def test_one_is_found_by_its_order_id(
+    delivering: Command, shop: str, sales: list[str], sell: Sell, query: Query
+) -> None:
+    [listed] = delivering("conversions", "list", "--order", "order-2", "--json").json
+    assert (listed["sale_id"], listed["order_id"]) == (sales[1], "order-2")
+    assert delivering("conversions", "list", "--order", "order", "--json").json == []
+    assert delivering("conversions", "list", "--order", "order-2", "--status", "QUEUED", "--json").json == []
+    told = delivering("conversions", "show", "order-2", "--json").json
+    assert (told["sale_id"], told["order_id"]) == (sales[1], "order-2")
+    unknown = delivering("conversions", "show", "order-9")
+    assert (unknown.code, "There is no sale 'order-9'" in unknown.err) == (1, True)
+    named = str(uuid4())  # an order id may look like a sale's
+    query("UPDATE sales SET order_id = %s WHERE id = %s", (named, sales[0]))
+    assert delivering("conversions", "show", named, "--json").json["sale_id"] == sales[0]
+
+
+def test_an_order_of_several_sites_is_asked_for_with_its_site(
+    delivering: Command, shop: str, sales: list[str], sell: Sell
+) -> None:
+    made = delivering("sites", "create", "Other", "--provider", "google_ads", "--json")
+    other = made.json["site_id"]
+    [sale] = sell(UUID(other), 1)
+    assert len(delivering("conversions", "list", "--order", "order-1", "--json").json) == 2
+    done = delivering("conversions", "show", "order-1")
+    assert (done.code, f"Other ({other}), Shop ({shop}). Say which with --site." in done.err) == (1, True)
+    told = delivering("conversions", "show", "order-1", "--site", "Other", "--json").json
+    assert told["sale_id"] == str(sale)
+
+
+def test_a_list_fits_a_terminal_of_80_columns_and_cuts_nothing(
+    environment: dict[str, str], sales: list[str], query: Query
+) -> None:
+    query(
+        "UPDATE offline_conversion_queue SET provider_key = 'google_datamanager', order_id = repeat('o', 30)"
+    )
+    lines = shown_on(80, environment, "conversions", "list", "--status", "FAILED")
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["sale", "provider", "status", "order"]
+    assert lines[1].split() == [sales[1], "google_datamanager", "FAILED", "o" * 14]
+    assert "".join(line.split()[-1] for line in lines[1:4]) == "o" * 30
+    assert lines[4].startswith("  INVALID_GCLID: ")
+    assert " ".join(lines[4:]).endswith("(VALIDATION)")
+    narrow = shown_on(40, environment, "conversions", "list", "--status", "FAILED")
+    assert f"{sales[1]}  google_datamanager  FAILED" in narrow[1]  # which the terminal wraps itself
 
 
 def test_a_failed_one_is_tried_again_by_its_id(

@@ -43,7 +43,8 @@ def test_one_run_sends_what_waits_and_says_so(
     done = delivering("deliver", "--once", "--json")
     assert done.code == 0
     assert done.json == {
-        "ok": True, "processed": 3, "completed": 2, "failed": 1, "retry": 0, "calls": 1, "parked": 0, "skipped": {},
+        "ok": True, "processed": 3, "completed": 2, "failed": 1, "retry": 0, "calls": 1, "full": 0, "parked": 0,
+        "skipped": {},
     }  # fmt: skip
     assert google.accepted == {"order-1": 1, "order-3": 1}
     assert delivering("deliver", "--once").out == "Nothing was sent.\n"
@@ -62,6 +63,46 @@ def test_what_is_in_the_way_is_said(delivering: Command, shop: str, sell: Sell) 
     done = delivering("deliver", "--once")
     assert "1 group left out: without credentials" in done.out
     assert delivering("deliver", "--once", "--json").json["skipped"] == {"no_credentials": 1}
+
+
+def test_a_provider_that_was_taken_off_its_site_is_said_in_words(
+    delivering: Command, shop: str, sell: Sell
+) -> None:
+    sell(UUID(shop))
+    assert delivering("sites", "change", "Shop", "--provider", "webhook").code == 0
+    shown = delivering("deliver", "--once").out
+    assert (
+        shown == "Nothing was sent.\n"
+        "1 group left out: their provider was taken off the site: weighbridge sites change.\n"
+    )
+
+
+def test_when_the_next_one_is_due_is_said_where_nothing_was_sent(
+    delivering: Command, shop: str, sell: Sell, query: Query
+) -> None:
+    sell(UUID(shop), 3)
+    query("UPDATE offline_conversion_queue SET status = 'RETRY', next_retry_at = '2199-01-02 03:04:05+00'")
+    query("UPDATE offline_conversion_queue SET next_retry_at = '2199-01-03' WHERE order_id = 'order-1'")
+    lines = delivering("deliver", "--once").out.splitlines()
+    assert lines[0] == "Nothing was sent."
+    assert lines[1].startswith("The next of those that were put off is due 2199-01-02 03:04:05")
+
+
+def test_without_a_free_slot_nobody_was_called(
+    delivering: Command, shop: str, sell: Sell, google: FakeGoogleAds, query: Query
+) -> None:
+    sell(UUID(shop), 3)
+    query(
+        "INSERT INTO weighbridge.slots (key, slot, token, until)"
+        " SELECT %s, n, gen_random_uuid(), now() + interval '1 hour' FROM generate_series(1, 100) n",
+        (f"conc:{shop}:google_ads",),
+    )
+    lines = delivering("deliver", "--once").out.splitlines()
+    assert lines == [
+        "3 conversions in no call: 0 delivered, 0 failed, 3 to be tried again.",
+        "1 batch found no free slot.",
+    ]
+    assert google.calls == []
 
 
 @pytest.mark.parametrize("options", [[], ["--once"], ["--dry-run"]])
@@ -92,11 +133,14 @@ def test_a_dry_run_has_the_provider_check_and_leaves_no_trace(
     assert traces(query) == before
     assert google.accepted == {}
     told = done.json
-    assert (done.code, told["dry_run"], told["processed"]) == (0, True, 3)
+    assert (done.code, told["dry_run"], told["processed"]) == (1, True, 3)
     assert (told["completed"], told["failed"], told["retry"], told["calls"]) == (2, 1, 0, 1)
     [group] = told["groups"]
     said = {each["order_id"]: each["provider_error_code"] for each in group["conversions"]}
     assert said == {"order-1": None, "order-2": "INVALID_GCLID", "order-3": None}
+    assert [each["status"] for each in group["conversions"]] == ["OK", "INVALID_GCLID", "OK"]
+    sales = query("SELECT id::text FROM sales ORDER BY order_id")
+    assert [(each["sale_id"],) for each in group["conversions"]] == sales
     assert (group["site_id"], group["provider"], group["skipped"]) == (shop, "google_ads", None)
     uploads = [call.body for call in google.calls if "uploadClickConversions" in call.path]
     assert [body["validateOnly"] for body in uploads] == [True]
@@ -109,7 +153,7 @@ def test_for_people_a_dry_run_names_the_rows_that_would_be_refused(
     google.refuse("order-2", "INVALID_GCLID")
     lines = delivering("deliver", "--dry-run").out.splitlines()
     assert lines[0] == f"google_ads of {shop}: 2 well, 1 refused."
-    assert lines[1].startswith("  order-2: FAILED INVALID_GCLID: ")
+    assert lines[1].startswith("  order-2: INVALID_GCLID: ")
     assert lines[-1] == "Nothing was kept or changed."
 
 
@@ -118,8 +162,9 @@ def test_trouble_on_the_line_is_what_a_dry_run_says_and_no_circuit_counts_it(
 ) -> None:
     sell(UUID(shop), 2)
     google.script(Fault.status(503))
-    told = delivering("deliver", "--dry-run", "--json").json
-    assert (told["retry"], told["calls"]) == (2, 1)
+    done = delivering("deliver", "--dry-run", "--json")
+    assert (done.code, done.json["retry"], done.json["calls"]) == (0, 2, 1)
+    assert {each["status"] for each in done.json["groups"][0]["conversions"]} == {"RETRY"}
     assert query("SELECT count(*) FROM provider_health_state") == [(0,)]
 
 

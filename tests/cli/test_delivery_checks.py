@@ -36,6 +36,31 @@ def test_credentials_whose_key_is_gone_are_told(delivering: Command, shop: str) 
         assert f"1 need the key {Vault.open(KEY).key_ids[0]}" in check["found"]
 
 
+def test_a_new_key_is_made_by_the_command_for_it(main: Command) -> None:
+    check = found(main("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=""), "vault key")
+    assert check["mend"] == "export WEIGHBRIDGE_VAULT_KEY=$(weighbridge vault key)"
+
+
+def test_groups_to_which_nothing_is_sent_are_warned_of(delivering: Command, shop: str, query: Query) -> None:
+    assert found(delivering("doctor", "--json"), "deliveries")["status"] == "ok"
+    query(
+        "INSERT INTO provider_health_state (site_id, provider_key, workspace_id, state, failure_count, next_probe_at)"
+        " SELECT id, 'google_ads', workspace_id, 'OPEN', 5, now() + interval '5 minutes' FROM sites"
+    )
+    check = found(delivering("doctor", "--json"), "deliveries")
+    assert check["found"].startswith("google_ads of Shop: its circuit is open, next probe ")
+    assert (check["status"], f"weighbridge providers reset {shop} google_ads" in check["mend"]) == (
+        "warning",
+        True,
+    )
+    query("UPDATE provider_credentials SET refused_at = now(), refused_code = 'OAUTH_TOKEN_INVALID'")
+    check = found(delivering("doctor", "--json"), "deliveries")
+    assert check["found"] == "google_ads of Shop: its credentials are refused (OAUTH_TOKEN_INVALID)."
+    assert check["mend"] == f"weighbridge providers credentials {shop} google_ads"
+    query("UPDATE sites SET providers = '{webhook}'")  # nobody waits for it any more
+    assert found(delivering("doctor", "--json"), "deliveries")["status"] == "ok"
+
+
 def test_a_redis_is_tried_and_its_password_never_shown(main: Command, tmp_path: Path, query: Query) -> None:
     assert found(main("doctor", "--json"), "slots")["found"] == "Calls to providers are counted in Postgres."
     with RedisServer(tmp_path / "redis", password="hunter2") as redis:

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import sys
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,11 @@ from uuid import UUID
 
 import pytest
 
-from weighbridge import cli
 from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
 
 from .conftest import Command
 from .outbound import GOOGLE_ADS, KEY, Query, Sell, delivering, google, sell, shop  # noqa: F401
+from .terminal import at_this_terminal, shown_on
 
 # ruff: noqa: F811
 
@@ -48,10 +47,36 @@ def test_the_status_of_a_group_says_what_is_in_its_way(
     assert (groups["google_ads"]["waiting"], groups["google_ads"]["failed"]) == (0, 1)
     assert (groups["meta_capi"]["waiting"], groups["meta_capi"]["credentials"]) == (3, None)
     lines = delivering("providers", "status", "--site", "Shop").out.splitlines()
-    assert [line.split()[:8] for line in lines[1:]] == [
-        ["Shop", "google_ads", "closed", "0", "0", "1", "2", "ok,"],
-        ["Shop", "meta_capi", "closed", "0", "3", "0", "0", "none"],
+    assert [line.split() for line in lines[1:3]] == [
+        ["Shop", "google_ads", "closed", "0", "0", "1", "2"],
+        ["Shop", "meta_capi", "closed", "3", "0", "0", "0"],
     ]
+    assert lines[3:] == [f"  No credentials: weighbridge providers credentials {shop} meta_capi"]
+
+
+def test_conversions_in_the_hands_of_a_provider_are_counted(
+    delivering: Command, shop: str, sell: Sell, query: Query
+) -> None:
+    sell(UUID(shop), 3)
+    query("SELECT claim_offline_conversion_jobs_v2(%s, 'google_ads', 2)", (shop,))
+    [group] = delivering("providers", "status", "--json").json
+    assert (group["waiting"], group["in_call"], group["failed"]) == (1, 2, 0)
+    line = delivering("providers", "status").out.splitlines()[1]
+    assert line.split() == ["Shop", "google_ads", "closed", "1", "2", "0", "0"]
+
+
+def test_the_status_fits_a_terminal_of_80_columns(
+    environment: dict[str, str], shop: str, query: Query
+) -> None:
+    query("UPDATE sites SET providers = '{google_ads,google_datamanager}', name = 'Shop of many words'")
+    query("UPDATE provider_credentials SET refused_at = now(), refused_code = 'OAUTH_TOKEN_INVALID'")
+    lines = shown_on(80, {**environment, "WEIGHBRIDGE_VAULT_KEY": KEY}, "providers", "status")
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["site", "provider", "circuit", "waiting", "in", "call", "failed", "delivered"]
+    assert lines[1].split() == ["Shop", "of", "many", "google_ads", "closed", "0", "0", "0", "0"]
+    assert lines[2] == "words"
+    assert lines[3].startswith("  Credentials refused since ")
+    assert "google_datamanager" in lines[5]
 
 
 def test_an_open_circuit_and_refused_credentials_show_and_are_reset(
@@ -65,7 +90,7 @@ def test_an_open_circuit_and_refused_credentials_show_and_are_reset(
     shown = delivering("providers", "status").out
     assert "open" in shown
     assert "next probe" in shown
-    assert "refused since" in shown
+    assert "Credentials refused since" in shown
     assert "(OAUTH_TOKEN_INVALID)" in shown
     done = delivering("providers", "reset", "Shop", "google_ads", "--json")
     assert done.json == {"site_id": shop, "provider": "google_ads", "state": "CLOSED"}
@@ -145,7 +170,7 @@ def test_on_a_terminal_they_are_asked_for_and_secrets_do_not_show(
     assert main("sites", "create", "Shop", "--provider", "meta_capi").code == 0
     typed = {"dataset_id": "4711", "access_token": "TOKENcanary", "test_event_code": "", "event_name": ""}
     pid, terminal = pty.fork()
-    if pid == 0:  # with what is imported already: a new process would take seconds
+    if pid == 0:
         os.chdir(tmp_path)
         os.environ.update({**environment, "WEIGHBRIDGE_VAULT_KEY": KEY})
         os._exit(at_this_terminal("providers", "credentials", "Shop", "meta_capi"))
@@ -163,19 +188,6 @@ def test_on_a_terminal_they_are_asked_for_and_secrets_do_not_show(
     assert b"4711" in shown
     assert b"TOKENcanary" not in shown
     assert query("SELECT provider_key, version FROM provider_credentials") == [("meta_capi", 1)]
-
-
-def at_this_terminal(*arguments: str) -> int:
-    """The command, with the terminal that pty.fork has put in the place of stdin, stdout and stderr."""
-    sys.argv = ["weighbridge", *arguments]
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    except BaseException:
-        traceback.print_exc()
-    return 70
 
 
 def test_credentials_are_forgotten_after_a_question(

@@ -273,7 +273,8 @@ async def test_however_many_are_probed_those_that_are_well_have_their_share(
         sell(site, 10)
         query(
             "INSERT INTO provider_health_state"
-            " (site_id, provider_key, workspace_id, state, failure_count, next_probe_at) SELECT id, 'google_ads', workspace_id, 'OPEN', 5, weighbridge.now() FROM sites WHERE id = %s",
+            " (site_id, provider_key, workspace_id, state, failure_count, next_probe_at)"
+            " SELECT id, 'google_ads', workspace_id, 'OPEN', 5, weighbridge.now() FROM sites WHERE id = %s",
             (site,),
         )
     well = make_site()

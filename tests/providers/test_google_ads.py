@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from time import monotonic
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
@@ -28,10 +25,10 @@ from weighbridge.model.delivery import (
     Verdict,
 )
 from weighbridge.providers.base import Provider
-from weighbridge.providers.google_ads import ROUNDS, GoogleAds
+from weighbridge.providers.google_ads import GoogleAds
 from weighbridge.providers.google_errors import CONVERSION_UPLOAD, Fate
 from weighbridge.testing._google_ads import FakeGoogleAds
-from weighbridge.testing._server import Call, Fault, Reply
+from weighbridge.testing._server import Call, Fault
 
 UPLOAD = "/v26/customers/1234567890:uploadClickConversions"
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
@@ -262,118 +259,6 @@ async def test_the_proof_is_the_header_or_the_failures_id_or_the_job(
     found = [(await provider.send(case.batch(fake, 1), http))[0].request_id for _ in range(3)]
 
     assert found == ["from-the-header", "from-the-failure", "job:77"]
-
-
-async def test_rows_in_each_others_way_are_sent_once_more_apart(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    twin = case.row(0)
-    same_click = case.row(1)
-    rows = [
-        twin,
-        twin._replace(id=uuid4()),
-        same_click,
-        case.row(2, click_id=same_click.click_id, occurred_at=same_click.occurred_at),
-        case.row(3),
-    ]
-    outcomes = await provider.send(case.batch(fake, conversions=rows), http)
-
-    assert [len(call.body["conversions"]) for call in uploads(fake)] == [5, 2, 2]
-    assert [(each.verdict, each.duplicate) for each in outcomes] == [
-        (OK, False),
-        (OK, True),
-        (OK, False),
-        (OK, True),
-        (OK, False),
-    ]
-    assert set(fake.accepted.values()) == {1}
-
-
-async def test_a_row_that_is_in_the_way_by_itself_fails(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    fake.refuse("order-1", "DUPLICATE_ORDER_ID")
-    outcomes = await provider.send(case.batch(fake), http)
-
-    assert verdicts(outcomes) == [OK, FAILED, OK]
-    assert [len(call.body["conversions"]) for call in uploads(fake)] == [3, 1]
-
-
-async def test_a_request_that_is_too_large_is_halved_once(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST")
-    assert verdicts(await provider.send(case.batch(fake, 5), http)) == [OK] * 5
-    assert [len(call.body["conversions"]) for call in uploads(fake)] == [5, 2, 3]
-
-    fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST", times=3)
-    assert verdicts(await provider.send(case.batch(fake, 4), http)) == [RETRY] * 4
-
-
-async def test_a_part_that_met_trouble_is_retried_and_the_other_stays_delivered(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    fake.refuse("order-1", "DUPLICATE_ORDER_ID")
-    fake.script(Fault.slow(0), Fault.status(503, retry_after=9))
-    outcomes = await provider.send(case.batch(fake), http)
-
-    assert verdicts(outcomes) == [OK, RETRY, OK]
-    assert (outcomes[1].category, outcomes[1].retry_after) == (Category.TRANSIENT, timedelta(seconds=9))
-    assert outcomes[1].counts
-
-
-async def test_rows_that_wait_for_others_of_their_kind_use_up_no_retry(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    rows = [case.row(0)._replace(id=uuid4()) for _ in range(ROUNDS + 2)]
-    outcomes = await provider.send(case.batch(fake, conversions=rows), http)
-
-    assert verdicts(outcomes) == [OK] * ROUNDS + [RETRY] * 2
-    assert [each.counts for each in outcomes] == [True] * ROUNDS + [False] * 2
-
-
-async def test_no_further_request_is_begun_that_would_outlast_the_call(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    rows = [case.row(0), case.row(0)._replace(id=uuid4()), case.row(1)]
-    outcomes = await provider.send(case.batch(fake, conversions=rows, deadline=monotonic()), http)
-
-    assert len(uploads(fake)) == 1
-    assert [(each.verdict, each.code, each.counts) for each in outcomes] == [
-        (RETRY, "NOT_SENT", False),
-        (RETRY, "NOT_SENT", False),
-        (OK, None, True),
-    ]
-
-
-async def test_a_call_that_comes_to_no_end_with_any_row_uses_up_a_retry_of_all(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    fake.deny("TOO_MANY_CONVERSIONS_IN_REQUEST")
-    outcomes = await provider.send(case.batch(fake, 4, deadline=monotonic()), http)
-    assert {(each.verdict, each.code, each.counts) for each in outcomes} == {(RETRY, "NOT_SENT", True)}
-
-
-async def test_the_longest_answer_of_google_is_read(
-    fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
-) -> None:
-    codes = ("ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID", "UNPARSEABLE_GCLID")
-    rows = [case.row(at, click_id="x" * 100) for at in range(2000)]
-    for row in rows:
-        fake.refuse(row.order_id, *codes)
-    whole = fake.spoken
-    fake.spoken = lambda call: _spread(whole(call))  # type: ignore[method-assign]
-    outcomes = await provider.send(case.batch(fake, conversions=rows), http)
-    assert {(each.verdict, each.code) for each in outcomes} == {(FAILED, codes[0])}
-
-
-def _spread(reply: Reply) -> Reply:
-    """As the real one writes it: indented, and with long sentences."""
-    for error in reply.body["partialFailureError"]["details"][0]["errors"]:
-        error["message"] += "x" * 450
-    raw = json.dumps(reply.body, indent=2).encode()
-    assert len(raw) > 4 << 20
-    return replace(reply, body=raw)
 
 
 # The fake, and what the queue reads ------------------------------------------------------------------------

@@ -210,6 +210,7 @@ class GroupOut(BaseModel):
     circuit: CircuitOut
     paused_until: datetime | None = Field(description="The provider asked all sites together for a pause.")
     waiting: int = Field(description="QUEUED and RETRY; 10000 where there are more.")
+    in_call: int = Field(description="PROCESSING: in the provider's hands right now.")
     failed: int = Field(description="10000 where there are more.")
     credentials: KeyStandingOut | None = Field(description="null: there are none, and nothing is sent.")
     totals: TotalsOut

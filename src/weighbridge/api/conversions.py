@@ -80,12 +80,23 @@ async def list_conversions(
     provider: Provider = None,
     status: Annotated[DeliveryStatus | None, Query(description="Only those in this state.")] = None,
     category: Annotated[Category | None, Query(description="Only those with an error of this kind.")] = None,
+    order_id: Annotated[
+        str | None,
+        Query(
+            description="Only those with exactly this order id.",
+            min_length=1,
+            max_length=200,
+            pattern="^[^\\x00]*$",  # which no text in Postgres holds
+        ),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> ConversionsOut:
-    """The workspace's conversions, newest first; those that wait in the order in which they are sent."""
-    behind = cursor.read("before", before, Place, _moment, _BESIDE.get(status, _nothing), UUID, str)
-    wanted = Wanted(key.workspace_id, site_id, provider, status, category)
+    """The workspace's conversions, newest first; those that wait in the order in which they are sent, unless an order
+    is asked for."""
+    beside = _BESIDE.get(status, _nothing) if order_id is None else _nothing
+    behind = cursor.read("before", before, Place, _moment, beside, UUID, str)
+    wanted = Wanted(key.workspace_id, site_id, provider, status, category, order_id)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
         page = found[:limit]  # the one more tells whether there is a next page

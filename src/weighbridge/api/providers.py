@@ -79,6 +79,7 @@ def _out(found: GroupStanding, ledger: list[EntryOut]) -> GroupOut:
         circuit=CircuitOut.model_validate(vars(found)),
         paused_until=found.paused_until,
         waiting=found.waiting,
+        in_call=found.in_call,
         failed=found.failed,
         credentials=credentials,
         totals=TotalsOut.model_validate(vars(found)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from weighbridge.app import App
+    from weighbridge.cli.rows import Row
     from weighbridge.db.conversions import Entry, Shown
     from weighbridge.db.outbound import Failed, State
+    from weighbridge.db.pool import Tx
 
 app = typer.Typer(
     help="Conversions: what is on its way to ad platforms, and what became of it.", no_args_is_help=True
@@ -34,6 +37,8 @@ OfCategory = Annotated[
     str | None, typer.Option("--category", help="Only those with an error of this kind, such as AUTH.")
 ]
 STATUSES = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
+_NAMED = 10  # sites that have the same order
+_WIDE = 120  # columns of a terminal that has room for more than what identifies a row
 _COLOURS = {"COMPLETED": "green", "FAILED": "red", "RETRY": "yellow"}
 
 
@@ -45,6 +50,9 @@ def listing(
     provider: OfProvider = None,
     site: OfSite = None,
     category: OfCategory = None,
+    order: Annotated[
+        str | None, typer.Option("--order", help="Only those with exactly this order id.", metavar="ID")
+    ] = None,
     workspace: Workspace = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 20,
     as_json: AsJson = False,
@@ -60,7 +68,9 @@ def listing(
         await check_providers(app, provider)
         workspace_id, site_id = await _place(app, site, workspace)
         async with app.db.tx(ROLE, workspace_id) as tx:
-            wanted = conversions.Wanted(workspace_id, site_id, provider, wanted_status, wanted_category)
+            wanted = conversions.Wanted(
+                workspace_id, site_id, provider, wanted_status, wanted_category, order
+            )
             return await conversions.get(tx, await conversions.page(tx, wanted, None, limit))
 
     found = with_app(work)
@@ -70,30 +80,23 @@ def listing(
     if not found:
         out().print("No conversions.")
         return
-    from rich.markup import escape
-    from rich.table import Table
+    from weighbridge.cli.rows import print_rows
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("sale", no_wrap=True)
-    table.add_column("order", overflow="fold")
-    for name in ("provider", "status", "when"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("calls", justify="right", no_wrap=True)
-    table.add_column("error", overflow="fold")
-    for each in found:
-        colour = _COLOURS.get(each.status, "cyan")
-        table.add_row(
-            str(each.sale_id), escape(each.order_id), each.provider_key, f"[{colour}]{each.status}[/]",
-            _when(each), f"{each.attempt_count:,}", escape(_error(each)),
-        )  # fmt: skip
-    out().print(table)
+    wide = out().width >= _WIDE
+    titles = ["sale", "provider", "status", *(["when", "calls"] if wide else []), "order"]
+    print_rows(titles, [_row(each, wide=wide) for each in found], folded="order", right=["calls"])
 
 
 @app.command()
 def show(
     sale: Annotated[
-        str, typer.Argument(help="The sale's id, from the list.", metavar="SALE", show_default=False)
+        str, typer.Argument(help="The sale's id, or its order id.", metavar="SALE", show_default=False)
     ],
+    site: Annotated[
+        str | None,
+        typer.Option("--site", help="The site, where several have such an order.", metavar="SITE"),
+    ] = None,
+    workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
     """Everything about one sale and each of its providers, with the ledger of the call that it was last in."""
@@ -104,12 +107,18 @@ def show(
         from weighbridge.steps.deliver import ROLE
         from weighbridge.steps.request import uuid_of
 
-        async with app.db.tx(ROLE) as tx:
-            found = await conversions.of_sale(tx, uuid_of(sale, "sale", "SALE"))
+        workspace_id, site_id = None, None
+        if site is not None:
+            workspace_id, site_id = await _place(app, site, workspace)
+        elif workspace is not None:
+            workspace_id = uuid_of(workspace, "workspace", "workspace")
+        async with app.db.tx(ROLE, workspace_id) as tx:
+            sale_id = await _sale(tx, sale, workspace_id, site_id)
+            found = await conversions.of_sale(tx, sale_id) if sale_id else []
             batches = [each.batch_id for each in found]
             ledgers = [await conversions.ledger_of_batch(tx, batch) if batch else [] for batch in batches]
         if not found:
-            message = f"There is no sale {sale}, or none of its site's providers takes its click."
+            message = f"There is no sale {sale!r}, or none of its site's providers takes its click."
             raise RequestRefused(404, "unknown_conversion", message)
         return list(zip(found, ledgers, strict=True))
 
@@ -120,7 +129,12 @@ def show(
             {**_told(each), "ledger": [_entry(entry) for entry in ledger]} for each, ledger in found
         ]
         print_json(
-            {"sale_id": sale, "site_id": first.site_id, "order_id": first.order_id, "deliveries": deliveries}
+            {
+                "sale_id": first.sale_id,
+                "site_id": first.site_id,
+                "order_id": first.order_id,
+                "deliveries": deliveries,
+            }
         )
         return
     for number, (each, ledger) in enumerate(found):
@@ -272,6 +286,25 @@ async def _requeue(app: App, wanted: Failed, workspaces: list[UUID]) -> int:
     return count
 
 
+async def _sale(tx: Tx, said: str, workspace_id: UUID | None, site_id: UUID | None) -> UUID | None:
+    """By its id, or by its order id."""
+    from uuid import UUID
+
+    from weighbridge.db import conversions
+    from weighbridge.model.errors import RequestRefused
+
+    with suppress(ValueError):
+        if await conversions.of_sale(tx, UUID(said)):
+            return UUID(said)
+    found = await conversions.ordered(tx, said, workspace_id, site_id)
+    if len(found) > 1:
+        sites = ", ".join(f"{each.site_name} ({each.site_id})" for each in found[:_NAMED])
+        more = " and others" if len(found) > _NAMED else ""
+        message = f"{said!r}: several sites have such an order: {sites}{more}. Say which with --site."
+        raise RequestRefused(409, "several_sales", message)
+    return found[0].sale_id if found else None
+
+
 async def _place(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
     """The workspace that is meant, and the site."""
     from weighbridge.steps.request import uuid_of
@@ -329,10 +362,27 @@ def _when(found: Shown) -> str:
     return f"{found.updated_at:%Y-%m-%d %H:%M:%S}"
 
 
-def _error(found: Shown) -> str:
-    if found.status == "COMPLETED":
-        return ""
-    return " ".join(filter(None, (found.provider_error_category, found.last_error)))
+def _row(found: Shown, *, wide: bool) -> Row:
+    from rich.markup import escape
+
+    from weighbridge.cli.rows import Row
+
+    colour = _COLOURS.get(found.status, "cyan")
+    more = [_when(found), f"{found.attempt_count:,}"] if wide else []
+    cells = [str(found.sale_id), found.provider_key, f"[{colour}]{found.status}[/]", *more]
+    return Row([*cells, escape(found.order_id)], _under(found, wide=wide))
+
+
+def _under(found: Shown, *, wide: bool) -> list[str]:
+    """What went wrong, its code first; and when it is tried again, where no column says so."""
+    said = [] if found.status == "COMPLETED" or not found.last_error else [found.last_error]
+    if said and found.provider_error_code and not said[0].startswith(found.provider_error_code):
+        said = [f"{found.provider_error_code}: {said[0]}"]
+    if said and found.provider_error_category:
+        said = [f"{said[0]} ({found.provider_error_category})"]
+    if found.status in ("QUEUED", "RETRY") and found.next_retry_at and not wide:
+        said.append(f"Tried again {_when(found)}.")
+    return said
 
 
 def _conversions(count: int) -> str:

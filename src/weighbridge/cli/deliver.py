@@ -13,6 +13,8 @@ from weighbridge.cli.running import AsJson, err, out, print_json, with_app
 from weighbridge.cli.serve import measured, worker_options
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from weighbridge.app import App
     from weighbridge.model.delivery import Conversion, Outcome
     from weighbridge.steps.deliver import Tally
@@ -41,7 +43,10 @@ def deliver(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Have the providers check what waits; nothing is kept or changed."),
+        typer.Option(
+            "--dry-run",
+            help="Have the providers check what waits; nothing is kept or changed. Exit 1: they would refuse some.",
+        ),
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -81,21 +86,30 @@ async def _stay(app: App, limit: int | None) -> None:
 
 
 def _run_once(limit: int, *, as_json: bool) -> None:
-    async def work(app: App) -> Tally:
-        from weighbridge.steps.deliver import deliver
+    async def work(app: App) -> tuple[Tally, datetime | None]:
+        from weighbridge.db import outbound
+        from weighbridge.steps.deliver import ROLE, deliver
 
-        return await deliver(app.ctx, worker_options(app.settings).name, limit)
+        tally = await deliver(app.ctx, worker_options(app.settings).name, limit)
+        if tally.processed:
+            return tally, None
+        async with app.db.tx(ROLE) as tx:
+            return tally, await outbound.next_due(tx)
 
-    tally = with_app(work)
+    tally, due = with_app(work)
     if as_json:
         print_json({"ok": True, **vars(tally)})
         return
     if tally.processed:
-        calls = f"{tally.calls:,} call{'' if tally.calls == 1 else 's'}"
+        calls = f"{tally.calls:,} call{'' if tally.calls == 1 else 's'}" if tally.calls else "no call"
         told = f"{tally.completed:,} delivered, {tally.failed:,} failed, {tally.retry:,} to be tried again"
         out().print(f"{_conversions(tally.processed)} in {calls}: {told}.")
     else:
         out().print("Nothing was sent.")
+    if tally.full:
+        out().print(f"{tally.full:,} batch{'' if tally.full == 1 else 'es'} found no free slot.")
+    if due is not None:
+        out().print(f"The next of those that were put off is due {due:%Y-%m-%d %H:%M:%S %Z}.")
     _print_skipped(tally.skipped)
     if tally.failed:
         out().print("weighbridge conversions list --status FAILED says why they failed.")
@@ -109,16 +123,19 @@ def _rehearse(limit: int, *, as_json: bool) -> None:
 
     found = with_app(work)
     skipped = Counter(each.skipped for each in found if each.skipped)
+    summary = _summary(found, skipped)
     if as_json:
-        print_json(_summary(found, skipped))
-        return
-    for each in found:
-        if not each.skipped:
-            _print_rehearsed(each)
-    if not any(each.said or each.expired for each in found):
-        out().print("There is nothing to send.")
-    _print_skipped(skipped)
-    out().print("Nothing was kept or changed.")
+        print_json(summary)
+    else:
+        for each in found:
+            if not each.skipped:
+                _print_rehearsed(each)
+        if not summary["processed"]:
+            out().print("There is nothing to send.")
+        _print_skipped(skipped)
+        out().print("Nothing was kept or changed.")
+    if summary["failed"]:
+        raise typer.Exit(1)
 
 
 def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
@@ -133,6 +150,7 @@ def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
         "failed": verdicts["FAILED"] + expired,
         "retry": verdicts["RETRY"],
         "calls": sum(each.calls for each in found),
+        "full": 0,
         "parked": 0,
         "skipped": skipped,
         "groups": [
@@ -150,13 +168,24 @@ def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
 
 def _row(conversion: Conversion, said: Outcome) -> dict[str, Any]:
     return {
-        "id": conversion.id,
+        "sale_id": conversion.id,
         "order_id": conversion.order_id,
-        "status": said.verdict.value,
+        "status": _status(said),
         "provider_error_code": said.code,
         "provider_error_category": said.category and said.category.value,
         "message": said.message,
     }
+
+
+def _status(said: Outcome) -> str:
+    """OK: it would be taken. Nothing is COMPLETED by a dry run."""
+    match said.verdict.value:
+        case "COMPLETED":
+            return "OK"
+        case "FAILED":
+            return said.code or "FAILED"
+        case other:
+            return other
 
 
 def _print_rehearsed(each: Rehearsed) -> None:
@@ -176,8 +205,8 @@ def _print_rehearsed(each: Rehearsed) -> None:
             out().print(f"  {message}", markup=False, soft_wrap=True)
     for conversion, said in each.said:
         if said.verdict.value != "COMPLETED":
-            code = f" {said.code}" if said.code else ""
-            line = f"  {conversion.order_id}: {said.verdict.value}{code}: {said.message or ''}"
+            code = f" {said.code}" if said.code and said.code != _status(said) else ""
+            line = f"  {conversion.order_id}: {_status(said)}{code}: {said.message or ''}"
             out().print(line, markup=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""The checks of `weighbridge doctor` that concern deliveries: the vault's keys, credentials, slots."""
+"""The checks of `weighbridge doctor` about deliveries: the vault's keys, credentials, groups in trouble, slots."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import uuid4
 
-from weighbridge.cli.check import Check, failed, ok, skipped
+from weighbridge.cli.check import Check, failed, ok, skipped, warning
 from weighbridge.cli.database_checks import Question
 from weighbridge.db import outbound
+from weighbridge.db.outbound import Troubled
 from weighbridge.db.pool import Tx
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.pipeline import Pipeline
@@ -17,7 +18,8 @@ from weighbridge.settings import Settings
 from weighbridge.slots.base import Place, SlotLimits
 from weighbridge.slots.redis import RedisSlots
 
-NEW_VAULT_KEY = "openssl rand -base64 32"
+NEW_VAULT_KEY = "weighbridge vault key"
+_NAMED = 5  # groups in trouble; the others are counted
 
 
 def vault_key(settings: Settings) -> Check:
@@ -53,7 +55,28 @@ def questions(settings: Settings) -> dict[str, Question]:
             return failed("credentials", f"They cannot be read: {told}.", mend)
         return ok("credentials", f"{sum(used.values()):,}, and the vault has every key that they need.")
 
-    return {"credentials": credentials}
+    return {"credentials": credentials, "deliveries": _deliveries}
+
+
+async def _deliveries(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    """Is there a group to which nothing is sent? It waits by itself, so that this is no failure of the system."""
+    found = await outbound.troubled(tx)
+    if not found:
+        return ok("deliveries", "No credentials are refused, and no circuit is open.")
+    told = [f"{each.provider_key} of {each.site_name}: {_why(each)}" for each in found[:_NAMED]]
+    if len(found) > _NAMED:
+        told.append(f"{len(found) - _NAMED:,} more: weighbridge providers status")
+    first = found[0]
+    mend = f"weighbridge providers credentials {first.site_id} {first.provider_key}"
+    if not first.refused:
+        mend = f"It is tried again by itself; at once: weighbridge providers reset {first.site_id} {first.provider_key}"
+    return warning("deliveries", f"{'; '.join(told)}.", mend)
+
+
+def _why(group: Troubled) -> str:
+    if group.refused:
+        return f"its credentials are refused{f' ({group.code})' if group.code else ''}"
+    return f"its circuit is open, next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}"
 
 
 async def slots(settings: Settings) -> Check:

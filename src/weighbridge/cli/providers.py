@@ -13,8 +13,6 @@ from weighbridge.cli.sites import InWorkspace, SiteName, check_providers, the_si
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from rich.table import Table
-
     from weighbridge.app import App
     from weighbridge.db.conversions import GroupStanding
     from weighbridge.providers.base import Provider
@@ -84,7 +82,7 @@ def status(
     if not found:
         out().print("No sites yet: weighbridge sites create NAME --provider PROVIDER")
         return
-    out().print(status_table(found, keys))
+    print_status(found, keys)
     if keys is None:
         err().print("WEIGHBRIDGE_VAULT_KEY is not set here: this process could deliver nothing.")
 
@@ -166,31 +164,32 @@ def told(group: GroupStanding, keys: Collection[str] | None) -> dict[str, Any]:
         },
         "paused_until": group.paused_until,
         "waiting": group.waiting,
+        "in_call": group.in_call,
         "failed": group.failed,
         "credentials": credentials,
         "totals": {name: getattr(group, name) for name in totals},
     }
 
 
-def status_table(groups: Sequence[GroupStanding], keys: Collection[str] | None) -> Table:
+def print_status(groups: Sequence[GroupStanding], keys: Collection[str] | None) -> None:
+    """A row for each group; under it what is in its way, and what to do."""
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("site", overflow="fold")
-    table.add_column("provider", no_wrap=True)
-    table.add_column("circuit", no_wrap=True)
-    for name in ("failures", "waiting", "failed", "delivered"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("credentials", overflow="fold")
-    table.add_column("", overflow="fold")
-    for group in groups:
-        table.add_row(
-            escape(group.site_name), group.provider_key, _CIRCUITS[group.state], f"{group.failure_count:,}",
-            _counted(group.waiting), _counted(group.failed), f"{group.completed_total:,}",
-            _credentials(group, keys), "; ".join(_remarks(group)),
-        )  # fmt: skip
-    return table
+    from weighbridge.cli.rows import Row, print_rows
+
+    numbers = ("waiting", "in call", "failed", "delivered")
+    rows = [
+        Row(
+            [
+                *(escape(group.site_name), group.provider_key, _CIRCUITS[group.state]),
+                *(_counted(group.waiting), f"{group.in_call:,}", _counted(group.failed)),
+                f"{group.completed_total:,}",
+            ],
+            _remarks(group, keys),
+        )
+        for group in groups
+    ]
+    print_rows(["site", "provider", "circuit", *numbers], rows, folded="site", right=numbers)
 
 
 def key_ids(app: App) -> tuple[str, ...] | None:
@@ -198,28 +197,31 @@ def key_ids(app: App) -> tuple[str, ...] | None:
     return app.ctx.outbound.vault.key_ids if app.ctx.outbound else None
 
 
-def _credentials(group: GroupStanding, keys: Collection[str] | None) -> str:
-    from rich.markup import escape
-
-    if group.credentials_version is None:
-        return "[red]none[/]" if group.in_use or group.waiting else "none"
-    if group.refused_at is not None:
-        code = f" ({escape(group.refused_code)})" if group.refused_code else ""
-        return f"[red]refused since {group.refused_at:%Y-%m-%d %H:%M}[/]{code}"
-    if keys is not None and group.key_id not in keys:
-        return f"[red]need the key {group.key_id}[/]"
-    return f"ok, key {group.key_id}"
-
-
-def _remarks(group: GroupStanding) -> list[str]:
+def _remarks(group: GroupStanding, keys: Collection[str] | None) -> list[str]:
     found = []
-    if group.next_probe_at is not None and group.state != "CLOSED":
-        found.append(f"next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}")
+    if group.state != "CLOSED" and group.next_probe_at is not None:
+        times = f"{group.failure_count:,} failure{'' if group.failure_count == 1 else 's'} in a row"
+        found.append(f"{times}; next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}.")
     if group.paused_until is not None:
-        found.append(f"paused until {group.paused_until:%Y-%m-%d %H:%M:%S}")
+        found.append(f"Paused until {group.paused_until:%Y-%m-%d %H:%M:%S}, as the provider asked.")
+    if trouble := _trouble(group, keys):
+        found.append(trouble)
     if not group.in_use:
-        found.append("not of new sales")
+        found.append("New sales do not go to it.")
     return found
+
+
+def _trouble(group: GroupStanding, keys: Collection[str] | None) -> str | None:
+    """With the credentials."""
+    enter = f"weighbridge providers credentials {group.site_id} {group.provider_key}"
+    if group.credentials_version is None:
+        return f"No credentials: {enter}" if group.in_use or group.waiting else None
+    if group.refused_at is not None:
+        code = f" ({group.refused_code})" if group.refused_code else ""
+        return f"Credentials refused since {group.refused_at:%Y-%m-%d %H:%M}{code}: {enter}"
+    if keys is not None and group.key_id not in keys:
+        return "Credentials that cannot be read: weighbridge vault status"
+    return None
 
 
 def _counted(count: int) -> str:

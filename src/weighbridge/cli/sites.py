@@ -133,7 +133,7 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
         out().print(f"{title:<10} {value}", markup=False, soft_wrap=True)
     if groups:
         out().print()
-        out().print(providers.status_table(groups, keys))
+        providers.print_status(groups, keys)
 
 
 @app.command()

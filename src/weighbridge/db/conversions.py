@@ -67,6 +67,16 @@ class Wanted:
     provider_key: str | None = None
     status: str | None = None
     category: str | None = None
+    order_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A sale that has a certain order id, and its site."""
+
+    sale_id: UUID
+    site_id: UUID
+    site_name: str
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,8 @@ class GroupStanding:
     failure_count: int
     next_probe_at: datetime | None
     waiting: int  # at most MOST_COUNTED
-    failed: int  # likewise
+    in_call: int  # PROCESSING: in a provider's hands right now
+    failed: int  # at most MOST_COUNTED
     credentials_version: int | None
     key_id: str | None
     refused_at: datetime | None
@@ -132,20 +143,22 @@ class GroupStanding:
 
 
 async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list[Found]:
-    """A page: newest first, what waits in the order in which it is sent."""
+    """A page: newest first, what waits in the order in which it is sent; those of one order always newest first."""
     params = {
         "workspace": wanted.workspace_id,
         "site": wanted.site_id,
         "provider": wanted.provider_key,
         "status": wanted.status,
         "category": wanted.category,
+        "order": wanted.order_id,
         "moment": behind and behind.moment,
         "beside": (behind and behind.beside) or None,
         "sale": behind and behind.sale_id,
         "key": behind and behind.provider_key,
         "limit": limit,
     }
-    rows = await fetch_all(tx, _SQL[_PAGES[wanted.status]], params)
+    name = _PAGES[wanted.status] if wanted.order_id is None else "ordered_conversions"
+    rows = await fetch_all(tx, _SQL[name], params)
     return [Found(sale, key, Place(moment, beside, sale, key)) for sale, key, moment, beside in rows]
 
 
@@ -158,6 +171,14 @@ async def get(tx: Tx, found: Sequence[Found]) -> list[Shown]:
 async def of_sale(tx: Tx, sale_id: UUID) -> list[Shown]:
     """A sale's conversions, one for each provider that hears of it."""
     return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], ([sale_id], [None]))]
+
+
+async def ordered(
+    tx: Tx, order_id: str, workspace_id: UUID | None, site_id: UUID | None, limit: int = 11
+) -> list[Ordered]:
+    """Sales with this order id: one of a site at most; of all workspaces where none is named."""
+    params = {"order": order_id, "workspace": workspace_id, "site": site_id, "limit": limit}
+    return [Ordered(**row) for row in await fetch_named(tx, _SQL["sales_of_order"], params)]
 
 
 async def ledger_of_batch(tx: Tx, batch_id: UUID) -> list[Entry]:

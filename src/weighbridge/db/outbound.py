@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 from weighbridge.db.deliveries import Group, SealedCredentials
@@ -42,6 +43,18 @@ class Failed:
     code: str | None = None
 
 
+@dataclass(frozen=True)
+class Troubled:
+    """A group to which nothing is sent until somebody does something, or its probe succeeds."""
+
+    site_id: UUID
+    site_name: str
+    provider_key: str
+    refused: bool
+    code: str | None  # with which the credentials were refused
+    next_probe_at: datetime | None  # where its circuit is open
+
+
 async def sites_called(tx: Tx, name: str, workspace_id: UUID | None) -> list[Site]:
     """One, or none; two where several workspaces have one."""
     rows = await fetch_named(tx, _SQL["sites_called"], {"name": name, "workspace": workspace_id})
@@ -57,6 +70,17 @@ async def probe_rows(tx: Tx, group: Group) -> int | None:
     """How many rows a probe might send now; None: it is nobody's time, or another probes."""
     row = await fetch_one(tx, _SQL["probe_rows"], (group.site_id, group.provider_key))
     return row[0] if row else None
+
+
+async def next_due(tx: Tx) -> datetime | None:
+    """When the first of all rows that are put off may be sent; None: none is."""
+    row = await fetch_one(tx, _SQL["next_due"])
+    return row[0] if row else None
+
+
+async def troubled(tx: Tx) -> list[Troubled]:
+    """Groups whose credentials are refused or whose circuit is open, as far as new sales go to them or rows wait."""
+    return [Troubled(**row) for row in await fetch_named(tx, _SQL["troubled"])]
 
 
 async def sealed_otherwise(

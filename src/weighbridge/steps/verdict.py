@@ -35,7 +35,8 @@ async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: in
     broken = False  # the whole call
     try:
         if left <= 0:  # frozen on the way here: another may have these rows by the time this is sent
-            raise ProviderTransientError("The worker was held up before it could send.")
+            late = Outcome.retry(None, "The worker was held up before it could send.", counts=False)
+            return _told(claimed, _all(claimed, late), provider, started, broken=False)
         async with asyncio.timeout(left):
             outcomes = await provider.send(replace(batch, deadline=started + left), outbound.http)
         if len(outcomes) != len(batch.conversions):
@@ -104,4 +105,5 @@ def _told(
 
 def _weather(said: Outcome) -> bool:
     """Trouble of the provider, not of the row: a row that is to be sent again tomorrow says nothing of its health."""
-    return said.verdict is Verdict.RETRY and said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
+    weather = said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
+    return said.verdict is Verdict.RETRY and said.counts and weather

@@ -68,6 +68,28 @@ WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
        AND (q.claimed_at < %(moment)s::timestamptz OR (q.sale_id, q.provider_key) > (%(sale)s::uuid, %(key)s::text)))
 ORDER BY q.claimed_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
+-- name: ordered_conversions
+-- Those with this order id, of any status or of one, those of the newest sales first. A site has an order once, and its key
+-- begins with the workspace and the site.
+SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS beside
+FROM public.sites t
+JOIN public.sales s ON s.workspace_id = t.workspace_id AND s.client_id = t.id AND s.order_id = %(order)s
+JOIN public.offline_conversion_queue q ON q.sale_id = s.id
+WHERE t.workspace_id = %(workspace)s
+  AND (%(site)s::uuid IS NULL OR t.id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(status)s::text IS NULL OR q.status = %(status)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(moment)s::timestamptz IS NULL OR s.created_at <= %(moment)s::timestamptz
+       AND (s.created_at < %(moment)s::timestamptz OR (s.id, q.provider_key) > (%(sale)s::uuid, %(key)s::text)))
+ORDER BY s.created_at DESC, s.id, q.provider_key LIMIT %(limit)s
+
+-- name: sales_of_order
+SELECT s.id AS sale_id, t.id AS site_id, t.name AS site_name
+FROM public.sites t
+JOIN public.sales s ON s.workspace_id = t.workspace_id AND s.client_id = t.id AND s.order_id = %(order)s
+WHERE (%(workspace)s::uuid IS NULL OR t.workspace_id = %(workspace)s) AND (%(site)s::uuid IS NULL OR t.id = %(site)s)
+ORDER BY t.name, t.id LIMIT %(limit)s
+
 -- name: get_conversions
 -- By sale and provider; by sale alone where no provider is named.
 SELECT q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.occurred_at, q.clicked_at, q.value,
@@ -97,7 +119,11 @@ ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
 
 -- name: groups_standing
 -- Groups that there is anything to say of. Rows that wait or failed are counted up to a bound, from indexes.
-WITH chosen AS MATERIALIZED (
+WITH calls AS MATERIALIZED ( -- from the index of PROCESSING rows, of which there are few
+    SELECT site_id, provider_key, count(*) AS rows FROM public.offline_conversion_queue
+    WHERE status = 'PROCESSING' AND (%(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s)
+    GROUP BY site_id, provider_key
+), chosen AS MATERIALIZED (
     SELECT s.id AS site_id, s.name AS site_name, k.provider_key, k.provider_key = ANY (s.providers) AS in_use,
            CASE WHEN k.paused_until > weighbridge.now() THEN k.paused_until END AS paused_until
     FROM public.sites s CROSS JOIN weighbridge.providers k
@@ -107,17 +133,20 @@ WITH chosen AS MATERIALIZED (
            OR (s.id, k.provider_key) > (%(after_site)s::uuid, %(after_provider)s::text))
       AND (k.provider_key = ANY (s.providers)
            OR EXISTS (SELECT FROM public.provider_credentials c WHERE (c.site_id, c.provider_key) = (s.id, k.provider_key))
+           OR EXISTS (SELECT FROM calls x WHERE (x.site_id, x.provider_key) = (s.id, k.provider_key))
            OR EXISTS (SELECT FROM public.provider_upload_metrics m WHERE (m.site_id, m.provider_key) = (s.id, k.provider_key))
            OR EXISTS (SELECT FROM public.offline_conversion_queue q
                       WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')))
     ORDER BY s.id, k.provider_key LIMIT %(limit)s
 )
 SELECT g.site_id, g.site_name, g.provider_key, g.in_use, g.paused_until, coalesce(h.state, 'CLOSED') AS state,
-       coalesce(h.failure_count, 0) AS failure_count, h.next_probe_at, w.waiting, f.failed,
+       coalesce(h.failure_count, 0) AS failure_count, h.next_probe_at, w.waiting,
+       coalesce(a.rows, 0) AS in_call, f.failed,
        c.version AS credentials_version, c.key_id, c.refused_at, c.refused_code,
        coalesce(m.attempts_total, 0) AS attempts_total, coalesce(m.completed_total, 0) AS completed_total,
        coalesce(m.failed_total, 0) AS failed_total, coalesce(m.retry_total, 0) AS retry_total
 FROM chosen g
+LEFT JOIN calls a USING (site_id, provider_key)
 LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
 LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
 LEFT JOIN public.provider_upload_metrics m USING (site_id, provider_key)

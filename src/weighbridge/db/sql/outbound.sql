@@ -14,6 +14,27 @@ SELECT h.probe_limit FROM public.provider_health_state h
 WHERE h.site_id = %s AND h.provider_key = %s AND h.state <> 'CLOSED' AND h.next_probe_at <= weighbridge.now()
   AND (h.probe_until IS NULL OR h.probe_until < weighbridge.now())
 
+-- name: next_due
+-- The head of each group, from the index of the claim.
+SELECT min(q.due_at) FROM public.sites s CROSS JOIN weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.due_at FROM public.offline_conversion_queue e
+    WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status IN ('QUEUED', 'RETRY')
+      AND e.due_at > weighbridge.now()
+    ORDER BY e.due_at LIMIT 1) q
+
+-- name: troubled
+SELECT s.id AS site_id, s.name AS site_name, k.provider_key, c.refused_at IS NOT NULL AS refused, c.refused_code AS code,
+       CASE WHEN h.state <> 'CLOSED' THEN h.next_probe_at END AS next_probe_at
+FROM public.sites s CROSS JOIN weighbridge.providers k
+LEFT JOIN public.provider_credentials c ON (c.site_id, c.provider_key) = (s.id, k.provider_key)
+LEFT JOIN public.provider_health_state h ON (h.site_id, h.provider_key) = (s.id, k.provider_key)
+WHERE (c.refused_at IS NOT NULL OR h.state <> 'CLOSED')
+  AND (k.provider_key = ANY (s.providers)
+       OR EXISTS (SELECT FROM public.offline_conversion_queue q
+                  WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')))
+ORDER BY refused DESC, s.name, s.id, k.provider_key
+
 -- name: sealed_otherwise
 SELECT site_id, provider_key, version, key_id, nonce, ciphertext FROM public.provider_credentials
 WHERE key_id <> %(key)s
