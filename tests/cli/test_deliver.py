@@ -80,6 +80,8 @@ def test_a_provider_that_was_taken_off_its_site_is_said_in_words(
 def test_when_the_next_one_is_due_is_said_where_nothing_was_sent(
     delivering: Command, shop: str, sell: Sell, query: Query
 ) -> None:
+    other = delivering("sites", "create", "Other", "--provider", "google_ads", "--json").json["site_id"]
+    sell(UUID(other), 1)
     sell(UUID(shop), 3)
     query("UPDATE offline_conversion_queue SET status = 'RETRY', next_retry_at = '2199-01-02 03:04:05+00'")
     query("UPDATE offline_conversion_queue SET next_retry_at = '2199-01-03' WHERE order_id = 'order-1'")

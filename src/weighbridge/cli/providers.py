@@ -220,7 +220,7 @@ def _trouble(group: GroupStanding, keys: Collection[str] | None) -> str | None:
         code = f" ({group.refused_code})" if group.refused_code else ""
         return f"Credentials refused since {group.refused_at:%Y-%m-%d %H:%M}{code}: {enter}"
     if keys is not None and group.key_id not in keys:
-        return "Credentials that cannot be read: weighbridge vault status"
+        return f"Credentials that cannot be read need the key {group.key_id}: weighbridge vault status"
     return None
 
 
