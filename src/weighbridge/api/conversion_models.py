@@ -233,6 +233,7 @@ class ProcessedOut(BaseModel):
     failed: int
     retry: int
     calls: int
+    full: int = Field(description="Batches that found no free slot: nobody was called for them.")
     parked: int = Field(description="Rows of groups whose circuit is open.")
     skipped: dict[str, int] = Field(description="Groups, by what stands in their way.")
 
