@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,7 +101,10 @@ def test_the_vaults_key_is_32_bytes_and_never_shown(main: Command, name: str) ->
 
 def test_the_command_that_makes_a_key_makes_a_good_one(main: Command) -> None:
     assignment = found(main("doctor", "--json"), "vault key")["mend"]
-    made = subprocess.check_output(["sh", "-c", f"{assignment}; echo $WEIGHBRIDGE_VAULT_KEY"], text=True)
+    ours = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    made = subprocess.check_output(
+        ["sh", "-c", f"{assignment}; echo $WEIGHBRIDGE_VAULT_KEY"], text=True, env=ours
+    )
     assert found(main("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=made.strip()), "vault key")["status"] == "ok"
 
 

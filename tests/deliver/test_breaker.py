@@ -235,9 +235,11 @@ async def test_a_circuit_that_opens_in_the_middle_of_a_run_ends_it_for_its_group
     sell(make_site(), 100)
     google.answer = down
     await run(100)
-    assert len(google.batches) <= 6  # the fifth opens it, and one more may be under way
+    assert (
+        len(google.batches) <= 9
+    )  # the fifth opens it; two are under way, and two may begin before it is settled
     assert query("SELECT state FROM provider_health_state") == [("OPEN",)]
-    assert statuses()["QUEUED"] >= 88
+    assert statuses()["QUEUED"] >= 82
 
 
 async def test_credentials_that_are_refused_in_the_middle_of_a_run_fail_no_more_rows(
@@ -247,8 +249,9 @@ async def test_credentials_that_are_refused_in_the_middle_of_a_run_fail_no_more_
     sell(make_site(), 100)
     google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
     await run(100)
-    assert statuses()["FAILED"] <= 4
-    assert statuses()["QUEUED"] >= 96
+    # Two calls at once; a third and a fourth may begin before the first is settled.
+    assert statuses()["FAILED"] <= 8
+    assert statuses()["QUEUED"] >= 92
 
 
 async def test_a_pause_of_the_provider_ends_the_run_for_all_its_groups(
@@ -262,7 +265,7 @@ async def test_a_pause_of_the_provider_ends_the_run_for_all_its_groups(
 
     google.answer = too_much
     await run(40)
-    assert len(google.batches) <= 20  # ten at once, and ten that were claimed when the first had ended
+    assert len(google.batches) <= 30  # ten at once, and those that began before the first was settled
 
 
 async def test_however_many_are_probed_those_that_are_well_have_their_share(

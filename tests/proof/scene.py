@@ -109,8 +109,7 @@ class Stage:
         except psycopg.OperationalError:  # the server was restarted
             self.close()
             cursor = self._connected().execute(statement, params)
-        # Not the description: that of rows without a column, as of SELECT FROM, is none either.
-        return cursor.fetchall() if cursor.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK else []
+        return cursor.fetchall() if cursor.description else []
 
     def _connected(self) -> Any:
         if self._connection is None:
