@@ -33,7 +33,7 @@ NOW = datetime.now(UTC)
 @pytest.fixture(autouse=True)
 def right_now() -> None:
     """The package that verifies looks at the machine's clock, and takes nothing older than five minutes."""
-    global NOW  # noqa: PLW0603
+    global NOW
     NOW = datetime.now(UTC)
 
 
