@@ -174,7 +174,7 @@ def line(service: Service) -> Iterator[Proxy]:
 def uploader(line: Proxy, key: dict[str, str], export: Path, **how: Any) -> Any:
     said = {"platform": "meta", "filename": "export.csv"}
     client = TusClient(f"{line.url}/api/files", headers=key)
-    return client.uploader(str(export), metadata=said, retries=200, retry_delay=0, **how)
+    return client.uploader(str(export), metadata=said, retries=600, retry_delay=0.05, **how)
 
 
 def test_a_line_that_is_cut_again_and_again_gives_the_same_rows_as_a_good_one(
