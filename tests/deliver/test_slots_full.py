@@ -67,12 +67,14 @@ async def test_a_run_never_stands_in_its_own_way(
     for _ in range(6):
         sell(make_site(), 10)
     under_way = most = 0
+    first_four = asyncio.Barrier(4)
 
     async def counted(batch: Batch) -> list[Outcome]:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
-        await asyncio.sleep(0.005)
+        if len(google.batches) <= 4:
+            await asyncio.wait_for(first_four.wait(), 20)
         under_way -= 1
         return [Outcome.completed("r") for _ in batch.conversions]
 

@@ -189,7 +189,7 @@ def _written(written: Written) -> ConvertedOut:
         sale_id=written.sale_id,
         site_id=written.sale.site_id,
         order_id=written.sale.order_id,
-        result=written.result,  # type: ignore[arg-type]
+        result=written.result,
         deliveries=[
             DeliveryOut(provider=each.provider_key, status=DeliveryStatus(each.status))
             for each in written.deliveries

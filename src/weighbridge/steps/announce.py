@@ -50,7 +50,7 @@ def alerting(alerts: Alerts, db: Database) -> dict[str, Consumer]:
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
     """Deliver what is due. Returns how many were tried, so that the caller knows to come again."""
     claimed = await due(ctx, worker, lease, limit)
-    await asyncio.gather(*(deliver(ctx, delivery, lease) for delivery in claimed))
+    await asyncio.gather(*(tell(ctx, delivery, lease) for delivery in claimed))
     return len(claimed)
 
 
@@ -62,7 +62,7 @@ async def due(
         return await events.claim(tx, events.Claim(worker, tuple(only or ctx.consumers), lease, limit))
 
 
-async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
     """One event to one consumer. Never raises: what goes wrong stands on the delivery."""
     consumer = ctx.consumers[delivery.consumer]
     try:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from weighbridge.db import clock, sites
@@ -39,13 +39,18 @@ _TOO_MUCH = Decimal(10) ** 12
 _STEP = Decimal("0.000001")
 
 
+Result = Literal["created", "updated", "duplicate"]
+# By whether it was inserted; None: it was neither inserted nor changed.
+_RESULTS: dict[bool | None, Result] = {True: "created", False: "updated", None: "duplicate"}
+
+
 @dataclass(frozen=True)
 class Written:
     """What became of one conversion."""
 
     sale: Sale
     sale_id: UUID
-    result: str  # created, updated, duplicate
+    result: Result
     deliveries: tuple[Queued, ...]
 
 
@@ -78,7 +83,7 @@ async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, An
         Written(
             sale,
             ids[sale.key],
-            {True: "created", False: "updated", None: "duplicate"}[changed.get(sale.key)],
+            _RESULTS[changed.get(sale.key)],
             tuple(queued.get(ids[sale.key], ())),
         )
         for sale in sales

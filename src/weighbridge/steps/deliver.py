@@ -115,9 +115,8 @@ async def _sort_out(
             tally.skipped["circuit_open"] += 1
             open_groups.append(group)
     probed: list[tuple[Group, int]] = []
-    left = (
-        (limit + 1) // 2 if closed else limit
-    )  # however many are broken, those that are well have their share
+    # However many are broken, those that are well have their share.
+    left = (limit + 1) // 2 if closed else limit
     for group in in_turn(due):
         if left <= 0:
             break

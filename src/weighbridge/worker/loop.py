@@ -25,7 +25,7 @@ from weighbridge.model.project import Project
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
-from weighbridge.steps.announce import announce, deliver, due
+from weighbridge.steps.announce import announce, due, tell
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.clean import clean, sweep
 from weighbridge.steps.context import Context
@@ -289,9 +289,7 @@ class Worker:
                     claimed = await due(self.ctx, self.options.name, self.options.lease, room, [consumer])
             except RetryLater as trouble:
                 log.warning("worker.database_away", reason=trouble.message)
-            under_way |= {
-                asyncio.create_task(deliver(self.ctx, each, self.options.lease)) for each in claimed
-            }
+            under_way |= {asyncio.create_task(tell(self.ctx, each, self.options.lease)) for each in claimed}
             if not claimed:
                 waking = asyncio.create_task(news.wait())
                 pause = self.options.poll.total_seconds()
