@@ -36,6 +36,7 @@ from .setting import CLAIMED, DELIVERED, Result, Setting
 _BATCH = 2000  # rows of a request, at most: Google's own limit
 _SENT = 40_000
 _CLAIMS = 50
+_WRITTEN = 1000  # sales of a statement, as an upload writes them
 _CREDENTIALS = {
     "customer_id": "1234567890",
     "developer_token": "bench",
@@ -49,9 +50,9 @@ _SITES = """
     SELECT %s, 'site ' || n, '{google_ads}' FROM generate_series(1, %s) n"""
 _SALES = """
     INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid)
-    SELECT s.workspace_id, s.id, 'order-' || s.id || '-' || n, weighbridge.now() - INTERVAL '1 hour', 12.34, 'EUR',
+    SELECT %(workspace)s, s.id, 'order-' || s.id || '-' || n, weighbridge.now() - INTERVAL '1 hour', 12.34, 'EUR',
            md5(s.id::text || n) || md5(n::text)
-    FROM sites s, generate_series(1, %s) n"""
+    FROM generate_series(%(first)s::int, %(last)s::int) n, LATERAL (SELECT (%(sites)s::uuid[])[1 + n %% %(groups)s] AS id) s"""
 
 
 def run(setting: Setting) -> Iterator[Result]:
@@ -112,7 +113,13 @@ async def _fill(app: App, db: psycopg.AsyncConnection[Any], groups: int, backlog
             "SELECT weighbridge.set_credentials(%s, 'google_ads', 1, %s, %s, %s, 'bench')",
             [(site, *_sealed(vault, site)) for (site,) in sites],
         )
-    await db.execute(_SALES, (max(1, backlog // groups),))
+    told: dict[str, Any] = {
+        "workspace": workspace,
+        "sites": [site for (site,) in sites],
+        "groups": groups,
+    }
+    for first in range(0, backlog, _WRITTEN):
+        await db.execute(_SALES, told | {"first": first, "last": first + _WRITTEN - 1})
     await db.execute("VACUUM ANALYZE sales, offline_conversion_queue")
 
 

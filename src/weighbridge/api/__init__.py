@@ -17,12 +17,15 @@ from weighbridge.api import (
     live,
     metrics,
     pages,
+    preview,
     projects,
     providers,
+    recognise,
     rejects,
     resumable,
     send,
     sites,
+    tokens,
     uploads,
     usage,
 )
@@ -30,6 +33,7 @@ from weighbridge.api.access import describe_keys, guard
 from weighbridge.api.hub import Hub
 from weighbridge.api.problems import answer_problems
 from weighbridge.api.requests import RequestLog
+from weighbridge.api.sessions import Passes
 from weighbridge.api.turns import Turns
 from weighbridge.api.tus import Tus
 from weighbridge.app import App
@@ -67,7 +71,8 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     api.state.app = app
     api.state.hub = hub
     api.state.turns = turns
-    uploading = (send, resumable, uploads, rejects)
+    api.state.passes = Passes(app.db)
+    uploading = (tokens, recognise, send, resumable, uploads, rejects, preview)
     delivering = (conversions, sites, providers, cron)
     for part in (*uploading, projects, groups, *delivering, live, metrics, usage, health, pages):
         api.include_router(part.router)

@@ -1,7 +1,8 @@
 """Who may come in: a key, its scopes, its workspace.
 
 A route says `@needs("read")`, or `@opened` for anyone, or `@by_cron()` for the schedule, which has a secret of its own
-and no workspace. One that says nothing lets nobody in.
+and no workspace. One that says nothing lets nobody in. A browser comes with a session or an upload token instead of a
+key (sessions.py); what a session changes, it must also say with its CSRF token.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from fastapi.requests import HTTPConnection
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.websockets import WebSocket
 
+from weighbridge.api.sessions import COOKIE, TOKEN, Passes, Session, same
 from weighbridge.app import App
 from weighbridge.db import keys
 from weighbridge.db.keys import ApiKey
@@ -24,6 +26,8 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _SCOPE = "weighbridge_scope"
 CRON = "cron"  # no key has this scope
 _NOT_IN_PRODUCTION = "weighbridge_not_in_production"
+_PAGE = "weighbridge_page"
+_SAFE = ("GET", "HEAD", "OPTIONS")
 
 SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either will do, says OpenAPI
 _SCHEMES = {
@@ -46,6 +50,16 @@ def opened(endpoint: Endpoint) -> Endpoint:
     """Open a route to anyone."""
     setattr(endpoint, _SCOPE, "")
     return endpoint
+
+
+def as_page(endpoint: Endpoint) -> Endpoint:
+    """A page of the console, not a route for programs: refusals are pages too, and forms bring their CSRF token."""
+    setattr(endpoint, _PAGE, True)
+    return endpoint
+
+
+def is_page(endpoint: object) -> bool:
+    return getattr(endpoint, _PAGE, False)
 
 
 def by_cron(*, in_production: bool = True) -> Callable[[Endpoint], Endpoint]:
@@ -75,7 +89,16 @@ async def guard(connection: HTTPConnection) -> None:
     if scope == CRON:
         _admit_cron(app_of(connection), connection, endpoint)
         return
-    connection.state.key = await admit(app_of(connection), secret_of(connection), scope)
+    secret = secret_of(connection)
+    if secret is None and (cookie := connection.cookies.get(COOKIE)):
+        session = await _admit_session(connection, cookie, endpoint)
+        connection.state.session = session
+        connection.state.key = _allowed(session.key, scope)
+        return
+    if secret is not None and secret.startswith(TOKEN):
+        connection.state.key = _allowed(await _admit_token(connection, secret), scope)
+        return
+    connection.state.key = await admit(app_of(connection), secret, scope)
 
 
 async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
@@ -88,6 +111,34 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
         key = await keys.find(tx, secret)
     if key is None:
         raise RequestRefused(401, "wrong_key", "This key is not known, or no longer valid.")
+    return _allowed(key, scope)
+
+
+async def _admit_session(connection: HTTPConnection, cookie: str, endpoint: object) -> Session:
+    passes: Passes = connection.app.state.passes
+    session = await passes.session(cookie)
+    if session is None:
+        raise RequestRefused(401, "session_ended", "This session has ended. Sign in again.")
+    # A form cannot set a header: pages read the token from its fields (console/frame.py).
+    unsafe = connection.scope["method"] not in _SAFE and not is_page(endpoint)
+    if unsafe and not same(connection.headers.get("x-csrf-token"), session.csrf):
+        message = (
+            "Send the session's X-CSRF-Token with what changes something, or a key instead of the session."
+        )
+        raise RequestRefused(403, "wrong_csrf_token", message)
+    return session
+
+
+async def _admit_token(connection: HTTPConnection, token: str) -> ApiKey:
+    passes: Passes = connection.app.state.passes
+    key = await passes.bearer(token)
+    if key is None:
+        message = "This upload token is not known, or no longer valid. Ask for another: POST /api/tokens."
+        raise RequestRefused(401, "token_ended", message)
+    return key
+
+
+def _allowed(key: ApiKey, scope: str) -> ApiKey:
     if not key.may(scope):
         message = f"This key may {', '.join(key.scopes)}; this needs the scope {scope}."
         raise RequestRefused(403, "wrong_scope", message)

@@ -15,14 +15,21 @@ _FIELDS: dict[str, dict[str, Any]] = {
         **_UUID,
         "description": "Whose rows they are, inside the workspace; for the pipeline conversions the site, and needed.",
     },
-    "platform": {"type": "string", "description": "meta, google or tiktok; needed by the pipeline ads."},
+    "platform": {
+        "type": "string",
+        "description": "meta, google or tiktok; needed by the pipeline ads, unless that is recognised.",
+    },
     "project_id": {
         "type": "integer",
         "minimum": 1,
         "description": "The project it belongs to; needed by the pipeline keywords. Its first file opens it.",
     },
     "source": {"type": "string", "enum": ["manual", "api", "webhook"], "default": "api"},
-    "pipeline": {"type": "string", "default": "ads"},
+    "pipeline": {
+        "type": "string",
+        "default": "ads",
+        "description": "Or auto: each file is recognised by its header, and its platform with it.",
+    },
     "filename": {"type": "string", "description": "What to call it, instead of the file's own name."},
     "source_batch_id": {
         "type": "string",
@@ -36,6 +43,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "description": "Promote the valid rows regardless.",
     },
     "force": {"type": "boolean", "default": False, "description": "Load content again that is already here."},
+    "preview": {
+        "type": "boolean",
+        "default": False,
+        "description": "Stop when it is staged, and show what it would change until somebody promotes or discards it.",
+    },
 }
 
 SEND_BODY: dict[str, Any] = {

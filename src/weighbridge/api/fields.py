@@ -10,13 +10,13 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.observe.redact import said_back
 from weighbridge.steps import request as steps_request
-from weighbridge.steps.request import Checked, Request
+from weighbridge.steps.request import Checked, Request, Sender
 
 FIELDS = (
     "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
-    "filename", "source_batch_id", "project_id",
+    "filename", "source_batch_id", "project_id", "preview",
 )  # fmt: skip
-_FLAGS = ("force_partial", "force")
+_FLAGS = ("force_partial", "force", "preview")
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 
 
@@ -35,16 +35,27 @@ def once(name: str, fields: Mapping[str, str]) -> None:
 def request_of(fields: Mapping[str, str], key: ApiKey) -> Request:
     """The request as intake knows it. An empty field is none."""
     said: dict[str, Any] = {name: value for name, value in fields.items() if value and name not in _FLAGS}
+    for name, bound in key.bounds or ():
+        if said.setdefault(name, bound) != bound:
+            raise RequestRefused(
+                403, "wrong_scope", f"{name}: this upload token is for {said_back(bound)} only."
+            )
     said |= {name: _flag(name, fields.get(name, "")) for name in _FLAGS}
-    return Request(**{"workspace_id": key.workspace_id, "source": "api", **said})
+    return Request(**{"workspace_id": key.workspace_id, "source": "api", **said, "key_id": str(key.id)})
+
+
+def admitted(app: App, request: Request, key: ApiKey) -> Sender:
+    """As far as it is known before the file's first bytes are. RequestRefused as below."""
+    found = steps_request.check_sender(app.ctx, request)
+    if found.workspace_id != key.workspace_id:
+        raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
+    return found
 
 
 def checked(app: App, request: Request, key: ApiKey) -> Checked:
     """RequestRefused where it cannot be served, or not to this key."""
-    found = steps_request.check(app.ctx, request)
-    if found.workspace_id != key.workspace_id:
-        raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
-    return found
+    admitted(app, request, key)
+    return steps_request.check(app.ctx, request)
 
 
 def _flag(name: str, value: str) -> bool:

@@ -147,7 +147,7 @@ class Hub:
             found = await live.progress_of(tx, uploads)
         for progress in found:
             changed = self._last.get(progress.upload_id) != progress
-            if progress.status in LIVE:
+            if progress.status in LIVE and not progress.held:
                 self._last[progress.upload_id] = progress
             else:
                 self._last.pop(progress.upload_id, None)

@@ -21,7 +21,8 @@ class Sent(BaseModel):
     filename: str | None
     reason: str | None = Field(
         None,
-        description="Why it is a duplicate: duplicate_content, duplicate_completed, duplicate_processing, …",
+        description="Why it is a duplicate: duplicate_content, duplicate_completed, duplicate_processing, "
+        "duplicate_preview, …",
     )
 
 
@@ -105,6 +106,8 @@ class UploadOut(BaseModel):
     finished_at: datetime | None
     force_partial: bool
     forced: bool
+    preview: bool = Field(description="Sent to be looked at: it stops when it is staged.")
+    held: bool = Field(description="It has: `POST …/promote`, or `POST …/discard`.")
     failures: int
     crashes: int
     total_rows: int

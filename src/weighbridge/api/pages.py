@@ -1,7 +1,4 @@
-"""Pages for people: `/` says what this is, `/api/docs` shows every route.
-
-Plain HTML from this server, without scripts: they work offline, and ask no other host for anything.
-"""
+"""`/api/docs` shows every route: plain HTML from this server, which needs no script and asks no other host."""
 
 from __future__ import annotations
 
@@ -25,20 +22,6 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_WELCOME = """<h1>Weighbridge</h1>
-<p>Export files into Postgres, exactly once. This is its HTTP interface; it is up.</p>
-<ul>
-<li><a href="/api/docs">/api/docs</a>: every route, its fields and its answers</li>
-<li><a href="/api/openapi.json">/api/openapi.json</a>: the same for programs</li>
-<li><a href="/healthz">/healthz</a> and <a href="/readyz">/readyz</a>: does it answer, can it work</li>
-</ul>
-<p>Routes under <code>/api</code> need a key, which <code>weighbridge keys create</code> makes.</p>"""
-
-
-@router.get("/")
-@opened
-async def welcome() -> HTMLResponse:
-    return _page("Weighbridge", _WELCOME)
 
 
 @router.get("/api/docs")

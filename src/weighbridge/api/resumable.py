@@ -20,9 +20,11 @@ from weighbridge.api import fields, tus
 from weighbridge.api.access import SECURITY, Key, TheApp, needs, opened
 from weighbridge.api.problems import documented, problem
 from weighbridge.api.turns import Turn, Turns
+from weighbridge.api.uploads import find
 from weighbridge.db.resumable import Resumable
 from weighbridge.model.errors import RequestRefused
-from weighbridge.model.states import Status
+from weighbridge.model.states import TERMINAL, Status
+from weighbridge.model.upload import Upload
 from weighbridge.steps import resume
 from weighbridge.steps.append import ALGORITHMS, append
 from weighbridge.steps.receive import Received
@@ -41,6 +43,23 @@ def _empty(*headers: str) -> dict[str, Any]:
     return {"response_class": Response, "response_model": None, "openapi_extra": described}
 
 
+class FileProgress(BaseModel):
+    """How the rows of a file fare, for whoever sent it."""
+
+    pipeline: str
+    platform: str | None
+    filename: str | None
+    rows_read: int
+    total_rows: int = Field(description="Rows to promote, known once all are read.")
+    promoted_rows: int
+    failed_rows: int
+    rejected: int
+    error_code: str | None
+    error_text: str | None
+    created_at: datetime
+    finished_at: datetime | None
+
+
 class FileOut(BaseModel):
     """A file that comes in parts, and what became of it."""
 
@@ -54,6 +73,10 @@ class FileOut(BaseModel):
     storage_status: str | None
     error: str | None = Field(description="Why the whole file was refused, if it was.")
     message: str | None
+    ended: bool = Field(
+        description="Refused, or completed, partial or failed: nothing more happens by itself."
+    )
+    progress: FileProgress | None = Field(description="Of its upload; only for the key that began the file.")
 
 
 @router.options(tus.PATH, include_in_schema=False)
@@ -86,7 +109,7 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
     send it."""
     length = tus.length_of(request)
     said = fields.request_of(tus.fields_of(request), key)
-    fields.checked(app, said, key)
+    fields.admitted(app, said, key)
     upload = await resume.begin(app.ctx, said, length, request.headers.get("upload-metadata", ""))
     headers = {"Location": f"{tus.PATH}/{upload.id}", "Upload-Expires": tus.moment(upload.expires_at)}
     return Response(status_code=201, headers=headers)
@@ -149,6 +172,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
         if not upload.whole:
             body = _body(request, turn, app.settings.sender_seconds)
             upload = await append(app.ctx, upload, part, body, checksum)
+            await resume.look(app.ctx, upload, part, since=offset)
         if upload.whole:
             received = await resume.finish(app.ctx, upload, part)
     headers = {**_progress(upload), **(_told(received) if received else {})}
@@ -188,6 +212,9 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
 async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
     """How far a file has come, and what became of it."""
     upload = await resume.find(app.ctx, key.workspace_id, _id(file_id))
+    progress = None
+    if upload.upload_id is not None and upload.request.get("key_id") == str(key.id):
+        progress = _fares(await find(app, key, upload.upload_id))
     return FileOut(
         file_id=upload.id,
         offset=upload.received,
@@ -199,7 +226,14 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
         storage_status=upload.storage_status,
         error=upload.refusal.code if upload.refusal else None,
         message=upload.refusal.text if upload.refusal else None,
+        ended=upload.refusal is not None or upload.status in TERMINAL,
+        progress=progress,
     )
+
+
+def _fares(upload: Upload) -> FileProgress:
+    same = {name: getattr(upload, name) for name in FileProgress.model_fields if hasattr(upload, name)}
+    return FileProgress(**same, rejected=upload.bins.rejected)
 
 
 def _id(said: str) -> UUID:

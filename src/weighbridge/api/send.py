@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -26,9 +26,10 @@ from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.observe.redact import said_back
-from weighbridge.steps import quota, receive
+from weighbridge.steps import quota, receive, recognise
 from weighbridge.steps.receive import Received, Spooled
-from weighbridge.steps.request import Checked
+from weighbridge.steps.request import AUTO, Checked, Sender
+from weighbridge.steps.request import Request as Said
 
 router = APIRouter(tags=["uploads"])
 
@@ -57,6 +58,13 @@ FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
 @needs("upload")
 async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
     """Hand over files. Fields come before the files and apply to all of them."""
+    return await take_in(request, key, app)
+
+
+async def take_in(
+    request: Request, key: ApiKey, app: App, first: Callable[[Part], Awaitable[None]] | None = None
+) -> JSONResponse:
+    """All files of a request. A form of the console begins with a part that says whose it is: `first` looks at it."""
     kind, options = parse_options_header(request.headers.get("content-type"))
     intake = _Intake(app, key, length=_length(request))
     for name, value in request.query_params.multi_items():
@@ -67,7 +75,11 @@ async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
             if not options.get(b"boundary"):
                 raise malformed("its boundary is missing in the header Content-Type")
             async for part in parts(_body(request, app), options[b"boundary"]):
-                await intake.take(part)
+                if first is not None:
+                    await first(part)
+                    first = None
+                else:
+                    await intake.take(part)
         elif kind.decode("latin-1") in RAW_TYPES:
             await intake.take_raw(request)
         else:
@@ -105,14 +117,18 @@ class _Intake:
     key: ApiKey
     fields: dict[str, str] = field(default_factory=dict)
     length: int | None = None  # of the body, where it is known
-    checked: Checked | None = None
+    said: Said | None = None
+    sender: Sender | None = None
+    checked: dict[UUID, Checked] = field(
+        default_factory=dict
+    )  # the request as it is for each file, by its grant
     files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
     grants: set[UUID] = field(default_factory=set)  # bytes that are set aside for files on their way
 
     async def take(self, part: Part) -> None:
         if part.filename is not None:
             with _fields_first(self.fields):
-                self._checked()
+                self._sender()
             await self._spool(part.chunks(), self.fields.get("filename") or part.filename, part.size)
         elif part.name == "file":
             message = (
@@ -138,12 +154,14 @@ class _Intake:
 
     async def _spool(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
         limit = self.app.ctx.limits.max_upload_bytes
-        checked = self._checked()
+        sender = self._sender()
         receive.refuse_large(size or 0, limit)
         name = receive.tidy_name(filename)
         grant = uuid4()
         await self._set_aside(size, grant)
         try:
+            checked, chunks = await self._checked(chunks, name)
+            self.checked[grant] = checked
             self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename, grant)))
         except RequestRefused as refusal:
             if refusal.status in (400, 408, 413):
@@ -151,7 +169,7 @@ class _Intake:
             self.files.append((name, refusal))
             if grant in self.grants:  # what was set aside for it is for the others
                 self.grants.discard(grant)
-                await quota.let_go(self.app.ctx, checked, grant)
+                await quota.let_go(self.app.ctx, sender, grant)
             left = limit
             async for chunk in chunks:  # on to the next file
                 left -= len(chunk)
@@ -166,18 +184,27 @@ class _Intake:
             size = self.length - FORM_ROUND_FILES
         if size is not None and size > 0:
             self.grants.add(grant)
-            await quota.reserve(self.app.ctx, self._checked(), size, grant)
+            await quota.reserve(self.app.ctx, self._sender(), size, grant)
 
-    def _checked(self) -> Checked:
-        """The request in our terms, known when the first file begins."""
-        if self.checked is None:
+    def _sender(self) -> Sender:
+        """The request in our terms as far as its fields say, known when the first file begins."""
+        if self.sender is None:
             for name in self.fields:
                 fields.known(name)
-            request = replace(
-                fields.request_of(self.fields, self.key), filename=None
-            )  # each file has its own
-            self.checked = fields.checked(self.app, request, self.key)
-        return self.checked
+            self.said = fields.request_of(self.fields, self.key)
+            self.sender = fields.admitted(self.app, self.said, self.key)
+        return self.sender
+
+    async def _checked(
+        self, chunks: AsyncIterator[bytes], name: str | None
+    ) -> tuple[Checked, AsyncIterator[bytes]]:
+        """The request as it is for one file, and all of its bytes: the first ones may have to say what it is."""
+        assert self.said is not None
+        said = replace(self.said, filename=name)
+        if said.pipeline == AUTO:
+            head, chunks = await recognise.peeked(chunks)
+            said = await recognise.settled(self.app.ctx, said, head)
+        return fields.checked(self.app, said, self.key), chunks
 
     async def answer(self) -> JSONResponse:
         """Record what was spooled and say what became of each file."""
@@ -218,7 +245,8 @@ class _Intake:
 
     async def _record(self, spooled: Spooled, unstored: RetryLater | None = None) -> Received:
         self.grants.discard(spooled.grant)
-        return await receive.record(self.app.ctx, self._checked(), spooled, unstored=unstored)
+        checked = self.checked[spooled.grant]
+        return await receive.record(self.app.ctx, checked, spooled, unstored=unstored)
 
     async def discard(self) -> None:
         """What is left of a request that ended early."""
@@ -226,7 +254,7 @@ class _Intake:
             if isinstance(found, Spooled):
                 found.discard()
         for grant in self.grants:
-            await quota.let_go(self.app.ctx, self._checked(), grant)
+            await quota.let_go(self.app.ctx, self._sender(), grant)
 
 
 @contextlib.contextmanager

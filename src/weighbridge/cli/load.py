@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 PATIENCE = 5  # seconds that another worker may have a file before it is worth a word
 
 Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
-Pipe = Annotated[str, typer.Option("--pipeline", help="What kind of file it is: weighbridge pipelines list.")]
+Pipe = Annotated[
+    str,
+    typer.Option(
+        "--pipeline",
+        help="What kind of file it is: weighbridge pipelines list. auto: each says it by its header.",
+    ),
+]
 Platform = Annotated[str | None, typer.Option("--platform", help="Whose export it is: meta, google, tiktok.")]
 Client = Annotated[str | None, typer.Option("--client", help="The client's UUID.", metavar="UUID")]
 Source = Annotated[str, typer.Option("--source", help="manual, api or webhook.")]
@@ -176,12 +182,19 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
             complain(f"{outcome.file.name}: {outcome.refusal.message}")
         elif outcome.upload is not None and outcome.upload.error_text:
             complain(f"{outcome.file.name}: {outcome.upload.error_text}")
-    pipeline = app.ctx.pipelines.get(pipeline_name)
+    by_pipeline: dict[str, list[Outcome]] = {}  # with auto, files of several in one go
+    for each in outcomes:
+        by_pipeline.setdefault(each.upload.pipeline if each.upload else pipeline_name, []).append(each)
     if as_json:
-        objects: list[Any] = [report.as_json(outcome, pipeline) for outcome in outcomes]
+        of = {id(each): app.ctx.pipelines.get(name) for name, some in by_pipeline.items() for each in some}
+        objects: list[Any] = [report.as_json(each, of[id(each)]) for each in outcomes]
         print_json(objects[0] if len(objects) == 1 else objects)
-    elif pipeline is not None:
-        out().print(report.outcome_table(outcomes, pipeline))
+    else:
+        for name, some in by_pipeline.items():
+            if pipeline := app.ctx.pipelines.get(name):  # none: refused, as their sentences said
+                if name != pipeline_name:
+                    out().print(f"{name}:")
+                out().print(report.outcome_table(some, pipeline))
         for name, upload in ((each.file.name, each.upload) for each in outcomes if each.upload is not None):
             if upload.failed_rows:
                 out().print(f"Rejected rows of {name}: weighbridge uploads rejects {upload.id}", markup=False)

@@ -176,8 +176,8 @@ async def _listen(app: App, stop: asyncio.Event) -> None:
     import uvicorn
     from uvicorn.importer import import_from_string
 
-    # By its name, as uvicorn itself would: the command line and the API stay independent of each other.
-    create: Callable[[App, asyncio.Event], Any] = import_from_string("weighbridge.api:create")
+    # By its name, as uvicorn itself would: the command line and the console stay independent of each other.
+    create: Callable[[App, asyncio.Event], Any] = import_from_string("weighbridge.console:create")
     config = uvicorn.Config(
         create(app, stop),
         log_config=None,

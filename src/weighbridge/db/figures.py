@@ -42,7 +42,8 @@ class ServiceFigures:
     """All workspaces together. Ages are in seconds, and zero where there is nothing that could be old."""
 
     uploads: dict[str, int]  # by state
-    backlog: int  # not ended yet
+    backlog: int  # not ended yet, and not for a person to decide on
+    previews_held: int  # those
     backlog_age: float  # of the upload that has waited longest for a worker
     failed_24h: int
     dead_letters: int  # failed, and no operator has looked at them
@@ -72,7 +73,8 @@ async def of_service(tx: Tx) -> ServiceFigures:
     uploads = _counted(row["uploads"], Status)
     return ServiceFigures(
         uploads=uploads,
-        backlog=sum(uploads[state] for state in LIVE),
+        backlog=sum(uploads[state] for state in LIVE) - row["previews_held"],
+        previews_held=row["previews_held"],
         backlog_age=_age(row["backlog_age"]),
         failed_24h=row["failed_24h"],
         dead_letters=row["dead_letters"],

@@ -27,6 +27,7 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    bounds: tuple[tuple[str, str], ...] | None = None  # of an upload token: what it says of every file
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -41,17 +42,17 @@ async def create(
         tx, _SQL["create_key"], (workspace_id, name, secret[:10], _hash(secret), list(scopes), expires_at)
     )
     assert row is not None
-    return _key(row), secret
+    return key_of(row), secret
 
 
 async def find(tx: Tx, secret: str) -> ApiKey | None:
     """The live key with this secret. The look-up is by hash, so its time tells nothing of the secret."""
     row = await fetch_one(tx, _SQL["find_key"], (_hash(secret),))
-    return _key(row) if row else None
+    return key_of(row) if row else None
 
 
 async def listing(tx: Tx, workspace_id: UUID | None) -> list[ApiKey]:
-    return [_key(row) for row in await fetch_all(tx, _SQL["list_keys"], {"workspace": workspace_id})]
+    return [key_of(row) for row in await fetch_all(tx, _SQL["list_keys"], {"workspace": workspace_id})]
 
 
 async def revoke(tx: Tx, key_id: UUID) -> bool:
@@ -62,6 +63,6 @@ def _hash(secret: str) -> bytes:
     return hashlib.sha256(secret.encode()).digest()
 
 
-def _key(row: tuple[Any, ...]) -> ApiKey:
+def key_of(row: tuple[Any, ...]) -> ApiKey:
     id_, workspace, name, prefix, scopes, *times = row
     return ApiKey(id_, workspace, name, prefix, tuple(scopes), *times)

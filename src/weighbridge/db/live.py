@@ -28,6 +28,8 @@ class Progress:
     failed_rows: int
     error_code: str | None
     error_text: str | None
+    preview: bool
+    held: bool  # waits for a person: promote, or discard
 
 
 async def under_way(tx: Tx, workspace_id: UUID, limit: int = 200) -> list[UUID]:

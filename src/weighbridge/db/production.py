@@ -142,35 +142,22 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
             return sql.SQL("(SELECT weighbridge.now())")
         return sql.SQL("s.{}").format(sql.Identifier(column))
 
-    def changed(column: str) -> sql.Composed:
-        update = entity.upsert.update
-        assert update is not None
-        return sql.SQL(update).format(
-            old=sql.SQL("t.{}").format(sql.Identifier(column)),
-            new=sql.SQL("excluded.{}").format(sql.Identifier(column)),
-        )
-
     key = sql.SQL(", ").join(map(sql.Identifier, [*lead, *entity.key]))
     conflict: sql.Composable = sql.SQL("")
     if fresh:
         pass
-    elif entity.upsert.update is None or not entity.values:
+    elif not updates(entity):
         conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
     else:
         news = sql.SQL(", ").join(
             [
-                *(sql.SQL("{} = {}").format(sql.Identifier(c), changed(c)) for c in entity.values),
+                *(sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c)) for c in entity.values),
                 sql.SQL(
                     "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
                 ),
             ]
         )
-        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE ({}) IS DISTINCT FROM ({})").format(
-            key,
-            news,
-            sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in entity.values),
-            sql.SQL(", ").join(changed(c) for c in entity.values),
-        )
+        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(key, news, differs(entity))
     composed = sql.SQL(
         "WITH written AS ("
         " INSERT INTO {target} AS t ({columns})"
@@ -190,3 +177,26 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
         conflict=conflict,
     )
     return composed.as_bytes(None)
+
+
+def updates(entity: Entity) -> bool:
+    """May a row that is already there be changed at all?"""
+    return entity.upsert.update is not None and bool(entity.values)
+
+
+def changed(entity: Entity, column: str) -> sql.Composed:
+    """What a column of the row that is there, `t`, becomes when the row `excluded` comes."""
+    update = entity.upsert.update
+    assert update is not None
+    return sql.SQL(update).format(
+        old=sql.SQL("t.{}").format(sql.Identifier(column)),
+        new=sql.SQL("excluded.{}").format(sql.Identifier(column)),
+    )
+
+
+def differs(entity: Entity) -> sql.Composed:
+    """Would that change the row?"""
+    return sql.SQL("({}) IS DISTINCT FROM ({})").format(
+        sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in entity.values),
+        sql.SQL(", ").join(changed(entity, c) for c in entity.values),
+    )

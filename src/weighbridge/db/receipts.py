@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weighbridge.db.pool import Tx, fetch_all
 from weighbridge.db.production import Batch
 from weighbridge.db.queries import load
@@ -13,10 +15,19 @@ _SQL = load("receipts")
 
 async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
     """Ranges of seq, (after, upto], whose groups all match their receipts; they go on to match until commit."""
+    groups = await fetch_all(tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after})
+    return _runs(groups)
+
+
+async def standing_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
+    """The same as it is now, for whoever only looks."""
+    return _runs(await fetch_all(tx, _SQL["standing_groups"], _names(pipeline, scope)))
+
+
+def _runs(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Groups that follow each other are one range."""
     runs: list[tuple[int, int]] = []
-    for first, last in await fetch_all(
-        tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after}
-    ):
+    for first, last in groups:
         if runs and runs[-1][1] == first - 1:
             runs[-1] = (runs[-1][0], last)
         else:

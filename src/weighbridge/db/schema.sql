@@ -343,23 +343,16 @@ CREATE FUNCTION weighbridge.alert_on_status() RETURNS trigger
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
 DECLARE
-    v_takeover alerts;
+    v_failed boolean := NEW.status = 'failed' AND NOT (NEW.preview AND NEW.error_code IN ('discarded', 'preview_expired'));
 BEGIN
-    IF NEW.status = 'failed' THEN
+    IF v_failed THEN
         PERFORM raise_alert('ingest_failure', NEW.id::text, 'ERROR',
             format('[INGEST FAILURE] %s: %s', batch_name(NEW), coalesce(NEW.error_code, 'unknown')));
     ELSE
-        PERFORM withdraw_alert('ingest_failure', NEW.id::text, format('[INGEST RECOVERED] %s: %s', batch_name(NEW), NEW.status));
+        PERFORM withdraw_alert('ingest_failure', NEW.id::text, format('[INGEST RECOVERED] %s: %s', batch_name(NEW),
+            CASE NEW.status WHEN 'failed' THEN NEW.error_code ELSE NEW.status END));
     END IF;
-    SELECT * INTO v_takeover FROM alerts
-    WHERE condition = 'stale_takeover' AND subject LIKE NEW.id || '/%' AND closed_at IS NULL
-    ORDER BY opened_at DESC LIMIT 1; -- one word for all of them
-    UPDATE alerts SET closed_at = weighbridge.now()
-    WHERE condition = 'stale_takeover' AND subject LIKE NEW.id || '/%' AND closed_at IS NULL;
-    IF FOUND AND NEW.status <> 'failed' THEN
-        PERFORM announce_alert('AlertRecovered', v_takeover,
-            format('[STALE TAKEOVER RECOVERED] %s: %s', batch_name(NEW), NEW.status));
-    END IF;
+    PERFORM end_takeovers(NEW, CASE WHEN NEW.status <> 'failed' THEN NEW.status END);
     RETURN NULL;
 END $$;
 
@@ -446,6 +439,9 @@ CREATE TABLE public.data_uploads (
     attempts integer DEFAULT 0 NOT NULL,
     storage_status text DEFAULT 'stored'::text NOT NULL,
     blob_removed_at timestamp with time zone,
+    preview boolean DEFAULT false NOT NULL,
+    preview_counts jsonb,
+    previewed_at timestamp with time zone,
     CONSTRAINT claimed_when_stored CHECK (((storage_status = 'stored'::text) OR (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) OR (run_after = 'infinity'::timestamp with time zone))),
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
@@ -453,7 +449,9 @@ CREATE TABLE public.data_uploads (
     CONSTRAINT data_uploads_source_batch_id_check CHECK (((length(source_batch_id) >= 1) AND (length(source_batch_id) <= 200))),
     CONSTRAINT data_uploads_source_check CHECK ((source = ANY (ARRAY['manual'::text, 'api'::text, 'webhook'::text]))),
     CONSTRAINT data_uploads_status_check CHECK ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text, 'completed'::text, 'partial'::text, 'failed'::text]))),
-    CONSTRAINT data_uploads_storage_status_check CHECK ((storage_status = ANY (ARRAY['stored'::text, 'pending_retry'::text, 'retry_failed'::text, 'removed'::text])))
+    CONSTRAINT data_uploads_storage_status_check CHECK ((storage_status = ANY (ARRAY['stored'::text, 'pending_retry'::text, 'retry_failed'::text, 'removed'::text]))),
+    CONSTRAINT preview_is_held CHECK (((NOT (preview AND (status = 'staging_complete'::text))) OR (run_after = 'infinity'::timestamp with time zone))),
+    CONSTRAINT preview_is_not_promoted CHECK (((NOT preview) OR (status <> ALL (ARRAY['promoting'::text, 'completed'::text, 'partial'::text]))))
 )
 WITH (fillfactor='70');
 
@@ -668,17 +666,20 @@ CREATE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines t
 DECLARE
     v_project projects := fence_project(p_token);
     v_upload uuid;
+    v_preview boolean;
 BEGIN
     IF claimable_since(v_project.workspace_id, v_project.id, p_pipelines, p_per_workspace) IS NULL THEN
         RETURN;
     END IF;
-    UPDATE projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
-    SELECT d.id INTO v_upload FROM data_uploads d
+    SELECT d.id, d.preview INTO v_upload, v_preview FROM data_uploads d
     WHERE d.workspace_id = v_project.workspace_id AND d.project_id = v_project.id
       AND d.status IN ('pending', 'staging_complete') AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
     ORDER BY d.created_at, d.id LIMIT 1
     FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
+        IF NOT v_preview THEN
+            UPDATE projects p SET ungrouped = true WHERE p.key = v_project.key AND NOT p.ungrouped;
+        END IF;
         lease_token := open_attempt(v_upload, v_project.workspace_id, p_worker, p_lease, p_per_workspace, p_token);
         IF lease_token IS NOT NULL THEN
             UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
@@ -1003,6 +1004,33 @@ CREATE FUNCTION weighbridge.delivery_groups(p_most integer) RETURNS TABLE(site_i
         WHERE h.queued > 0
     $$;
 
+CREATE FUNCTION weighbridge.discard_preview(p_upload uuid, p_code text, p_text text, p_actor text, p_age interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_row data_uploads;
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    IF NOT lock_held(p_upload) THEN
+        RETURN false;
+    END IF;
+    SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
+    IF v_row.staged_at > v_now - p_age THEN
+        RETURN false;
+    END IF;
+    UPDATE data_uploads
+    SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = v_now,
+        dismissed_at = v_now, -- no dead letter
+        source_batch_id = CASE WHEN p_code <> 'discarded' THEN source_batch_id END,
+        preview_counts = NULL, previewed_at = NULL
+    WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_row.workspace_id, p_actor, 'upload.discard', p_upload, jsonb_strip_nulls(jsonb_build_object(
+        'error_code', p_code, 'source_batch_id', v_row.source_batch_id)));
+    RETURN true;
+END $$;
+
 CREATE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1055,6 +1083,24 @@ BEGIN
         INSERT INTO event_deliveries (event_id, workspace_id, consumer)
         SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
         PERFORM pg_notify('weighbridge_work', '');
+    END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.end_takeovers(p_upload public.data_uploads, p_word text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_takeover alerts;
+BEGIN
+    SELECT * INTO v_takeover FROM alerts
+    WHERE condition = 'stale_takeover' AND subject LIKE p_upload.id || '/%' AND closed_at IS NULL
+    ORDER BY opened_at DESC LIMIT 1;
+    UPDATE alerts SET closed_at = weighbridge.now()
+    WHERE condition = 'stale_takeover' AND subject LIKE p_upload.id || '/%' AND closed_at IS NULL;
+    IF FOUND AND p_word IS NOT NULL THEN
+        PERFORM announce_alert('AlertRecovered', v_takeover,
+            format('[STALE TAKEOVER RECOVERED] %s: %s', batch_name(p_upload), p_word));
     END IF;
 END $$;
 
@@ -1450,7 +1496,8 @@ CREATE FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) RETURNS
         SELECT EXISTS (
             SELECT FROM public.data_uploads d
             WHERE d.workspace_id = p_workspace AND d.project_id = p_project
-              AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting'))
+              AND d.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+              AND NOT (d.preview AND d.status = 'staging_complete'))
     $$;
 
 CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) RETURNS SETOF uuid
@@ -1464,6 +1511,38 @@ CREATE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceili
         WHERE a.lease_token = ANY (p_tokens) AND a.closed_at IS NULL
         RETURNING a.lease_token
     $$;
+
+CREATE FUNCTION weighbridge.hold_preview() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.preview AND NEW.status = 'staging_complete' THEN
+        NEW.run_after := 'infinity';
+        IF OLD.status <> NEW.status THEN
+            NEW.preview_counts := NULL; -- they were of other rows
+            NEW.previewed_at := NULL;
+        END IF;
+    ELSIF OLD.preview AND OLD.status = 'staging_complete' AND NEW.run_after = 'infinity' THEN
+        NEW.run_after := '-infinity';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE FUNCTION weighbridge.hold_upload(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_row data_uploads;
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    SELECT * INTO v_row FROM data_uploads WHERE id = v_upload;
+    PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: held', batch_name(v_row)));
+    PERFORM end_takeovers(v_row, 'held');
+    PERFORM tell_live(v_row);
+    PERFORM pg_notify('weighbridge_work', ''); -- somebody may have promoted it just now
+END $$;
 
 CREATE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1537,7 +1616,7 @@ BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended(OLD.workspace_id::text, 1));
     IF EXISTS (SELECT FROM data_uploads
                WHERE workspace_id = OLD.workspace_id
-                 AND (status IN ('staging_complete', 'promoting')
+                 AND (status = 'staging_complete' AND NOT preview OR status = 'promoting'
                       OR status IN ('pending', 'processing') AND watermark_entity <> '')) -- to be staged again
        OR EXISTS (SELECT FROM daily_metrics f
                   WHERE f.workspace_id = OLD.workspace_id AND f.client_id IS NOT DISTINCT FROM OLD.client_id
@@ -1570,11 +1649,12 @@ CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_cl
                    CASE WHEN (d.content_sha256, d.pipeline, d.client_id, d.platform, d.project_id)
                              IS DISTINCT FROM (p_sha256, p_pipeline, p_client, p_platform, p_project) THEN 'batch_differs'
                         WHEN d.status = 'failed' THEN 'batch_failed'
+                        WHEN d.preview THEN 'duplicate_preview'
                         ELSE 'duplicate_' || ingest.run_status(d.status) END AS reason
             FROM public.data_uploads d
             WHERE d.workspace_id = p_workspace AND d.source_batch_id = p_batch
             UNION ALL
-            SELECT d.id, 2, 'duplicate_content'
+            SELECT d.id, 2, CASE WHEN d.preview THEN 'duplicate_preview' ELSE 'duplicate_content' END
             FROM public.data_uploads d
             WHERE d.workspace_id = p_workspace AND d.pipeline = p_pipeline
               AND d.client_id IS NOT DISTINCT FROM p_client AND d.platform IS NOT DISTINCT FROM p_platform
@@ -1597,6 +1677,18 @@ BEGIN
     UPDATE keyword_groups g SET stale = true FROM left_behind l
     WHERE g.workspace_id = l.workspace_id AND g.project_id = l.project_id AND g.id = l.group_id AND NOT g.stale;
     RETURN NULL;
+END $$;
+
+CREATE FUNCTION weighbridge.lock_held(p_upload uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+BEGIN
+    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    WHERE d.id = p_upload FOR KEY SHARE OF p;
+    PERFORM FROM data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
+    RETURN FOUND AND NOT in_hand(p_upload);
 END $$;
 
 CREATE FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) RETURNS void
@@ -1752,6 +1844,14 @@ BEGIN
     UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
 END $$;
 
+CREATE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamp with time zone) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE data_uploads SET preview_counts = p_counts, previewed_at = p_at
+        WHERE id = p_upload AND preview AND status = 'staging_complete'
+    $$;
+
 CREATE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1870,6 +1970,27 @@ CREATE FUNCTION weighbridge.project_status(p_project bigint) RETURNS TABLE(proje
         FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project
     $$;
 
+CREATE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_row data_uploads;
+BEGIN
+    IF NOT lock_held(p_upload) THEN
+        RETURN false;
+    END IF;
+    SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
+    -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_row.workspace_id::text, 1));
+    UPDATE data_uploads SET preview = false WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
+    PERFORM tell_live(v_row);
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN true;
+END $$;
+
 CREATE FUNCTION weighbridge.queue_conversions() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1940,7 +2061,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) RETURNS weighbridge.received
+CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -1959,9 +2080,11 @@ BEGIN
     LOOP
         INSERT INTO data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
                                   file_kind, content_sha256, byte_size, created_by, force_partial, forced,
-                                  source_batch_id, traceparent, storage_status, run_after, error_code, error_text)
+                                  source_batch_id, traceparent, preview, storage_status, run_after, error_code,
+                                  error_text)
         VALUES (p_workspace, p_client, p_platform, p_project, p_source, p_pipeline, p_filename, p_file_url,
                 p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent,
+                p_preview,
                 CASE WHEN v_deferred THEN 'pending_retry' ELSE 'stored' END,
                 CASE WHEN v_deferred THEN timestamptz 'infinity' ELSE '-infinity' END,
                 CASE WHEN v_deferred THEN 'STORAGE_PENDING_RETRY' END,
@@ -2276,8 +2399,15 @@ CREATE FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, 
     AS $$
 DECLARE
     v_gave_up boolean;
+    v_held data_uploads;
 BEGIN
     IF p_batch IS NULL THEN -- the upload itself is gone
+        RETURN false;
+    END IF;
+    SELECT * INTO v_held FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
+    IF FOUND THEN
+        PERFORM end_takeovers(v_held, 'held');
+        PERFORM tell_live(v_held);
         RETURN false;
     END IF;
     PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',
@@ -2461,6 +2591,17 @@ BEGIN
     UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $_$;
 
+CREATE FUNCTION weighbridge.restage_preview(p_upload uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF lock_held(p_upload) THEN
+        UPDATE data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
+END $$;
+
 CREATE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -2574,7 +2715,8 @@ BEGIN
         finished_at = NULL, started_at = NULL, rows_read = 0, staged = '{}', watermark_entity = '',
         watermark_seq = 0, promoted = '{}', promoted_rows = 0, failed_rows = 0, total_rows = 0, warnings = 0,
         staged_at = CASE WHEN staged <> '{}' THEN coalesce(staged_at, finished_at) ELSE staged_at END,
-        bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial
+        bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial,
+        preview = preview AND error_code IS DISTINCT FROM 'discarded'
     WHERE id = p_upload;
     PERFORM set_config('weighbridge.verb', '', true);
     DELETE FROM upload_rejections WHERE upload_id = p_upload;
@@ -2951,6 +3093,13 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION weighbridge.tell_live(p_upload public.data_uploads) RETURNS void
+    LANGUAGE sql
+    AS $$
+        SELECT pg_notify('weighbridge_live', json_build_object(
+            'workspace_id', p_upload.workspace_id, 'upload_id', p_upload.id, 'status', p_upload.status)::text)
+    $$;
+
 CREATE FUNCTION weighbridge.void_receipts() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -2969,6 +3118,8 @@ CREATE FUNCTION weighbridge.waiting_uploads(p_workspace uuid) RETURNS bigint
                 AND d.project_id IS NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
              + (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
                 AND d.project_id IS NOT NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+             - (SELECT count(*) FROM public.data_uploads d WHERE d.preview AND d.status = 'staging_complete'
+                AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
     $$;
 
 CREATE FUNCTION weighbridge.watch_deliveries(p_ahead interval, p_limit integer) RETURNS bigint
@@ -3099,13 +3250,15 @@ CREATE FUNCTION weighbridge.workspace_figures() RETURNS TABLE(backlog_count bigi
         failed AS (
             SELECT batch_name(d) AS batch, d.finished_at
             FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
+              AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))
             ORDER BY d.finished_at DESC LIMIT 1
         )
         SELECT waiting_uploads((SELECT id FROM mine))
                + (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
                   AND d.status IN ('processing', 'promoting')),
                (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
-                AND d.status = 'failed' AND d.finished_at > weighbridge.now() - INTERVAL '24h'),
+                AND d.status = 'failed' AND d.finished_at > weighbridge.now() - INTERVAL '24h'
+                AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))),
                (SELECT count(*) FROM ingest.v_stale_runs s JOIN data_uploads d ON d.id = s.id
                 WHERE d.workspace_id = (SELECT id FROM mine)),
                (SELECT avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at))::double precision FROM data_uploads d
@@ -3255,7 +3408,7 @@ CREATE VIEW public.csv_processing_jobs WITH (security_invoker='true') AS
             (sum((((e.value ->> 'updated'::text))::bigint + ((e.value ->> 'unchanged'::text))::bigint)))::bigint AS known,
             (sum((((((e.value ->> 'inserted'::text))::bigint + ((e.value ->> 'updated'::text))::bigint) + ((e.value ->> 'unchanged'::text))::bigint) + ((e.value ->> 'failed'::text))::bigint)))::bigint AS through
            FROM jsonb_each(d.promoted) e(key, value)) made ON (true))
-  WHERE (d.project_id IS NOT NULL);
+  WHERE ((d.project_id IS NOT NULL) AND (NOT (d.preview AND ((d.status = 'staging_complete'::text) OR ((d.status = 'failed'::text) AND (d.error_code = ANY (ARRAY['discarded'::text, 'preview_expired'::text])))))));
 
 CREATE TABLE public.daily_metrics (
     workspace_id uuid NOT NULL,
@@ -3684,6 +3837,13 @@ CREATE TABLE weighbridge.resumable_uploads (
     CONSTRAINT whole_when_recorded CHECK (((upload_id IS NULL) OR (received = length)))
 );
 
+CREATE TABLE weighbridge.signing (
+    one boolean DEFAULT true NOT NULL,
+    secret bytea DEFAULT sha256((((gen_random_uuid())::text || (gen_random_uuid())::text))::bytea) NOT NULL,
+    CONSTRAINT signing_one_check CHECK (one),
+    CONSTRAINT signing_secret_check CHECK ((length(secret) = 32))
+);
+
 CREATE UNLOGGED TABLE weighbridge.slots (
     key text NOT NULL,
     slot integer NOT NULL,
@@ -3890,6 +4050,9 @@ ALTER TABLE ONLY weighbridge.receipts
 ALTER TABLE ONLY weighbridge.resumable_uploads
     ADD CONSTRAINT resumable_uploads_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY weighbridge.signing
+    ADD CONSTRAINT signing_pkey PRIMARY KEY (one);
+
 ALTER TABLE ONLY weighbridge.slots
     ADD CONSTRAINT slots_pkey PRIMARY KEY (key, slot);
 
@@ -3923,11 +4086,15 @@ CREATE INDEX data_uploads_ended ON public.data_uploads USING btree (workspace_id
 
 CREATE INDEX data_uploads_half_staged ON public.data_uploads USING btree (finished_at) WHERE ((staged_at IS NULL) AND (staged <> '{}'::jsonb) AND (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])));
 
+CREATE INDEX data_uploads_held ON public.data_uploads USING btree (workspace_id, staged_at) WHERE (preview AND (status = 'staging_complete'::text));
+
 CREATE INDEX data_uploads_jobs ON public.data_uploads USING btree (workspace_id, project_id, created_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'processing'::text, 'staging_complete'::text, 'promoting'::text])) AND (project_id IS NOT NULL));
 
-CREATE INDEX data_uploads_of_project ON public.data_uploads USING btree (workspace_id, project_id, created_at, id) INCLUDE (status, started_at, finished_at) WHERE (project_id IS NOT NULL);
+CREATE INDEX data_uploads_of_project ON public.data_uploads USING btree (workspace_id, project_id, created_at, id) INCLUDE (status, started_at, finished_at, preview) WHERE (project_id IS NOT NULL);
 
 CREATE INDEX data_uploads_recent ON public.data_uploads USING btree (workspace_id, created_at DESC, id);
+
+CREATE INDEX data_uploads_set_aside ON public.data_uploads USING btree (workspace_id, finished_at) INCLUDE (project_id) WHERE (preview AND (status = 'failed'::text) AND (error_code = ANY (ARRAY['discarded'::text, 'preview_expired'::text])));
 
 CREATE INDEX data_uploads_staged ON public.data_uploads USING btree (staged_at) WHERE (staged_at IS NOT NULL);
 
@@ -4018,6 +4185,8 @@ CREATE TRIGGER fill_site BEFORE INSERT ON public.sales FOR EACH ROW EXECUTE FUNC
 CREATE TRIGGER guard_delivery BEFORE UPDATE OF status ON public.offline_conversion_queue FOR EACH ROW WHEN (((old.status = 'COMPLETED'::text) AND (new.status <> 'COMPLETED'::text))) EXECUTE FUNCTION weighbridge.guard_delivery();
 
 CREATE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
+
+CREATE TRIGGER hold_preview BEFORE UPDATE OF status, preview, run_after ON public.data_uploads FOR EACH ROW WHEN ((new.preview OR old.preview)) EXECUTE FUNCTION weighbridge.hold_preview();
 
 CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ad_sets FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
 
@@ -4317,11 +4486,16 @@ REVOKE ALL ON FUNCTION weighbridge.deliverable(p_sale public.sales, p_provider t
 REVOKE ALL ON FUNCTION weighbridge.delivery_groups(p_most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.delivery_groups(p_most integer) TO weighbridge_deliver;
 
+REVOKE ALL ON FUNCTION weighbridge.discard_preview(p_upload uuid, p_code text, p_text text, p_actor text, p_age interval) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.discard_preview(p_upload uuid, p_code text, p_text text, p_actor text, p_age interval) TO weighbridge_clean;
+
 REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.drop_replay(p_queue uuid, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.end_takeovers(p_upload public.data_uploads, p_word text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.enqueue_conversions(p_workspace uuid, p_site uuid, p_provider text, p_since timestamp with time zone, p_actor text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.enqueue_conversions(p_workspace uuid, p_site uuid, p_provider text, p_since timestamp with time zone, p_actor text) TO weighbridge_deliver;
@@ -4381,6 +4555,10 @@ REVOKE ALL ON FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) 
 
 REVOKE ALL ON FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.hold_preview() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.hold_upload(p_token uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.in_hand(p_upload uuid) TO weighbridge_tenant;
 
@@ -4400,6 +4578,8 @@ REVOKE ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline tex
 GRANT ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) TO weighbridge_tenant;
 
 REVOKE ALL ON FUNCTION weighbridge.leave_groups() FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.lock_held(p_upload uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.lock_project(p_project bigint, p_actor text, p_action text) TO weighbridge_group;
@@ -4425,6 +4605,8 @@ GRANT ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text)
 REVOKE ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) TO weighbridge_group;
 
+REVOKE ALL ON FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamp with time zone) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;
 
@@ -4441,12 +4623,14 @@ GRANT ALL ON FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers te
 REVOKE ALL ON FUNCTION weighbridge.project_status(p_project bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.project_status(p_project bigint) TO weighbridge_tenant;
 
+REVOKE ALL ON FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.queue_conversions() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text) TO weighbridge_intake;
+REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamp with time zone, p_dry boolean) FROM PUBLIC;
 
@@ -4482,6 +4666,8 @@ REVOKE ALL ON FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, 
 GRANT ALL ON FUNCTION weighbridge.reset_provider(p_site uuid, p_provider text, p_actor text) TO weighbridge_deliver;
 
 REVOKE ALL ON FUNCTION weighbridge.reset_staging(p_token uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.restage_preview(p_upload uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.restage_upload(p_token uuid) FROM PUBLIC;
 
@@ -4524,6 +4710,8 @@ REVOKE ALL ON FUNCTION weighbridge.take_interpretations(p_user uuid, p_number in
 REVOKE ALL ON FUNCTION weighbridge.take_up(p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace integer, p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.take_up_project(p_worker text, p_pipelines text[], p_lease interval, p_per_workspace integer, p_only uuid, p_max_crashes integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.tell_live(p_upload public.data_uploads) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
 

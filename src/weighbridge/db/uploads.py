@@ -38,6 +38,7 @@ class NewUpload:
     source_batch_id: str | None = None
     traceparent: str | None = None
     project_id: int | None = None
+    preview: bool = False
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,11 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
 async def hand_over(tx: Tx, lease: Lease) -> None:
     """End a parse attempt; another worker promotes."""
     await tx.execute(_SQL["hand_over"], (lease.token,))
+
+
+async def hold(tx: Tx, lease: Lease) -> None:
+    """End a parse attempt at a preview; a person decides what becomes of it."""
+    await tx.execute(_SQL["hold_upload"], (lease.token,))
 
 
 async def begin_promotion(tx: Tx, lease: Lease) -> None:

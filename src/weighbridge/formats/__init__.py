@@ -9,8 +9,8 @@ open_sheet  encoding → UTF-8                    encoding.py
 
 from __future__ import annotations
 
-from weighbridge.formats.detect import describe, sniff
+from weighbridge.formats.detect import describe, sniff, text_of
 from weighbridge.formats.dialect import UnknownHeader
 from weighbridge.formats.sheet import open_sheet
 
-__all__ = ["UnknownHeader", "describe", "open_sheet", "sniff"]
+__all__ = ["UnknownHeader", "describe", "open_sheet", "sniff", "text_of"]

@@ -17,12 +17,12 @@ from weighbridge.formats.scan import Block, blocks
 from weighbridge.model.errors import FileRefused
 
 
-def open_delimited(text: Utf8File, wanted: Wanted) -> DelimitedSheet:
+def open_delimited(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> DelimitedSheet:
     """Find the layout; the rows are read with `batches()`."""
     with text.path.open("rb") as file:
         file.seek(text.start)
         head = file.read(HEAD)
-    return DelimitedSheet(text, find_layout(head, len(head) < HEAD, wanted))
+    return DelimitedSheet(text, find_layout(head, len(head) < HEAD and not cut, wanted))
 
 
 @dataclass

@@ -19,7 +19,7 @@ def sniff(head: bytes, filename: str | None) -> str | None:
 
     The content decides; the name does only where a list of lists could as well be a list of [keywords].
     """
-    text = _text_of(head[:HEAD])
+    text = text_of(head[:HEAD])
     if not text.strip() or CONTROL.search(text) or _NO_TABLE.match(text):
         return None
     named_json = (filename or "").lower().endswith((".json", ".jsonl", ".ndjson"))
@@ -29,12 +29,12 @@ def sniff(head: bytes, filename: str | None) -> str | None:
 def describe(head: bytes) -> str:
     """What a file is that is neither, and what to do about it; empty for one that has nothing in it."""
     head = head[:HEAD]
-    text = _text_of(head)
+    text = text_of(head)
     nothing = not text.strip() and bool(head.strip(b"\0") or not head)  # a NUL alone reads as half of UTF-16
     return "" if nothing else what_is(head, text)
 
 
-def _text_of(head: bytes) -> str:
+def text_of(head: bytes) -> str:
     """Any text at all: one in an encoding that we do not know is refused later, by its line."""
     for encoding in (utf16_of(head), "utf-8", "cp1252"):
         if encoding is not None and (text := decode_head(head, encoding)) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TextIO, assert_never
@@ -31,8 +32,8 @@ class Place:
     member: int = 0
 
 
-def find_records(text: Utf8File) -> Place:
-    """A list, lines, an object with a list in it, or else plain objects."""
+def find_records(text: Utf8File, *, cut: bool = False) -> Place:
+    """A list, lines, an object with a list in it, or else plain objects. `cut`: only its beginning is here."""
     with open_text(text) as file:
         first = Window(file).peek()
     if not first:
@@ -42,7 +43,7 @@ def find_records(text: Utf8File) -> Place:
     object_on_a_line, more_lines = _first_line(text)
     if object_on_a_line and more_lines:
         return Place(Shape.LINES)
-    member = _list_of_records(text)
+    member = _list_of_records(text, cut)
     if member is not None:
         return Place(Shape.MEMBER, member)
     return Place(Shape.LINES if object_on_a_line else Shape.VALUES)
@@ -91,22 +92,24 @@ def _first_line(text: Utf8File) -> tuple[bool, bool]:
         return isinstance(value, dict) and end == len(first), next(lines, None) is not None
 
 
-def _list_of_records(text: Utf8File) -> int | None:
+def _list_of_records(text: Utf8File, cut: bool) -> int | None:
     """Which member of the outer object it is: one with a usual name, or the only list with objects in it."""
-    lists = []
-    with open_text(text) as file:
+    lists: dict[int, str] = {}
+    with open_text(text) as file, suppress(FileRefused) if cut else nullcontext():
         window = Window(file)
         for index, name in enumerate(_members(window)):
             if window.peek() != "[":
                 window.take()
             elif name in WRAPPERS:
                 return index
-            elif sum(isinstance(element.value, dict) for element in _elements(window)):
-                lists.append((index, name))
+            else:
+                for element in _elements(window):
+                    if isinstance(element.value, dict):
+                        lists[index] = name
     if len(lists) > 1:
-        names = " and ".join(f"'{name}'" for _, name in lists)
+        names = " and ".join(f"'{name}'" for name in lists.values())
         raise FileRefused("malformed_file", f"Which list holds the records, {names}? Call it 'data'.")
-    return lists[0][0] if lists else None
+    return next(iter(lists), None)
 
 
 def _members(window: Window) -> Iterator[str]:

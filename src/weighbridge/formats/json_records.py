@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -26,10 +27,15 @@ BATCH_ROWS = 4096
 BATCH_TEXT = 1 << 22
 
 
-def open_json(text: Utf8File, wanted: Wanted) -> JsonSheet:
-    """Find the records and the keys of the first of them; the rows are read with `batches()`."""
-    place = find_records(text)
-    sample = list(islice(stream(text, place), SAMPLE))
+def open_json(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> JsonSheet:
+    """Find the records and the keys of the first of them; the rows are read with `batches()`.
+
+    `cut`: the text is the beginning of a file, and may end anywhere.
+    """
+    place = find_records(text, cut=cut)
+    sample: list[Element] = []
+    with suppress(FileRefused) if cut else nullcontext():
+        sample.extend(islice(stream(text, place), SAMPLE))
     if not any(element.text for element in sample):
         raise FileRefused("no_data", "The export is empty: it has no records.")
     header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))

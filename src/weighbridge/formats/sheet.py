@@ -13,13 +13,20 @@ from weighbridge.model.sheet import Sheet
 
 
 def open_sheet(
-    path: Path, kind: str, *, wanted: Callable[[Sequence[str]], int], scratch: Path, headerless: str = ""
+    path: Path,
+    kind: str,
+    *,
+    wanted: Callable[[Sequence[str]], int],
+    scratch: Path,
+    headerless: str = "",
+    cut: bool = False,
 ) -> Sheet:
     """Read the file's layout; its rows come with `batches()`, which may refuse the file as well.
 
     `kind` is what `sniff` said. `wanted` tells how many fields of the pipeline a row of cells names, were it the
     header. `headerless` is the header of a text file that has none and is a list, where the pipeline takes lists.
     A file that is not UTF-8 is rewritten as UTF-8 in the directory `scratch`, which the caller empties.
+    `cut` says that it is only the beginning of one, which may end anywhere: good for its header alone.
 
     Raises FileRefused: `empty_file`, `no_data`, `no_header`, `bad_encoding`, `malformed_file`.
     """
@@ -27,8 +34,8 @@ def open_sheet(
     match kind:
         case "csv":
             listed = open_list(text, wanted, headerless) if headerless else None
-            return listed or open_delimited(text, wanted)
+            return listed or open_delimited(text, wanted, cut=cut)
         case "json":
-            return open_json(text, wanted)
+            return open_json(text, wanted, cut=cut)
         case _:
             raise ValueError(f"kind: expected 'csv' or 'json', got {kind!r}")

@@ -121,6 +121,8 @@ class Upload:
     storage_status: str = (
         "stored"  # pending_retry, retry_failed: the store could not take it; removed: too old
     )
+    preview: bool = False  # stops at staging_complete until a person has decided
+    held: bool = False  # and has: nobody is at it
 
     @property
     def batch(self) -> str:

@@ -94,6 +94,18 @@ def handed_back(upload: Upload) -> None:
     log.info("Job handed back", source_batch_id=upload.batch)
 
 
+def held(upload: Upload) -> None:
+    log.info("Job held", source_batch_id=upload.batch, record_count=upload.bins.accepted)
+
+
+def preview_promoted(upload: Upload) -> None:
+    log.info("Preview promoted", source_batch_id=upload.batch)
+
+
+def preview_discarded(upload: Upload, code: str) -> None:
+    log.info("Preview discarded", source_batch_id=upload.batch, reason=code)
+
+
 def passing_trouble(upload: Upload, kind: str) -> None:
     metrics.RETRIES.labels(kind).inc()
     log.warning("Job put off", source_batch_id=upload.batch, error_type=kind)

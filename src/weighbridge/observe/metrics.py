@@ -91,6 +91,7 @@ for _ended in sorted(TERMINAL):
 GAUGES: dict[str, tuple[str, str, str | None]] = {
     "uploads": ("weighbridge_uploads", "Uploads, by state.", "state"),
     "backlog": ("weighbridge_backlog", "Uploads that have not ended.", None),
+    "previews_held": ("weighbridge_previews_held", "Previews that wait for a decision.", None),
     "backlog_age": ("weighbridge_backlog_age_seconds", "How long the oldest upload has waited.", None),
     "failed_24h": ("weighbridge_failed_24h", "Uploads that failed in the last 24 hours.", None),
     "dead_letters": ("weighbridge_dead_letters", "Failed uploads that nobody has looked at.", None),

@@ -60,6 +60,13 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
     Raises FileRefused: `other_platform`, `missing_column`, `not_daily`, `several_currencies`.
     """
     _refuse_other_platform(header, pipeline, profile)
+    layout = lay_out(header, pipeline, profile)
+    _refuse_missing(layout, pipeline, profile)
+    return layout
+
+
+def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
+    """Each field's column, where it has one. Raises FileRefused: `several_currencies`."""
     cells = [_Cell(i, fold(text), *_split_currency(text)) for i, text in enumerate(header)]
     columns: dict[str, tuple[int, ...]] = {}
     currencies: dict[str, str] = {}
@@ -83,9 +90,16 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
         and isinstance(declared.otherwise, InHeader)
         and declared.otherwise.of in currencies
     }
-    layout = Layout(tuple(header), columns, constants, ends)
-    _refuse_missing(layout, pipeline, profile)
-    return layout
+    return Layout(tuple(header), columns, constants, ends)
+
+
+def lacking(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
+    """The fields that every record must have, and that the file has no column for, nor another way to them."""
+    return {
+        name: declared
+        for name, declared in pipeline.fields.items()
+        if name in pipeline.required and name not in layout.columns and not _has_otherwise(declared, layout)
+    }
 
 
 @lru_cache(maxsize=20_000)  # every file asks for every known header
@@ -168,18 +182,14 @@ def _period(cells: list[_Cell], columns: dict[str, tuple[int, ...]], profile: Pr
 
 
 def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
-    missing = [
-        (name, declared)
-        for name, declared in pipeline.fields.items()
-        if name in pipeline.required and name not in layout.columns and not _has_otherwise(declared, layout)
-    ]
+    missing = lacking(layout, pipeline)
     if not missing:
         return
     daily = profile.daily if profile else None
-    if profile and daily and [name for name, _ in missing] == [daily.field]:
+    if profile and daily and list(missing) == [daily.field]:
         raise not_daily(layout, pipeline, profile)
     sentences, header = [], layout.header if _trusted(layout, pipeline) else ()
-    for name, declared in missing:
+    for name, declared in missing.items():
         names = synonyms(name, declared, pipeline, profile)
         if isinstance(declared.otherwise, NamePath):
             last = declared.otherwise.names[-1]
@@ -209,7 +219,7 @@ def no_column_known(found: Unknown, pipeline: Pipeline, profile: Profile | None)
     ]
     guess = next((g for g in (did_you_mean(name, found.columns) for name in names) if g), "")
     near = _misspelt(names, found.columns) if pipeline.personal else bool(guess)
-    shown = _unlike_what_is_below(found) or (near and not any(map(_is_value, found.columns)))
+    shown = _unlike_what_is_below(found) or (near and not any(map(is_value, found.columns)))
     guess = guess if shown else ""
     where = f"line {found.line}" if found.line else "the records"
     if not found.columns:
@@ -233,7 +243,7 @@ def _has_figures(cell: str) -> bool:
     return "@" in cell or any(map(str.isdigit, cell))
 
 
-def _is_value(cell: str) -> bool:
+def is_value(cell: str) -> bool:
     """Surely no name of a column: an amount, a date, an address."""
     return "@" in cell or (any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)))
 

@@ -13,6 +13,7 @@ Beside it, where a file does not come or stay as it should:
 resume    a file that comes in parts → receive; append writes one part
 defer     a file that the store cannot take → a queue on this machine
 replay    that queue → the store, and the upload on its way
+preview   a staged file that is held → what it would change; then promote, or discarded
 quota     may these bytes be stored, and how many are; recount compares that with the store
 reopen    an ended upload → once more
 retain    stored files that are kept no longer → gone

@@ -14,7 +14,7 @@ from weighbridge.db.resumable import Resumable
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.steps import quota
 from weighbridge.steps.context import Context
-from weighbridge.steps.request import Request, check
+from weighbridge.steps.request import Request, check_sender
 
 ROLE = "weighbridge_intake"
 ALGORITHMS = ("sha1", "sha256", "md5")
@@ -40,7 +40,11 @@ async def append(
 ) -> Resumable:
     """The next bytes. Where they break off, those that came are kept; with a checksum all of them count, or none."""
     await quota.reserve(
-        ctx, check(ctx, Request(**upload.request)), upload.length, upload.id, lasts=ctx.limits.resumable
+        ctx,
+        check_sender(ctx, Request(**upload.request)),
+        upload.length,
+        upload.id,
+        lasts=ctx.limits.resumable,
     )
     writer = _Writer(ctx, upload, part, checksum)
     try:

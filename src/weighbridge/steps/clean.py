@@ -8,17 +8,21 @@ from pathlib import Path
 
 from weighbridge.db import staging
 from weighbridge.steps.context import Context
+from weighbridge.steps.preview import expire
 
 ROLE = "weighbridge_clean"
 SCRATCH_SECONDS = 24 * 3600  # far longer than any step holds a scratch file
 
 
 async def clean(ctx: Context) -> int:
-    """Delete staged rows older than the limit, of finished uploads. Returns how many rows went."""
+    """Delete staged rows older than the limit, of finished uploads and of previews that nobody decided on.
+
+    Returns how many rows went.
+    """
     pipelines, days = list(ctx.pipelines.values()), ctx.limits.staging_days
+    gone = await expire(ctx)
     async with ctx.db.tx() as tx:
         uploads = await staging.expired(tx, days, pipelines)
-    gone = 0
     for upload in uploads:  # one transaction each: a large clean-up must not hold its locks for long
         async with ctx.db.tx(ROLE) as tx:
             if await staging.expire(tx, upload, days):  # an operator may have opened it again meanwhile

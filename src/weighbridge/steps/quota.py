@@ -24,29 +24,29 @@ from weighbridge.model.errors import QuotaExceeded, Refused, RetryLater
 from weighbridge.observe import journal
 from weighbridge.steps.announce import TOLD
 from weighbridge.steps.context import Context, Limits
-from weighbridge.steps.request import Checked
+from weighbridge.steps.request import Sender
 
 ROLE = "weighbridge_intake"
 DEFAULT_USER = UUID(int=0)  # S5's single user, where a request names none
 
 
 async def reserve(
-    ctx: Context, checked: Checked, size: int, grant: UUID, *, lasts: timedelta = timedelta(hours=1)
+    ctx: Context, sender: Sender, size: int, grant: UUID, *, lasts: timedelta = timedelta(hours=1)
 ) -> None:
     """Set bytes aside under this grant, in place of what it had. QuotaExceeded(413) where they would be too many."""
     consumers = [name for name in TOLD if name in ctx.consumers]
-    wish = Wish(grant, checked.created_by or DEFAULT_USER, size, lasts, consumers)
-    async with ctx.db.tx(ROLE, checked.workspace_id) as tx:
+    wish = Wish(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
+    async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
         over = await usage.reserve(tx, wish, defaults(ctx.limits))
     if over is not None:  # said after the commit: the event that tells of it is in the same transaction
         journal.quota_reached()
         raise _too_much(over, size)
 
 
-async def let_go(ctx: Context, checked: Checked, grant: UUID) -> None:
+async def let_go(ctx: Context, sender: Sender, grant: UUID) -> None:
     """Nothing was stored under this grant, or it is counted; harmless twice. Never raises: it runs out by itself."""
     with suppress(RetryLater):
-        async with ctx.db.tx(ROLE, checked.workspace_id) as tx:
+        async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
             await usage.release(tx, grant)
 
 

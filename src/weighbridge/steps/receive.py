@@ -24,17 +24,17 @@ from uuid import UUID, uuid4
 from weighbridge.db import intake, sites, storage, uploads
 from weighbridge.db.intake import Content
 from weighbridge.db.uploads import Known, NewUpload
-from weighbridge.formats import describe, sniff
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
 from weighbridge.observe.redact import said_back
-from weighbridge.steps import quota
+from weighbridge.steps import quota, recognise
 from weighbridge.steps.context import Context
 from weighbridge.steps.defer import Inside, defer
-from weighbridge.steps.request import Checked, Request, check, unknown_site
+from weighbridge.steps.kind import accepted, empty_file, kind_of, named
+from weighbridge.steps.request import AUTO, Checked, Request, check, check_sender, unknown_site
 
 _BUFFER = 1 << 20  # hashed and written at once, in a thread
 _HEAD = 1 << 16  # enough to tell what a file is
@@ -70,12 +70,25 @@ class Received:
 
 async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] | Path) -> Received:
     """All of intake for one file."""
+    if request.pipeline == AUTO:
+        check_sender(ctx, request)
+        head, content = await _beginning(content, request.filename)
+        request = await recognise.settled(ctx, request, head)
     checked = check(ctx, request)
     spooled = await spool(ctx, checked, content, request.filename)
     try:
         return await record(ctx, checked, spooled)
     finally:
         spooled.discard()  # gone already where the store moved it away
+
+
+async def _beginning(
+    content: AsyncIterator[bytes] | Path, filename: str | None
+) -> tuple[bytes, AsyncIterator[bytes] | Path]:
+    if not isinstance(content, Path):
+        return await recognise.peeked(content)
+    with _readable(filename):
+        return await asyncio.to_thread(recognise.first_bytes, content), content
 
 
 async def spool(
@@ -166,7 +179,8 @@ class _Spooler:
 
     def _write(self, data: bytes | memoryview) -> None:
         if not self.kind:
-            self.kind = _kind(bytes(data[:_HEAD]), self._filename, self._pipeline)
+            kind = kind_of(bytes(data[:_HEAD]), self._filename)
+            self.kind = accepted(kind, self._filename, self._pipeline)
         self.size += len(data)
         refuse_large(self.size, self._limit)
         self.digest.update(data)
@@ -174,7 +188,7 @@ class _Spooler:
 
     def _end(self) -> None:
         if not self.size:
-            raise _empty(self._filename)
+            raise empty_file(self._filename)
 
 
 @contextmanager
@@ -183,8 +197,7 @@ def _readable(filename: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        named = f" ({said_back(filename)})" if filename else ""
-        message = f"file{named}: it cannot be read: {error.strerror}."
+        message = f"{named(filename)}: it cannot be read: {error.strerror}."
         raise RequestRefused(422, "unreadable_file", message) from error
 
 
@@ -194,22 +207,6 @@ def refuse_large(size: int, limit: int) -> None:
         raise RequestRefused(
             413, "file_too_large", f"file: expected at most {limit // 2**20} MB, got more. Split the export."
         )
-
-
-def _kind(head: bytes, filename: str | None, pipeline: Pipeline) -> str:
-    kind = sniff(head, filename)
-    named = f" ({said_back(filename)})" if filename else ""
-    if kind is None:
-        what = describe(head)
-        if not what:
-            raise _empty(filename)
-        message = f"file{named}: expected CSV or JSON, got {what}"
-        raise RequestRefused(415, "unsupported_format", message)
-    if kind not in pipeline.accepts:
-        accepted = " or ".join(each.upper() for each in pipeline.accepts)
-        message = f"file{named}: the pipeline {pipeline.name} expects {accepted}, got {kind.upper()}."
-        raise RequestRefused(415, "unsupported_format", message)
-    return kind
 
 
 async def record(
@@ -290,6 +287,7 @@ async def _store(
         forced=checked.force,
         source_batch_id=checked.source_batch_id,
         traceparent=traces.current(),
+        preview=checked.preview,
     )
     received: UUID | Known
     queue_id = None
@@ -366,11 +364,6 @@ async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -
         if await storage.store_waiting(tx, first.id, file_url):
             await quota.count(tx, first.id, first.created_by, first.byte_size, file_url, grant=None)
     return True
-
-
-def _empty(filename: str | None) -> RequestRefused:
-    named = f" ({said_back(filename)})" if filename else ""
-    return RequestRefused(422, "empty_file", f"file{named}: expected rows, got an empty file.")
 
 
 def _no_room(error: OSError) -> RetryLater:

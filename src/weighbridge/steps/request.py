@@ -11,6 +11,7 @@ from weighbridge.observe.redact import redacted, said_back
 from weighbridge.steps.context import Context
 
 SOURCES = ("manual", "api", "webhook")
+AUTO = "auto"  # instead of a pipeline's name: the file says which, and of what platform (recognise.py)
 LONGEST_BATCH = 200
 HIGHEST_PROJECT = 2**53 - 1  # what a JSON number can hold
 HOW_TO_MAKE_A_SITE = (
@@ -34,28 +35,48 @@ class Request:
     force_partial: bool = False  # promote the valid rows even of a poor file
     force: bool = False  # the same content again on purpose
     source_batch_id: str | None = None  # what the sender calls its batch; names one upload (S3 §3.1)
+    preview: bool = False  # stop when it is staged, and show what it would change (preview.py)
+    key_id: str | None = None  # whose key it came with; nobody says it
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A request that can be served."""
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """Who sends a file, and where to: all there is to know before its pipeline is recognised."""
 
     workspace_id: UUID
+    created_by: UUID | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked(Sender):
+    """A request that can be served."""
+
     client_id: UUID | None
     platform: str | None
     project_id: int | None
     source: str
     pipeline: Pipeline
-    created_by: UUID | None
     force_partial: bool
     force: bool
     source_batch_id: str | None
+    preview: bool = False
+
+
+def check_sender(ctx: Context, request: Request) -> Sender:
+    """As far as it can be checked before a byte is here: a pipeline that is yet to be recognised says nothing."""
+    if request.pipeline != AUTO:
+        return check(ctx, request)
+    if request.source not in SOURCES:
+        raise _unprocessable("source", request.source, SOURCES)
+    if request.platform and not any(each.profile(request.platform) for each in ctx.pipelines.values()):
+        known = sorted({profile.name for each in ctx.pipelines.values() for profile in each.profiles})
+        raise _unprocessable("platform", request.platform, known)
+    _batch(request.source_batch_id)
+    return Sender(workspace_id=_workspace(request), created_by=_creator(request))
 
 
 def check(ctx: Context, request: Request) -> Checked:
     """The request in our own terms, or RequestRefused with what is wrong with it."""
-    workspace_id = uuid_of(request.workspace_id, "workspace", "workspace_id")
-    assert workspace_id is not None
     pipeline = ctx.pipelines.get(request.pipeline)
     if pipeline is None:
         known = sorted(ctx.pipelines)
@@ -63,17 +84,26 @@ def check(ctx: Context, request: Request) -> Checked:
     if request.source not in SOURCES:
         raise _unprocessable("source", request.source, SOURCES)
     return Checked(
-        workspace_id=workspace_id,
+        workspace_id=_workspace(request),
         client_id=_client(pipeline, request.client_id),
         platform=_platform(pipeline, request.platform or None),
         project_id=_project(pipeline, request.project_id),
         source=request.source,
         pipeline=pipeline,
-        created_by=uuid_of(request.created_by, "creator", "created_by") if request.created_by else None,
+        created_by=_creator(request),
         force_partial=request.force_partial,
         force=request.force,
         source_batch_id=_batch(request.source_batch_id),
+        preview=request.preview,
     )
+
+
+def _workspace(request: Request) -> UUID:
+    return uuid_of(request.workspace_id, "workspace", "workspace_id")
+
+
+def _creator(request: Request) -> UUID | None:
+    return uuid_of(request.created_by, "creator", "created_by") if request.created_by else None
 
 
 def _batch(name: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
     begin    a request that can be served, and room for its bytes     RequestRefused, before a byte is sent
     append   the next bytes, on the disk before they are noted        kept also where the line is cut (append.py)
+    look     the first of them, where they say the pipeline           RequestRefused, before the rest is sent
     finish   all of them: weighed and recorded like any other file    once, whoever dies on the way
 
 What has come lies on one machine; the row says how much of it counts. `finish_waiting` and `sweep` are for the worker
@@ -26,13 +27,14 @@ from weighbridge.steps import quota, receive
 from weighbridge.steps.append import ROLE, gone, no_room
 from weighbridge.steps.context import Context
 from weighbridge.steps.receive import Received
-from weighbridge.steps.request import Request, check
+from weighbridge.steps.recognise import HEAD, first_bytes, settled
+from weighbridge.steps.request import AUTO, Request, check, check_sender
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
     """Room for a file of this length. RequestRefused as intake would say it, QuotaExceeded among them."""
     request = replace(request, filename=receive.tidy_name(request.filename))
-    checked = check(ctx, request)
+    checked = check_sender(ctx, request)
     receive.refuse_large(length, ctx.limits.max_upload_bytes)
     if not length:
         raise RequestRefused(422, "empty_file", "file: expected rows, got an empty file.")
@@ -107,10 +109,24 @@ async def _adopted(ctx: Context, upload: Resumable) -> bool:
         return await resumable.adopt(tx, upload.id, ctx.spool.id)
 
 
+async def look(ctx: Context, upload: Resumable, part: Part, since: int) -> None:
+    """Where the file is to be recognised and now enough of it is here: say no at once, not with its last byte."""
+    if upload.request["pipeline"] == AUTO and since < HEAD <= upload.received < upload.length:
+        async with _ended_by_refusal(ctx, upload, part):
+            check(ctx, await _settled(ctx, upload, part))
+
+
 async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
     """A whole file, into intake. A refusal is noted and the bytes go; passing trouble leaves everything as it is."""
-    try:
+    async with _ended_by_refusal(ctx, upload, part):
         return await _record(ctx, upload, part)
+    raise AssertionError("it ends in an upload or in an error")
+
+
+@asynccontextmanager
+async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> AsyncIterator[None]:
+    try:
+        yield
     except RequestRefused as refusal:
         if refusal.code == "unreadable_file":  # our trouble, not the sender's
             raise RetryLater("connection", f"{refusal.message} Try again later.") from refusal
@@ -124,7 +140,7 @@ async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
 
 
 async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
-    request = Request(**upload.request)
+    request = await _settled(ctx, upload, part)
     checked = check(ctx, request)
 
     async def note(tx: Tx, upload_id: UUID) -> None:
@@ -144,6 +160,11 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
             )
     await asyncio.to_thread(part.remove)
     return received
+
+
+async def _settled(ctx: Context, upload: Resumable, part: Part) -> Request:
+    request = Request(**upload.request)
+    return await settled(ctx, request, await asyncio.to_thread(first_bytes, part.path))
 
 
 async def terminate(ctx: Context, upload: Resumable, part: Part | None) -> None:
@@ -268,4 +289,4 @@ async def _lost(ctx: Context, upload: Resumable) -> RequestRefused:
 
 async def _let_go(ctx: Context, upload: Resumable) -> None:
     with suppress(RequestRefused):  # its pipeline is not there any more; what is set aside runs out by itself
-        await quota.let_go(ctx, check(ctx, Request(**upload.request)), upload.id)
+        await quota.let_go(ctx, check_sender(ctx, Request(**upload.request)), upload.id)

@@ -34,6 +34,10 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             attempt.upload = await _reload(attempt, ctx)
             journal.rows_weighed(attempt.upload)
             judge(attempt.upload, pipeline_of(attempt.upload, ctx))
+            if attempt.upload.preview:
+                if await _settle(attempt, ctx, lambda tx: uploads.hold(tx, lease)):
+                    journal.held(attempt.upload)
+                return
             if not promotes:
                 await _settle(attempt, ctx, lambda tx: uploads.hand_over(tx, lease))
                 return

@@ -351,7 +351,7 @@ async def run_until(
     on_held: Callable[[uploads.Holder], None] = lambda holder: None,
     on_grouping: Callable[[], None] = lambda: None,
 ) -> list[Upload]:
-    """Work in this process until these uploads have ended, whoever ends them; returns them as they ended.
+    """Work in this process until these uploads have ended, or are held for preview, whoever does it; returns them so.
 
     `on_held` hears of uploads that others hold, while there is nothing to do here but to wait for them; `on_grouping`
     that all have ended, and the groups of their projects are being made.
@@ -372,10 +372,10 @@ async def run_until(
                     on_held(holder)
             for upload in found:
                 on_progress(upload)
-                if upload.status in TERMINAL:
+                if upload.status in TERMINAL or upload.held:
                     ended[upload.id] = upload
             if len(ended) == len(set(upload_ids)):
-                if await _grouped(ctx, list(ended)):
+                if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
                     break
                 on_grouping()
             news = asyncio.create_task(worker.ended.wait())

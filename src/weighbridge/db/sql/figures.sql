@@ -24,8 +24,15 @@ jobs AS MATERIALIZED (
     SELECT j.status, count(*) AS jobs, avg(EXTRACT(EPOCH FROM j.finished_at - j.started_at)) AS seconds
     FROM (SELECT CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id) THEN 'queued'
                       ELSE weighbridge.job_status(d.status) END AS status, d.started_at, d.finished_at
-          FROM public.data_uploads d WHERE d.project_id IS NOT NULL) j
+          FROM public.data_uploads d
+          WHERE d.project_id IS NOT NULL AND NOT (d.preview AND d.status = 'staging_complete')) j
     GROUP BY j.status
+),
+set_aside AS MATERIALIZED ( -- discarded: no failures, and none of their project's files
+    SELECT count(*) FILTER (WHERE d.finished_at > (SELECT time FROM clock) - INTERVAL '24h') AS of_24h,
+           count(d.project_id) AS jobs
+    FROM public.data_uploads d
+    WHERE d.preview AND d.status = 'failed' AND d.error_code IN ('discarded', 'preview_expired')
 ),
 outbox AS MATERIALIZED (
     SELECT count(*) AS waiting, EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(e.created_at)) AS age
@@ -34,7 +41,8 @@ outbox AS MATERIALIZED (
 )
 SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
         FROM (SELECT status, sum(uploads) AS uploads FROM states GROUP BY status) s) AS uploads,
-       coalesce((SELECT s.of_24h FROM states s WHERE s.status = 'failed'), 0) AS failed_24h,
+       (SELECT count(*) FROM public.data_uploads d WHERE d.preview AND d.status = 'staging_complete') AS previews_held,
+       coalesce((SELECT s.of_24h FROM states s WHERE s.status = 'failed'), 0) - (SELECT of_24h FROM set_aside) AS failed_24h,
        (SELECT count(*) FROM public.data_uploads d
         WHERE d.status = 'failed' AND (d.dismissed_at IS NULL OR d.dismissed_at < d.finished_at)) AS dead_letters,
        (SELECT count(*) FROM ingest.v_stale_runs) AS stale_runs,
@@ -52,7 +60,8 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
        (SELECT jsonb_object_agg(a.condition, a.open) FROM (
             SELECT condition, count(*) AS open FROM weighbridge.alerts WHERE closed_at IS NULL GROUP BY condition) a
        ) AS alerts_open,
-       (SELECT jsonb_object_agg(j.status, j.jobs) FROM jobs j) AS project_jobs,
+       (SELECT jsonb_object_agg(j.status, j.jobs - CASE WHEN j.status = 'failed' THEN a.jobs ELSE 0 END)
+        FROM jobs j CROSS JOIN set_aside a) AS project_jobs,
        (SELECT j.seconds FROM jobs j WHERE j.status = 'succeeded') AS project_job_seconds,
        o.waiting AS outbox_waiting,
        o.age AS outbox_age,

@@ -65,4 +65,5 @@ WHERE d.id = ANY (%(uploads)s) AND (
     OR EXISTS (SELECT FROM public.data_uploads o
                WHERE o.workspace_id = p.workspace_id AND o.project_id = p.id
                  AND o.status IN ('pending', 'processing', 'staging_complete', 'promoting')
+                 AND NOT (o.preview AND o.status = 'staging_complete') -- which waits for a person, and nobody for it
                  AND (o.run_after > weighbridge.now() OR o.pipeline <> ALL (%(pipelines)s))))

@@ -16,6 +16,15 @@ WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s AND g.first_se
 ORDER BY g.first_seq
 FOR SHARE OF r
 
+-- name: standing_groups
+-- The same, but nobody waits for who only looks.
+SELECT g.first_seq, g.last_seq
+FROM weighbridge.staging_groups g
+JOIN weighbridge.receipts r
+  ON r.workspace_id = g.workspace_id AND r.target = %(target)s AND r.scope = %(scope)s AND r.group_key = g.group_key
+WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s AND r.complete AND r.digest = g.digest
+ORDER BY g.first_seq
+
 -- name: touch_receipts
 -- The batch writes to these groups. A pass over a group begins with its first row and is complete with its last,
 -- unless another upload wrote to the group in between: then the receipt is mixed and says nothing.

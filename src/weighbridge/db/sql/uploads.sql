@@ -3,7 +3,7 @@ SELECT r.upload_id, r.duplicate, r.reason
 FROM weighbridge.receive_upload(
     %(workspace_id)s, %(client_id)s, %(platform)s, %(project_id)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
     %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s, %(source_batch_id)s,
-    %(traceparent)s) AS r
+    %(traceparent)s, %(preview)s) AS r
 
 -- name: claim_upload
 SELECT upload_id, lease_token, abandoned
@@ -15,7 +15,8 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
-       storage_status
+       storage_status, preview,
+       preview AND status = 'staging_complete' AND NOT weighbridge.in_hand(id) AS held
 FROM public.data_uploads
 WHERE id = ANY (%s)
 ORDER BY created_at DESC, id
@@ -61,6 +62,9 @@ SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s)
 
 -- name: hand_over
 SELECT weighbridge.hand_over(%s)
+
+-- name: hold_upload
+SELECT weighbridge.hold_upload(%s)
 
 -- name: begin_promotion
 SELECT weighbridge.begin_promotion(%s)

@@ -1,0 +1,103 @@
+"""What a browser holds instead of a key: a signed session, and a short-lived token that may only upload.
+
+Neither has a secret in it. Both name a key, and end with it; times are the database's.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from itsdangerous import BadData, Signer, URLSafeSerializer
+
+from weighbridge.db import passes
+from weighbridge.db.keys import ApiKey
+from weighbridge.db.pool import Database
+
+COOKIE = "wb_session"
+TOKEN = "wbt_"  # noqa: S105 how an upload token begins; a key begins with wb_
+SESSION_LASTS = timedelta(hours=12)
+LONGEST_TOKEN = timedelta(hours=24)
+
+
+@dataclass(frozen=True)
+class Session:
+    """A browser that signed in."""
+
+    key: ApiKey
+    csrf: str  # what its forms and scripts must say, and no other site can know
+
+
+class Passes:
+    """Makes and reads them. One for each process."""
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._secret: bytes | None = None
+
+    async def begin(self, key: ApiKey) -> str:
+        """The cookie of a new session."""
+        async with self._db.tx() as tx:
+            until = await passes.until(tx, SESSION_LASTS)
+        return (await self._signs("session")).dumps(_said(key, until))
+
+    async def session(self, cookie: str) -> Session | None:
+        """None: it is not ours, it has ended, or its key has."""
+        key = await self._holder(await self._signs("session"), cookie)
+        return Session(key, await self._csrf(cookie)) if key else None
+
+    async def token(self, key: ApiKey, lasts: timedelta, bounds: dict[str, str]) -> tuple[str, datetime]:
+        """An upload token, and until when it holds."""
+        async with self._db.tx() as tx:
+            until = await passes.until(tx, lasts)
+        return TOKEN + (await self._signs("token")).dumps({**_said(key, until), "b": bounds}), until
+
+    async def bearer(self, token: str) -> ApiKey | None:
+        """The key behind a token, as far as the token goes."""
+        return await self._holder(await self._signs("token"), token.removeprefix(TOKEN))
+
+    async def noted(self, words: str) -> str:
+        """A sentence to be shown on the next page, signed: it must be ours."""
+        return (await self._signs("noted")).dumps(words)
+
+    async def read_note(self, noted: str) -> str:
+        try:
+            return str((await self._signs("noted")).loads(noted))
+        except BadData:
+            return ""
+
+    async def _csrf(self, cookie: str) -> str:
+        return Signer(await self._key(), salt="csrf").get_signature(cookie).decode()
+
+    async def _holder(self, signs: URLSafeSerializer, signed: str) -> ApiKey | None:
+        try:
+            said = signs.loads(signed)
+        except BadData:
+            return None
+        async with self._db.tx() as tx:
+            key = await passes.holder(tx, UUID(said["k"]), datetime.fromtimestamp(said["u"], UTC))
+        if key is None or "b" not in said:
+            return key
+        if not key.may("upload"):
+            return None
+        return replace(key, scopes=("upload",), bounds=tuple(sorted(said["b"].items())))
+
+    async def _signs(self, salt: str) -> URLSafeSerializer:
+        return URLSafeSerializer(await self._key(), salt=salt)
+
+    async def _key(self) -> bytes:
+        if self._secret is None:
+            async with self._db.tx() as tx:
+                self._secret = await passes.secret(tx)
+        return self._secret
+
+
+def same(given: str | None, expected: str) -> bool:
+    return hmac.compare_digest((given or "").encode(), expected.encode())
+
+
+def _said(key: ApiKey, until: datetime) -> dict[str, Any]:
+    return {"k": str(key.id), "u": int(until.timestamp())}

@@ -1,0 +1,33 @@
+"""`/static`: the style sheet and the scripts, open to anyone: there is nothing in them but what every page needs."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+_FOLDER = files("weighbridge.console").joinpath("static")
+
+
+class Static(StaticFiles):
+    """An address with a version never changes what it is; one without is asked for again."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=str(_FOLDER))
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        answer = await super().get_response(path, scope)
+        versioned = scope["query_string"].startswith(b"v=")
+        answer.headers["Cache-Control"] = "public, max-age=31536000, immutable" if versioned else "no-cache"
+        answer.headers["X-Content-Type-Options"] = "nosniff"
+        return answer
+
+
+@cache
+def address(name: str) -> str:
+    """Of a file, with its version."""
+    return f"/static/{name}?v={hashlib.sha256(_FOLDER.joinpath(name).read_bytes()).hexdigest()[:12]}"

@@ -1,0 +1,252 @@
+"""`/deliveries`: what goes to the providers, per site and provider; what is in the way, and every conversion (S4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Depends, Form, Query, Request
+from fastapi.responses import HTMLResponse, Response
+from pydantic import BeforeValidator
+
+from weighbridge.api import cursor
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.conversion_models import ConversionOut, DeliveryStatus
+from weighbridge.api.conversions import list_conversions
+from weighbridge.api.sites import reset_provider
+from weighbridge.app import App
+from weighbridge.console import frame
+from weighbridge.console.listing import PAGE, Ask, Asked, Listing, href
+from weighbridge.db import calls, conversions, sites
+from weighbridge.db.calls import Lately, Watched
+from weighbridge.db.conversions import GroupStanding
+from weighbridge.db.keys import ApiKey
+from weighbridge.db.pool import Tx
+from weighbridge.model.delivery import Category
+from weighbridge.model.errors import RequestRefused
+from weighbridge.steps.deliver import ROLE
+from weighbridge.steps.forecast import Forecast, forecast
+
+router = frame.router()
+
+GROUPS = 100  # of a page
+SITES = 200  # to choose from
+CALLS = 20
+# A sign of S2's for each state of S4's, and what it says.
+SIGNS = {
+    "QUEUED": ("queued", "Queued"),
+    "RETRY": ("queued", "To be tried again"),
+    "PROCESSING": ("processing", "Being sent"),
+    "COMPLETED": ("completed", "Delivered"),
+    "FAILED": ("error", "Failed"),
+}
+CIRCUITS = {"CLOSED": ("good", "Closed"), "HALF_OPEN": ("wait", "Half open"), "OPEN": ("bad", "Open")}
+IN_THE_WAY = {
+    "unknown_provider": "This provider is not known here.",
+    "not_in_use": "The provider was taken off the site: what waits stays.",
+    "no_credentials": "There are no credentials: nothing is sent.",
+    "credentials_unreadable": "The credentials need a key of the vault that is not here.",
+    "credentials_refused": "The provider refuses the credentials.",
+    "provider_paused": "The provider asked all sites for a pause.",
+    "circuit_open": "The circuit is open until the next probe.",
+    "being_probed": "Another worker probes it right now.",
+}
+
+Blank = BeforeValidator(lambda said: said or None)  # a field of a form that was left empty
+OfSite = Annotated[UUID | None, Blank, Query()]
+OfProvider = Annotated[str | None, Blank, Query(max_length=100)]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What the reader wants to see."""
+
+    site_id: UUID | None
+    provider: str | None
+    status: DeliveryStatus | None
+    category: Category | None
+    order_id: str | None
+
+
+async def _filter(
+    site_id: OfSite = None,
+    provider: OfProvider = None,
+    status: Annotated[DeliveryStatus | None, Blank, Query()] = None,
+    category: Annotated[Category | None, Blank, Query()] = None,
+    order_id: Annotated[str | None, Blank, Query(max_length=200, pattern="^[^\\x00]*$")] = None,
+) -> Filter:
+    return Filter(site_id, provider, status, category, order_id and order_id.strip() or None)
+
+
+@dataclass(frozen=True)
+class Group:
+    """A site and a provider, with all that a page says of them."""
+
+    standing: GroupStanding
+    lately: Lately
+    next_run: Forecast | None  # None: nothing is due
+    trouble: str | None  # what is in the way, as a sentence
+    resettable: bool
+
+
+@router.get("/deliveries")
+@frame.page("read")
+async def shown(
+    request: Request,
+    key: Key,
+    app: TheApp,
+    asked: Ask,
+    wanted: Annotated[Filter, Depends(_filter)],
+    group: Annotated[str | None, Query(max_length=500)] = None,
+) -> HTMLResponse:
+    """`group`: where the page of groups before this one ended."""
+    watched = Watched(key.workspace_id, wanted.site_id, wanted.provider)
+    behind = cursor.read("group", group, lambda *place: place, UUID, str)
+    async with app.db.tx(ROLE, key.workspace_id) as tx:
+        found = await conversions.groups(
+            *(tx, key.workspace_id),
+            **{"site_id": wanted.site_id, "provider_key": wanted.provider},
+            **{"after": behind, "limit": GROUPS + 1},
+        )
+        standing = found[:GROUPS]
+        lately = await calls.lately(tx, [(each.site_id, each.provider_key) for each in standing])
+        errors = await calls.errors(tx, watched)
+        recent = await calls.recent(tx, watched, CALLS)
+        known = await sites.page(tx, key.workspace_id, "", SITES)
+        providers = await sites.providers(tx)
+    async with app.db.tx(ROLE) as tx:
+        shares = await _forecast(tx, app)
+    groups = [_group(each, lately, shares) for each in standing]
+    last = standing[-1] if len(found) > GROUPS else None
+    return await frame.show(
+        request,
+        "deliveries.html",
+        wanted=wanted,
+        groups=groups,
+        more_groups=last and _href(wanted, group=cursor.write(last.site_id, last.provider_key)),
+        vault=shares is not None,
+        active=any(each.standing.waiting or each.standing.in_call for each in groups),
+        limit=app.settings.deliver_limit,
+        errors=errors,
+        calls=recent,
+        sites=known,
+        site_names={each.id: each.name for each in known}
+        | {each.standing.site_id: each.standing.site_name for each in groups},
+        providers=providers,
+        page=await _listed(app, key, wanted, asked),
+        signs=SIGNS,
+        circuits=CIRCUITS,
+        most=conversions.MOST_COUNTED,
+        categories=[each.value for each in Category],
+    )
+
+
+@router.post("/deliveries/reset")
+@frame.page("operate")
+async def reset(
+    request: Request,
+    key: Key,
+    app: TheApp,
+    site_id: Annotated[UUID, Form()],
+    provider: Annotated[str, Form(max_length=100)],
+) -> Response:
+    await reset_provider(site_id, provider, key, app)
+    said = "The circuit is closed, and what waits is tried at once."
+    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), said)
+
+
+@router.post("/deliveries/requeue")
+@frame.page("operate")
+async def requeue(
+    request: Request,
+    key: Key,
+    app: TheApp,
+    category: Annotated[Category, Form()],
+    code: Annotated[str | None, Blank, Form(max_length=200, pattern="^[^\\x00]*$")] = None,
+    site_id: Annotated[UUID | None, Blank, Form()] = None,
+    provider: Annotated[str | None, Blank, Form(max_length=100)] = None,
+) -> Response:
+    """All that failed with an error, of what the page showed."""
+    wish = sites.Requeue(
+        *(key.workspace_id, f"key {key.id}"),
+        **{"site_id": site_id, "provider_key": provider, "category": category.value, "code": code},
+    )
+    said = await put_back(app, wish)
+    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), said)
+
+
+async def put_back(app: App, wish: sites.Requeue) -> str:
+    """Requeue, and say so; RequestRefused where nothing fits."""
+    async with app.db.tx(ROLE, wish.workspace_id) as tx:
+        count = await sites.requeue(tx, wish)
+    if not count:
+        message = "Nothing was put into the queue: expected conversions that failed and were not canceled."
+        raise RequestRefused(409, "nothing_to_requeue", message)
+    return "1 conversion is in the queue again." if count == 1 else f"{count:,} conversions are in the queue again."
+
+
+async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:
+    """What the next run would send; None where this process has no vault, and so cannot know."""
+    if app.ctx.outbound is None:
+        return None
+    return await forecast(tx, app.ctx.outbound, app.settings.deliver_limit)
+
+
+def _group(
+    standing: GroupStanding,
+    lately: dict[tuple[UUID, str], Lately],
+    shares: dict[tuple[UUID, str], Forecast] | None,
+) -> Group:
+    key = (standing.site_id, standing.provider_key)
+    next_run = (shares or {}).get(key)
+    return Group(
+        standing=standing,
+        lately=lately[key],
+        next_run=next_run,
+        trouble=_trouble(standing, next_run),
+        resettable=standing.state != "CLOSED" or standing.refused_at is not None,
+    )
+
+
+def _trouble(standing: GroupStanding, next_run: Forecast | None) -> str | None:
+    """What is in the way, also of what is not due yet."""
+    if next_run is not None and next_run.reason:
+        return IN_THE_WAY[next_run.reason]
+    if standing.credentials_version is None and (standing.in_use or standing.waiting):
+        return IN_THE_WAY["no_credentials"]
+    if standing.refused_at is not None:
+        return IN_THE_WAY["credentials_refused"]
+    if standing.paused_until is not None:
+        return IN_THE_WAY["provider_paused"]
+    if not standing.in_use and standing.waiting:
+        return IN_THE_WAY["not_in_use"]
+    return IN_THE_WAY["circuit_open"] if standing.state == "OPEN" else None
+
+
+async def _listed(app: App, key: ApiKey, wanted: Filter, asked: Asked) -> Listing[ConversionOut]:
+    """A page of conversions, as the API has it."""
+    most = asked.limit - 1
+    told = await list_conversions(
+        key=key, app=app, **vars(wanted), limit=most, before=asked.after
+    )
+    rows = told.conversions
+    ended = next((place for place, row in enumerate(rows) if _mark(row) == asked.until), None)
+    rows = rows[:PAGE] if ended is None else rows[: ended + 1]
+    here = {"after": asked.after, "page": asked.page or None}
+    until = asked.until if ended is not None else _mark(rows[-1]) if told.next and rows else None
+    return Listing(
+        rows=rows,
+        page=asked.page,
+        here=_href(wanted, **here),
+        src=_href(wanted, **here, until=until) if until or asked.page else None,
+        next=_href(wanted, after=told.next, page=asked.page + 1) if told.next and ended is None else None,
+    )
+
+
+def _mark(row: ConversionOut) -> str:
+    return f"{row.sale_id}/{row.provider}"
+
+
+def _href(wanted: Filter, **more: Any) -> str:
+    return href("/deliveries", **vars(wanted), **more)

@@ -1,0 +1,169 @@
+"""What all pages share: the layout, who is signed in, forms that are really ours, and refusals as sentences.
+
+@router.get("/uploads")          router = frame.router()
+@frame.page("read")              the scope that it needs
+async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
+    return await frame.show(request, "uploads.html", uploads=…)
+
+@router.post("/uploads/{upload_id}/retry")
+@frame.page("operate")
+async def retry(request: Request, …) -> Response:
+    …                            a refusal that is raised goes back to the page, as a sentence
+    return await frame.back(request, f"/uploads/{upload_id}", "It is opened again.")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from weighbridge.api.access import as_page, is_page, needs
+from weighbridge.api.sessions import Passes, Session, same
+from weighbridge.console import assets, words
+from weighbridge.model.errors import RequestRefused
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+_FILES = "weighbridge_files"
+NOTE = "wb_note"  # a cookie with one sentence for the next page
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",  # with none at all, a browser hides where a form comes from
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_PAGES = Environment(
+    loader=PackageLoader("weighbridge.console"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_PAGES.filters.update(words.FILTERS)
+
+
+def router() -> APIRouter:
+    return APIRouter(include_in_schema=False, dependencies=[Depends(_ours)])
+
+
+def page(scope: str) -> Callable[[Endpoint], Endpoint]:
+    """A page for keys with this scope."""
+    return lambda endpoint: as_page(needs(scope)(endpoint))
+
+
+def with_files(endpoint: Endpoint) -> Endpoint:
+    """A form with files, which are not read before they are wanted: its route checks the first field by itself."""
+    setattr(endpoint, _FILES, True)
+    return endpoint
+
+
+def takes_files(endpoint: object) -> bool:
+    return getattr(endpoint, _FILES, False)
+
+
+async def show(request: Request, template: str, answer_code: int = 200, **context: Any) -> HTMLResponse:
+    """A page, with what the one before it had to say."""
+    session: Session | None = getattr(request.state, "session", None)
+    said = request.cookies.get(NOTE)
+    passes: Passes = request.app.state.passes
+    html = _PAGES.get_template(template).render(
+        session=session,
+        may=session.key.may if session else (lambda scope: False),
+        csrf=session.csrf if session else "",
+        here=request.url.path,
+        noted=await passes.read_note(said) if said else "",
+        static=assets.address,
+        **context,
+    )
+    answer = HTMLResponse(html, answer_code, headers=_HEADERS)
+    if (
+        said and "x-fresh" not in request.headers
+    ):  # a page that looks again must not take it from the next one
+        answer.delete_cookie(NOTE)
+    return answer
+
+
+async def back(request: Request, path: str, sentence: str = "") -> Response:
+    """After a form: on to a page of ours, where the sentence is shown once."""
+    answer = RedirectResponse(path, 303, headers={"Cache-Control": "no-store"})
+    if sentence:
+        passes: Passes = request.app.state.passes
+        noted = await passes.noted(sentence)
+        answer.set_cookie(
+            NOTE, noted, max_age=60, httponly=True, samesite="lax", secure=request.url.scheme == "https"
+        )
+    return answer
+
+
+def inside(path: str | None) -> str:
+    """Where to go on, as a page of this site; the front page for anything else."""
+    parts = urlsplit(path or "")
+    ours = not parts.scheme and not parts.netloc and parts.path.startswith("/") and "\\" not in (path or "")
+    return path or "/" if ours and not (path or "").startswith("//") else "/"
+
+
+async def _ours(request: Request) -> None:
+    """A form must come from a page of ours: it says the session's token, and the browser says where it comes from."""
+    if request.method != "POST":
+        return
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise RequestRefused(403, "other_origin", "This form came from another site.")
+    session: Session | None = getattr(request.state, "session", None)
+    kind = request.headers.get("content-type", "").partition(";")[0]
+    if session is None or (kind == "multipart/form-data" and takes_files(request.scope.get("endpoint"))):
+        return  # nobody to be careful for; or the route looks at the first field itself
+    if kind != "application/x-www-form-urlencoded":
+        raise RequestRefused(415, "unsupported_media_type", "Expected a form of this site.")
+    check_csrf(session, str((await request.form()).get("csrf", "")))
+
+
+def check_csrf(session: Session, given: str) -> None:
+    if not same(given, session.csrf):
+        raise RequestRefused(403, "wrong_csrf_token", "This form is out of date. Load the page again.")
+
+
+def answer_as_pages(site: FastAPI) -> None:
+    """Refusals of a page are pages with the API's own sentence; without a session, sign-in; of a form, where it was."""
+    for kind, handler in list(site.exception_handlers.items()):
+        site.exception_handlers[kind] = _as_page(handler)
+
+
+def _as_page(handler: Callable[..., Any]) -> Callable[[Request, Exception], Awaitable[Response]]:
+    async def answer(request: Request, error: Exception) -> Response:
+        told: Response = await handler(request, error)
+        if not is_page(request.scope.get("endpoint")) and not _unknown_page(request):
+            return told
+        problem = json.loads(bytes(told.body) or b"{}")
+        if told.status_code == 401:
+            wanted = request.url.path if request.method == "GET" else urlsplit(_referer(request)).path
+            return await back(request, f"/sign-in?next={quote(inside(wanted))}", problem.get("message", ""))
+        sentence = problem.get("message", "")
+        if request.method == "POST" and (came_from := _referer(request)):
+            return await back(request, came_from, sentence)
+        return await show(
+            request, "refused.html", told.status_code, sentence=sentence, status=told.status_code
+        )
+
+    return answer
+
+
+def _unknown_page(request: Request) -> bool:
+    """A path that nothing answers, asked for by a browser."""
+    asked = "text/html" in request.headers.get("accept", "")
+    return asked and "endpoint" not in request.scope and not request.url.path.startswith("/api")
+
+
+def _referer(request: Request) -> str:
+    """The page of ours that a form was on."""
+    came_from = urlsplit(request.headers.get("referer", ""))
+    if came_from.netloc != request.headers.get("host") or came_from.path == "/sign-in":
+        return ""
+    return came_from.path + (f"?{came_from.query}" if came_from.query else "")

@@ -1,0 +1,62 @@
+"""`/sign-in`: an API key → a session. The key itself is kept nowhere."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import structlog
+from fastapi import Form, Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from weighbridge.api.access import TheApp, admit, as_page, opened
+from weighbridge.api.sessions import COOKIE, SESSION_LASTS, Passes
+from weighbridge.console import frame
+from weighbridge.model.errors import RequestRefused
+
+router = frame.router()
+log = structlog.get_logger()
+
+
+@router.get("/sign-in")
+@as_page
+@opened
+async def ask(request: Request, next: Annotated[str, Query()] = "/") -> HTMLResponse:
+    return await frame.show(request, "sign_in.html", next=frame.inside(next), wrong="")
+
+
+@router.post("/sign-in")
+@as_page
+@opened
+async def sign_in(
+    request: Request,
+    app: TheApp,
+    key: Annotated[str, Form(max_length=200)] = "",
+    next: Annotated[str, Form(max_length=2000)] = "/",
+) -> Response:
+    try:
+        found = await admit(app, key.strip(), "read")
+    except RequestRefused as refusal:
+        log.info("console.sign_in_refused", reason=refusal.code)
+        sentence = "Enter a key." if refusal.code == "missing_key" else refusal.message
+        return await frame.show(
+            request, "sign_in.html", refusal.status, next=frame.inside(next), wrong=sentence
+        )
+    passes: Passes = request.app.state.passes
+    answer = RedirectResponse(frame.inside(next), 303)
+    answer.set_cookie(
+        COOKIE,
+        await passes.begin(found),
+        max_age=int(SESSION_LASTS.total_seconds()),
+        httponly=True,
+        samesite="lax",
+        secure=request.url.scheme == "https",
+    )
+    return answer
+
+
+@router.post("/sign-out")
+@frame.page("read")
+async def sign_out(request: Request) -> Response:
+    answer = await frame.back(request, "/sign-in", "You are signed out.")
+    answer.delete_cookie(COOKIE)
+    return answer

@@ -1,0 +1,130 @@
+// Keeps a page fresh: regions marked data-fresh become what the server says now, without a reload.
+//
+// Server-sent events say that something moved; a poll runs beneath them while any region is data-active, which the
+// server sets while something is queued or running, or fewer files are processed than were uploaded (S2 §11.0.1).
+// Only the server ends it. While the events are cut off, the page looks by itself, so that nothing is missed.
+
+const EVERY = 1000, CUT_OFF = 5000, AT_MOST_EVERY = 350;
+const regions = (root) => [...root.querySelectorAll("[data-fresh]")];
+const connection = document.getElementById("connection");
+let heard = false, looking = false, again = false, timer = 0, last = 0, failures = 0;
+
+// One look at a time; what comes meanwhile is one more look after it.
+async function look() {
+  if (looking) { again = true; return; }
+  looking = true;
+  clearTimeout(timer);
+  last = Date.now();
+  try {
+    for (const source of new Set(regions(document).map(sourceOf))) await renew(source);
+    failures = 0;
+    say("");
+  } catch (error) {
+    failures += 1;
+    say(navigator.onLine ? "Weighbridge does not answer. Trying again…" : "The network is away. Waiting for it…");
+  }
+  looking = false;
+  localTimes(document);
+  if (again) { again = false; soon(); } else plan();
+}
+
+const sourceOf = (region) => region.dataset.src || location.pathname + location.search;
+const twin = (told, region) => told.querySelector(`[data-fresh="${region.dataset.fresh || "-"}"]`) || told.getElementById(region.id);
+
+async function renew(source) {
+  const answer = await fetch(source, { headers: { "X-Fresh": "1", Accept: "text/html" }, cache: "no-store" });
+  if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.assign(answer.url); return; }
+  if (answer.status >= 500) throw new Error(answer.status);
+  const told = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const region of regions(document)) {
+    if (sourceOf(region) !== source) continue;
+    const next = twin(told, region);
+    if (next) morph(region, next);
+  }
+  watchLinks();
+}
+
+const active = () => regions(document).some((region) => region.hasAttribute("data-active"));
+
+function plan() {
+  clearTimeout(timer);
+  const pause = failures ? Math.min(EVERY * 2 ** failures, 15000) : active() ? EVERY : heard ? 0 : CUT_OFF;
+  if (pause) timer = setTimeout(look, pause);
+}
+
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(look, Math.max(0, AT_MOST_EVERY - (Date.now() - last)));
+}
+
+function say(sentence) {
+  if (connection.textContent !== sentence) connection.textContent = sentence;
+  connection.hidden = !sentence;
+}
+
+// Make one element what another is, touching only what differs: focus, scroll and what is being typed stay.
+function morph(from, to) {
+  if (from.isEqualNode(to)) return;
+  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && !kept(from, name)) from.removeAttribute(name);
+  for (const { name, value } of [...to.attributes]) if (from.getAttribute(name) !== value && !kept(from, name)) from.setAttribute(name, value);
+  const keyed = new Map([...from.children].filter((child) => child.id).map((child) => [child.id, child]));
+  let at = from.firstChild;
+  for (const next of [...to.childNodes]) {
+    const mine = next.id ? keyed.get(next.id) : at && !at.id && at.nodeName === next.nodeName ? at : null;
+    if (!mine) { from.insertBefore(document.importNode(next, true), at); continue; }
+    if (mine === at) at = at.nextSibling; else from.insertBefore(mine, at);
+    if (mine.nodeType !== Node.ELEMENT_NODE) { if (mine.data !== next.data) mine.data = next.data; }
+    else if (mine.nodeName === "TIME" && mine.dateTime === next.dateTime) continue;
+    else if (!mine.hasAttribute("data-keep")) morph(mine, next);
+  }
+  while (at) { const gone = at; at = at.nextSibling; if (!gone.hasAttribute?.("data-kept")) gone.remove(); }
+}
+
+// What the reader did: opened details, typed words.
+const kept = (element, name) => name === "data-src" || (element.nodeName === "DETAILS" && name === "open")
+  || (["INPUT", "SELECT", "TEXTAREA"].includes(element.nodeName) && ["value", "checked"].includes(name));
+
+function localTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
+    time.title = time.textContent;
+    time.textContent = new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  }
+}
+
+// Endless lists: the next page's rows are added when the link to it comes into view. The first page's rows then go
+// down to where the second begins, so that what is pushed off it is still shown.
+const inView = new IntersectionObserver((seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && more(target)));
+const watchLinks = () => document.querySelectorAll("a[data-more]").forEach((link) => inView.observe(link));
+async function more(link) {
+  inView.unobserve(link);
+  const answer = await fetch(link.href, { headers: { "X-Fresh": "1" } }).catch(() => null);
+  if (!answer?.ok) return;
+  const told = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const pages = link.closest("[data-list]")?.querySelectorAll("[data-rows]"), rows = told.querySelector("[data-rows]");
+  if (!rows || !pages.length) return;
+  if (pages.length === 1 && pages[0].dataset.until) pages[0].dataset.src = pages[0].dataset.until;
+  rows.dataset.src = new URL(link.href).pathname + new URL(link.href).search;
+  pages[pages.length - 1].after(document.importNode(rows, true));
+  link.closest("[data-fresh]")?.removeAttribute("data-fresh");
+  const next = told.querySelector("a[data-more]");
+  if (next) { link.href = next.href; inView.observe(link); } else link.closest(".older").remove();
+  localTimes(document);
+}
+
+function listen() {
+  const events = new EventSource("/api/live");
+  for (const kind of ["snapshot", "upload", "IngestionCompleteEvent"]) events.addEventListener(kind, () => { heard = true; soon(); });
+  events.onerror = () => { heard = false; plan(); if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000); };
+}
+
+localTimes(document);
+watchLinks();
+if (regions(document).length) {
+  listen();
+  plan();
+  addEventListener("online", soon);
+  addEventListener("offline", () => say("The network is away. Waiting for it…"));
+  document.addEventListener("visibilitychange", () => document.hidden || soon());
+  document.addEventListener("wb-upload-sent", soon);
+  document.addEventListener("wb-upload-done", soon);
+}

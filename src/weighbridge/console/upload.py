@@ -1,0 +1,110 @@
+"""`/uploads/{id}`: one file's way, where each of its rows ended, and what a person can do about it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse, Response
+
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.uploads import find
+from weighbridge.console import frame
+from weighbridge.db import history, listing
+from weighbridge.model.states import LIVE, Status
+from weighbridge.model.upload import Bins, Upload
+from weighbridge.steps import reopen
+
+router = frame.router()
+PAGE = 50
+REASONS = 50
+# In the order of a file: what stands above the rows, the rows, what is no row.
+_BINS = ("preamble", "header", "accepted", "duplicate", "rejected", "totals", "blank")
+assert set(_BINS) == {each.name for each in fields(Bins)}
+
+
+@router.get("/uploads/{upload_id}")
+@frame.page("read")
+async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        reasons = await history.reasons(tx, upload.id, REASONS)
+        warnings = await history.warnings(tx, upload.id, None, PAGE)
+        again = (await listing.sent_again(tx, [upload.id])).get(upload.id, [])
+    async with (
+        app.db.tx() as tx
+    ):  # attempts and operators are the service's; the upload is known to be the key's
+        moments = await history.trace(tx, upload.id)
+    return await frame.show(
+        request,
+        "upload.html",
+        upload=upload,
+        active=_under_way(upload),
+        bins=[(name, getattr(upload.bins, name), f"bin-{name}") for name in _BINS],
+        reasons=[(reason, _rows_address(upload, reason)) for reason in reasons],
+        more_reasons=len(reasons) == REASONS,
+        warnings=warnings,
+        again=again,
+        moments=moments,
+        retry=_retry(upload),
+    )
+
+
+@router.get("/uploads/{upload_id}/rows")
+@frame.page("read")
+async def rows(
+    request: Request,
+    upload_id: UUID,
+    key: Key,
+    app: TheApp,
+    code: Annotated[str, Query(max_length=200)],
+    column: Annotated[str | None, Query(max_length=500)] = None,
+    after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
+) -> HTMLResponse:
+    """Refused rows of one reason, as they were."""
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        found = await listing.refused_for(tx, upload.id, code, column, after, PAGE + 1)
+    page = found[:PAGE]
+    asked = {"code": code, **({"column": column} if column is not None else {})}
+    more = f"?{urlencode({**asked, 'after': page[-1].row_index})}" if len(found) > PAGE else ""
+    return await frame.show(
+        request, "rejected.html", upload=upload, code=code, column=column, rows=page, more=more
+    )
+
+
+@router.post("/uploads/{upload_id}/retry")
+@frame.page("operate")
+async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    upload = await find(app, key, upload_id)
+    forced = (await request.form()).get("force_partial") == "true"
+    await reopen.reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True)
+    sentence = (
+        "It is opened again; its valid rows go in whatever else it has." if forced else "It is opened again."
+    )
+    return await frame.back(request, f"/uploads/{upload_id}", sentence)
+
+
+@router.post("/uploads/{upload_id}/dismiss")
+@frame.page("operate")
+async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    await reopen.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
+    return await frame.back(request, f"/uploads/{upload_id}", "It is off the list of what needs someone.")
+
+
+def _under_way(upload: Upload) -> bool:
+    return upload.status in LIVE and not upload.held
+
+
+def _rows_address(upload: Upload, reason: history.Reason) -> str:
+    column = {} if reason.column_name is None else {"column": reason.column_name}
+    return f"/uploads/{upload.id}/rows?{urlencode({'code': reason.code, **column})}"
+
+
+def _retry(upload: Upload) -> dict[str, bool]:
+    """What another try could be."""
+    may = upload.status in (Status.FAILED, Status.PARTIAL) and upload.storage_status != "removed"
+    return {"possible": may, "by_force": may and not upload.force_partial and upload.bins.rejected > 0}

@@ -1,0 +1,150 @@
+"""`/uploads`: hand over files, and see how far each of them is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from weighbridge.api import cursor
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.multipart import Part
+from weighbridge.api.send import take_in
+from weighbridge.app import App
+from weighbridge.console import frame
+from weighbridge.db import listing, projects, sites
+from weighbridge.db.keys import ApiKey
+from weighbridge.db.uploads import Place
+from weighbridge.model.states import Status
+
+router = frame.router()
+PAGE = 50
+LONGEST = 500  # rows of the first page, where more have come since it was loaded
+# What a person asks for, and which states that is.
+KINDS: dict[str, tuple[str, listing.Filter]] = {
+    "all": ("All", listing.Filter()),
+    "queued": ("Queued", listing.Filter((Status.PENDING,))),
+    "processing": (
+        "Processing",
+        listing.Filter((Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING), held=False),
+    ),
+    "held": ("Waiting for you", listing.Filter((Status.STAGING_COMPLETE,), held=True)),
+    "completed": ("Completed", listing.Filter((Status.COMPLETED, Status.PARTIAL))),
+    "failed": ("Failed", listing.Filter((Status.FAILED,))),
+}
+
+
+@router.get("/")
+@frame.page("read")
+async def front(request: Request) -> Response:
+    return RedirectResponse("/uploads", 303)
+
+
+@router.get("/uploads")
+@frame.page("read")
+async def show(
+    request: Request,
+    key: Key,
+    app: TheApp,
+    kind: Annotated[str, Query()] = "all",
+    pipeline: Annotated[str | None, Query()] = None,
+    project_id: Annotated[str | None, Query()] = None,
+    q: Annotated[str, Query(max_length=200)] = "",
+    before: Annotated[str | None, Query(description="Behind this one.")] = None,
+    until: Annotated[str | None, Query(description="Down to this one.")] = None,
+) -> HTMLResponse:
+    kind = kind if kind in KINDS else "all"
+    project = int(project_id) if project_id and project_id.isascii() and project_id.isdigit() else None
+    chosen = replace(
+        KINDS[kind][1],
+        pipeline=pipeline or None,
+        project_id=project,
+        words=q.strip() or None,
+        behind=_place("before", before),
+        until=_place("until", until),
+    )
+    size = LONGEST if until else PAGE
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        standing = await listing.standing(tx, key.workspace_id)
+        found = await listing.page(tx, key.workspace_id, chosen, size + 1)
+        again = await listing.sent_again(tx, [upload.id for upload in found[:size]])
+    page = found[:size]
+    last = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > size else None
+    asked = {"kind": kind, "pipeline": pipeline, "project_id": project, "q": q}
+    return await frame.show(
+        request,
+        "uploads.html",
+        standing=standing,
+        uploads=page,
+        again=again,
+        kinds=[(name, label, _address({**asked, "kind": name})) for name, (label, _) in KINDS.items()],
+        kind=kind,
+        asked={name: value for name, value in asked.items() if value},
+        more=_address(asked, before=last) if last else "",
+        down_to_here=_address(asked, until=last) if last else "",
+        **await _choices(app, key, pipeline, project),
+    )
+
+
+def _place(name: str, word: str | None) -> Place | None:
+    return cursor.read(name, word, Place, datetime.fromisoformat, UUID)
+
+
+@router.post("/uploads")
+@frame.with_files
+@frame.page("upload")
+async def send(request: Request, key: Key, app: TheApp) -> Response:
+    """The form without a script: all files in one request, and a sentence on what became of them."""
+
+    async def ours(part: Part) -> None:
+        frame.check_csrf(request.state.session, await part.text() if part.name == "csrf" else "")
+
+    answer = await take_in(request, key, app, ours)
+    told = json.loads(bytes(answer.body))
+    files = told.get("uploads", [told])
+    if len(files) == 1 and "upload_id" in files[0]:
+        sentence = (
+            "The same content is here already: this is it."
+            if files[0].get("duplicate")
+            else "It is on its way."
+        )
+        return await frame.back(request, f"/uploads/{files[0]['upload_id']}", sentence)
+    return await frame.back(request, "/uploads", _what_became(files))
+
+
+def _what_became(files: list[dict[str, Any]]) -> str:
+    refused = [each for each in files if "error" in each]
+    known = sum(1 for each in files if each.get("duplicate"))
+    parts = [f"{len(files) - len(refused)} of {len(files)} files are here"]
+    parts += [f"{known} of them were already"] if known else []
+    words = [f"{each['filename']}: {each['message']}" for each in refused[:5]]
+    return " ".join([", ".join(parts) + ".", *words])[:1500]
+
+
+async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | None) -> dict[str, Any]:
+    """What the form for files offers."""
+    known = app.ctx.pipelines
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        of_sites = await sites.page(tx, key.workspace_id, "", 200)
+        of_projects = await projects.page(tx, key.workspace_id, 0, 200)
+    return {
+        "pipelines": sorted(known),
+        "platforms": sorted({profile.name for each in known.values() for profile in each.profiles}),
+        "sites": of_sites,
+        "projects": of_projects,
+        "wanted_pipeline": pipeline or "auto",
+        "wanted_project": project,
+        "max_mb": app.settings.max_upload_mb,
+    }
+
+
+def _address(asked: Mapping[str, object], **more: object) -> str:
+    said = {name: value for name, value in {**asked, **more}.items() if value and value != "all"}
+    return f"/uploads?{urlencode(said)}" if said else "/uploads"

@@ -1,0 +1,112 @@
+"""Uploads as a page lists them: filtered, newest first, fast at 100,000; and how many there are of each kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from weighbridge.db.pool import Tx, fetch_all, fetch_named
+from weighbridge.db.queries import load
+from weighbridge.db.rejections import Rejection
+from weighbridge.db.uploads import Place, get_many
+from weighbridge.model.states import LIVE, Status
+from weighbridge.model.upload import Upload
+
+_SQL = load("listing")
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which uploads; none of them means all."""
+
+    statuses: tuple[Status, ...] = ()
+    held: bool | None = None  # previews that wait for a person
+    pipeline: str | None = None
+    project_id: int | None = None
+    words: str | None = None  # anywhere in the file's name or the batch's
+    behind: Place | None = None  # those after this one
+    until: Place | None = None  # up to and with this one
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How many uploads of a workspace there are, by what a person wants to know of them."""
+
+    uploaded: int
+    queued: int
+    running: int
+    held: int
+    completed: int
+    partial: int
+    failed: int
+
+    @property
+    def processed(self) -> int:
+        """Ended, well or not (S2 §11.0.2: a failed file counts, too)."""
+        return self.completed + self.partial + self.failed
+
+    @property
+    def active(self) -> bool:
+        """Whether a page must go on asking (S2 §11.0.1). A preview waits for a person, not for a worker."""
+        return self.queued > 0 or self.running > 0 or self.processed + self.held != self.uploaded
+
+
+@dataclass(frozen=True)
+class SentAgain:
+    """The same content, sent once more under a name."""
+
+    filename: str
+    times: int
+    last_at: datetime
+
+
+async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Upload]:
+    """A page of uploads."""
+    rows = await fetch_all(
+        tx,
+        _SQL["page_of_uploads"],
+        {
+            "workspace": workspace_id,
+            "statuses": list(which.statuses) or None,
+            "held": which.held,
+            "pipeline": which.pipeline,
+            "project": which.project_id,
+            "words": f"%{_literal(which.words)}%" if which.words else None,
+            "before": which.behind and which.behind.created_at,
+            "behind": which.behind and which.behind.id,
+            "until": which.until and which.until.created_at,
+            "last": which.until and which.until.id,
+            "limit": limit,
+        },
+    )
+    return await get_many(tx, [row[0] for row in rows])
+
+
+async def standing(tx: Tx, workspace_id: UUID) -> Standing:
+    (row,) = await fetch_named(
+        tx, _SQL["standing"], {"workspace": workspace_id, "live": [str(each) for each in LIVE]}
+    )
+    return Standing(**row)
+
+
+async def sent_again(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, list[SentAgain]]:
+    """Duplicates of these uploads, by upload."""
+    found: dict[UUID, list[SentAgain]] = {}
+    for upload_id, *rest in await fetch_all(tx, _SQL["sent_again"], (list(upload_ids),)):
+        found.setdefault(upload_id, []).append(SentAgain(*rest))
+    return found
+
+
+async def refused_for(
+    tx: Tx, upload_id: UUID, code: str, column: str | None, after: int, limit: int
+) -> list[Rejection]:
+    """Refused rows with one reason, those behind a row of the file."""
+    values = {"upload": upload_id, "code": code, "column": column, "after": after, "limit": limit}
+    return [Rejection(*row) for row in await fetch_all(tx, _SQL["refused_for"], values)]
+
+
+def _literal(words: str) -> str:
+    """For LIKE, without its wildcards."""
+    return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("\0", "")
