@@ -1,8 +1,9 @@
 """Conversions to a local fake of Google Ads (S4), beside a bare httpx loop that posts the same batches.
 
-The fake is a process of its own, the same for both: it checks every row and remembers every order id. The bare loop has
-no database: it makes the bodies, posts them one after another, and reads the answers. Ours claims, writes the ledger,
-posts and settles, with Postgres on the same machine.
+The fake is a process of its own, the same for both: it checks every row and remembers every order id. Ours is the
+worker as it runs: it claims, writes the ledger, posts and settles, with Postgres on the same machine. The bare loop has
+no database: it posts batches of the sizes that ours has in its ledger, one after another, and reads the answers.
+Neither pays for sales, credentials and tokens.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -24,17 +28,19 @@ import httpx
 import psycopg
 
 from weighbridge.app import App, open_app
-from weighbridge.observe import logs
+from weighbridge.observe import logs, metrics
 from weighbridge.providers.vault import Vault, new_key
 from weighbridge.settings import read
 from weighbridge.steps.deliver import deliver
+from weighbridge.worker.deliverer import Deliverer
 
 from . import ours
 from .measure import Failed
 from .setting import CLAIMED, DELIVERED, Result, Setting
 
-_BATCH = 2000  # rows of a request, at most: Google's own limit
 _SENT = 40_000
+_WARM = 100
+_POLL = timedelta(seconds=2)
 _CLAIMS = 50
 _WRITTEN = 1000  # sales of a statement, as an upload writes them
 _CREDENTIALS = {
@@ -52,54 +58,84 @@ _SALES = """
     INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, value, currency, gclid)
     SELECT %(workspace)s, s.id, 'order-' || s.id || '-' || n, weighbridge.now() - INTERVAL '1 hour', 12.34, 'EUR',
            md5(s.id::text || n) || md5(n::text)
-    FROM generate_series(%(first)s::int, %(last)s::int) n, LATERAL (SELECT (%(sites)s::uuid[])[1 + n %% %(groups)s] AS id) s"""
+    FROM generate_series(%(first)s::int, %(last)s::int) n,
+         LATERAL (SELECT (%(sites)s::uuid[])[1 + n %% %(groups)s] AS id) s"""
+_SIZES = """
+    SELECT claimed_count FROM provider_upload_attempts WHERE phase = 'STARTED' ORDER BY id OFFSET %s"""
 
 
 def run(setting: Setting) -> Iterator[Result]:
     """Few and many groups, and a long backlog; and what one claim costs before a short and a long one."""
-    for groups, backlog in ((1, 1_000), (1, _SENT), (100, _SENT), (10_000, _SENT // 2), (1, setting.backlog)):
+    for groups, backlog in ((1, _SENT), (100, _SENT), (10_000, _SENT // 2), (1, setting.backlog)):
         sent = min(backlog, _SENT)
         what = f"{DELIVERED} of {groups:,} groups, {backlog:,} waiting"
         with ours.database(setting) as environment, _fake() as fake:
             found = asyncio.run(_ours(setting, environment["DATABASE_URL"], fake, groups, backlog, sent))
-        yield Result("ours", what, sent, found["seconds"])
+        yield Result("ours", what, sent, found.seconds)
         with _fake() as fake:
-            bare = asyncio.run(_bare(fake, max(1, sent // groups), groups))
-        yield Result("bare httpx loop", what, sent, bare)
-        if groups == 1:
-            yield Result(
-                "ours", f"{CLAIMED}, {backlog:,} waiting", 1, found["claim"], note=f"median of {_CLAIMS}"
-            )
+            bare = asyncio.run(_bare(fake, found.sizes))
+        yield Result("bare httpx loop", what, sum(found.sizes), bare)
+    for backlog in (1_000, setting.backlog):
+        with ours.database(setting) as environment:
+            claim = asyncio.run(_claims(setting, environment["DATABASE_URL"], backlog))
+        yield Result("ours", f"{CLAIMED}, {backlog:,} waiting", 1, claim, note=f"median of {_CLAIMS}")
 
 
-async def _ours(
-    setting: Setting, url: str, fake: str, groups: int, backlog: int, sent: int
-) -> dict[str, float]:
+@dataclass(frozen=True)
+class _Found:
+    seconds: float
+    sizes: list[int]  # of its calls, in their order
+
+
+async def _ours(setting: Setting, url: str, fake: str, groups: int, backlog: int, sent: int) -> _Found:
+    async with _opened(setting, url, fake) as (app, db):
+        await _fill(app, db, groups, backlog)
+        setting.quiet()
+        await deliver(app.ctx, "bench", _WARM)  # tokens, plans, connections
+        warm = len(await (await db.execute(_SIZES, (0,))).fetchall())
+        stop, before = asyncio.Event(), _delivered()
+        began = perf_counter()
+        worker = asyncio.create_task(Deliverer(app.ctx, "bench", app.settings.deliver_limit, _POLL).run(stop))
+        while (done := _delivered() - before) < sent - _WARM:
+            if worker.done():
+                raise Failed("the worker ended")
+            await asyncio.sleep(0.005)
+        seconds = perf_counter() - began
+        stop.set()
+        await worker
+        sizes = await (await db.execute(_SIZES, (warm,))).fetchall()
+    return _Found(seconds * sent / done, _first(sent, [size for (size,) in sizes]))
+
+
+def _delivered() -> float:
+    return float(metrics.DELIVERED.labels("google_ads", "COMPLETED")._value.get())
+
+
+def _first(rows: int, sizes: Sequence[int]) -> list[int]:
+    """As many of them as have so many rows."""
+    return [size for size, before in zip(sizes, accumulate(sizes, initial=0), strict=False) if before < rows]
+
+
+async def _claims(setting: Setting, url: str, backlog: int) -> float:
+    async with _opened(setting, url, "http://127.0.0.1:1") as (app, db):
+        await _fill(app, db, 1, backlog)
+        return median([await _claim(db) for _ in range(_CLAIMS)])
+
+
+@asynccontextmanager
+async def _opened(
+    setting: Setting, url: str, fake: str
+) -> AsyncIterator[tuple[App, psycopg.AsyncConnection[Any]]]:
     with Path(os.devnull).open("w") as nowhere:  # noqa: ASYNC230
         logs.configure("info", nowhere)  # as the service does, but to nobody
         settings = read(
-            home=setting.home,
-            DATABASE_URL=url,
-            vault_key=new_key(),
-            provider_urls=(f"google_ads={fake}",),
+            home=setting.home, DATABASE_URL=url, vault_key=new_key(), provider_urls=(f"google_ads={fake}",)
         )
         async with (
             open_app(settings) as app,
             await psycopg.AsyncConnection.connect(url, autocommit=True) as db,
         ):
-            await _fill(app, db, groups, backlog)
-            claims = [await _claim(db) for _ in range(_CLAIMS)]
-            setting.quiet()
-            done = await deliver(app.ctx, "bench", min(100, sent))  # tokens, plans, connections
-            began = perf_counter()
-            left = sent - done.processed
-            while left > 0:
-                tally = await deliver(app.ctx, "bench", min(left, app.settings.deliver_limit))
-                left -= tally.processed
-                if tally.completed != tally.processed or not tally.processed:
-                    raise Failed(f"{tally}")
-            seconds = perf_counter() - began
-    return {"seconds": seconds * sent / (sent - done.processed), "claim": median(claims)}
+            yield app, db
 
 
 async def _fill(app: App, db: psycopg.AsyncConnection[Any], groups: int, backlog: int) -> None:
@@ -143,7 +179,7 @@ async def _claim(db: psycopg.AsyncConnection[Any]) -> float:
         return perf_counter() - began
 
 
-async def _bare(fake: str, each: int, groups: int) -> float:
+async def _bare(fake: str, sizes: Sequence[int]) -> float:
     url = f"{fake}/v26/customers/1234567890:uploadClickConversions"
     async with httpx.AsyncClient(timeout=30) as http:
         refreshed = await http.post(
@@ -161,16 +197,14 @@ async def _bare(fake: str, each: int, groups: int) -> float:
             "content-type": "application/json",
         }
         began = perf_counter()
-        for group in range(groups):
-            for first in range(0, each, _BATCH):
-                body = _body(group, first, min(_BATCH, each - first))
-                answer = await http.post(url, content=body, headers=headers)
-                if answer.status_code != 200 or "partialFailureError" in answer.json():
-                    raise Failed(answer.text[:300])
+        for group, size in enumerate(sizes):
+            answer = await http.post(url, content=_body(group, size), headers=headers)
+            if answer.status_code != 200 or "partialFailureError" in answer.json():
+                raise Failed(answer.text[:300])
         return perf_counter() - began
 
 
-def _body(group: int, first: int, count: int) -> bytes:
+def _body(group: int, count: int) -> bytes:
     conversions = [
         {
             "gclid": f"{group:032x}{n:032x}",
@@ -180,7 +214,7 @@ def _body(group: int, first: int, count: int) -> bytes:
             "currencyCode": "EUR",
             "orderId": f"order-{group:032x}-{n}",
         }
-        for n in range(first, first + count)
+        for n in range(count)
     ]
     return json.dumps({"conversions": conversions, "partialFailure": True}).encode()
 

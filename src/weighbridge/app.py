@@ -26,6 +26,7 @@ from weighbridge.model.imports import imported
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find
+from weighbridge.providers import lanes
 from weighbridge.providers.base import Provider
 from weighbridge.providers.vault import Vault
 from weighbridge.settings import Settings
@@ -115,7 +116,9 @@ async def _open_outbound(
     try:
         # No limit of connections: slots limit the calls, and one site's slow receivers must not use up all of them.
         connections = httpx.Limits(max_connections=None, max_keepalive_connections=50)
-        async with httpx.AsyncClient(timeout=timeout, limits=connections, follow_redirects=False) as http:
+        async with httpx.AsyncClient(
+            timeout=timeout, limits=connections, follow_redirects=False, transport=lanes.transport()
+        ) as http:
             yield Outbound(
                 providers=platforms,
                 vault=vault,

@@ -8,6 +8,7 @@ another file.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from datetime import timedelta
 from pathlib import Path
@@ -187,14 +188,34 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="The address the API listens on.")
     port: int = Field(8080, ge=0, le=65535, description="The port the API listens on.")
+    cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
+        (),
+        description="Origins whose pages may upload from a browser, comma separated: https://app.example.com.",
+    )
     metrics_token: SecretStr | None = Field(
         None, description="Opens /metrics to Prometheus, as a bearer token. Empty: it is closed."
     )
 
-    @field_validator("pipelines", "alert_urls", "providers", "provider_urls", mode="before")
+    @field_validator("pipelines", "alert_urls", "providers", "provider_urls", "cors_origins", mode="before")
     @classmethod
     def _comma_separated(cls, value: object) -> object:
         return tuple(p.strip() for p in value.split(",") if p.strip()) if isinstance(value, str) else value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            if each == "*":
+                raise ValueError(
+                    "expected the origins of pages that you know; with * every page of the web could hand files over "
+                    "with a token that it got hold of"
+                )
+            if not re.fullmatch(r"https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?", each):
+                raise ValueError(
+                    "expected origins such as https://app.example.com: a scheme, a host in lower case, perhaps a "
+                    "port, and no path"
+                )
+        return value
 
     @field_validator("home", "upload_queue_dir")
     @classmethod

@@ -11,6 +11,8 @@ from uuid import UUID
 import pytest
 
 from tests.api.conftest import client, key, make_key  # noqa: F401
+from tests.cli.conftest import environment, main  # noqa: F401
+from tests.projects.conftest import editor, standing  # noqa: F401
 from weighbridge.db import uploads
 from weighbridge.model.upload import Upload
 from weighbridge.steps.context import Context

@@ -19,7 +19,9 @@ def ads(chance: Random) -> bytes:
                 spend = chance.choice(["1.50", "1.5", "2.25", ""])
                 impressions = chance.choice([100, 100, 101, ""])
                 lines.append(meta_line(f"2026-01-{day:02}", ad, impressions=impressions, spend=spend))
-    lines = [line.replace("Campaign 0", chance.choice(["Campaign 0", "Renamed"])) for line in lines[:1]] + lines[1:]
+    lines = [
+        line.replace("Campaign 0", chance.choice(["Campaign 0", "Renamed"])) for line in lines[:1]
+    ] + lines[1:]
     lines += chance.sample(lines, 3)  # duplicates
     if chance.random() < 0.8:
         lines.append(meta_line("2026-01-09", 1, impressions="many"))
@@ -65,7 +67,9 @@ def conversions(chance: Random) -> bytes:
         if chance.random() < 0.7:
             value = chance.choice(["10.00,EUR", "12.50,EUR", ","])
             lines.append(f"order-{n},2026-01-{1 + n % 20:02}T10:00:00Z,{value},click{n}")
-    return "\n".join(["Order ID,Conversion Time,Conversion Value,Conversion Currency,GCLID", *lines, ""]).encode()
+    return "\n".join(
+        ["Order ID,Conversion Time,Conversion Value,Conversion Currency,GCLID", *lines, ""]
+    ).encode()
 
 
 MAKERS: dict[str, tuple[Maker, dict[str, object]]] = {

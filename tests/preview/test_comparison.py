@@ -9,11 +9,10 @@ from uuid import UUID
 import pytest
 
 from tests.engine.conftest import HEADER, meta_line
-from tests.preview.conftest import Look, Query, Send
+from tests.preview.conftest import Look, Send
 from tests.preview.files import MAKERS
 from weighbridge.db import sites
 from weighbridge.db.preview import KINDS, Page
-from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.steps import preview
@@ -21,9 +20,7 @@ from weighbridge.steps.context import Context
 
 
 def promoted(upload: Upload) -> dict[str, Changes]:
-    return {
-        entity: Changes(*(counts[kind] for kind in KINDS)) for entity, counts in upload.promoted.items()
-    }
+    return {entity: Changes(*(counts[kind] for kind in KINDS)) for entity, counts in upload.promoted.items()}
 
 
 async def scope(ctx: Context, workspace: UUID, said: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from weighbridge.api import (
     usage,
 )
 from weighbridge.api.access import describe_keys, guard
+from weighbridge.api.cors import Cors
 from weighbridge.api.hub import Hub
 from weighbridge.api.problems import answer_problems
 from weighbridge.api.requests import RequestLog
@@ -78,6 +79,8 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
         api.include_router(part.router)
     answer_problems(api)
     api.add_middleware(Tus, max_size=app.ctx.limits.max_upload_bytes)
+    if app.settings.cors_origins:
+        api.add_middleware(Cors, origins=app.settings.cors_origins)
     api.add_middleware(RequestLog)
     describe_keys(api)
     return api

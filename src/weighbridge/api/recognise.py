@@ -7,12 +7,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
+from weighbridge.api import fields
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import documented
+from weighbridge.api.problems import Problem, documented
+from weighbridge.app import App
+from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.steps.receive import tidy_name
-from weighbridge.steps.recognise import HEAD, Fit, recognise
+from weighbridge.steps.recognise import HEAD, Fit, recognise, settle
+from weighbridge.steps.request import AUTO
+from weighbridge.steps.request import Request as Said
 
 router = APIRouter(tags=["uploads"])
 _BODY = {
@@ -39,6 +44,7 @@ class RecognisedOut(BaseModel):
     pipeline: str | None
     platform: str | None
     fits: list[FitOut] = Field(description="Those that fit; where none does, the nearest, if there is one.")
+    refusal: Problem | None = Field(description="What intake would say to such a file with these fields.")
 
 
 @router.post(
@@ -56,9 +62,15 @@ async def recognise_file(
     key: Key,
     app: TheApp,
     filename: Annotated[str | None, Query(description="What the file is called.")] = None,
+    platform: Annotated[str | None, Query(description="Whose it is, where that is known.")] = None,
+    project_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
+    client_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
 ) -> RecognisedOut:
     """Which pipeline and platform a file is for. The body is its first 64 kB, or all of a smaller one."""
-    found = await recognise(app.ctx, await _head(request), tidy_name(filename))
+    given = {"platform": platform, "project_id": project_id, "client_id": client_id, "pipeline": AUTO}
+    said = fields.request_of({name: value for name, value in given.items() if value}, key)
+    fields.admitted(app, said, key)
+    found = await recognise(app.ctx, await _head(request), tidy_name(filename), said.platform)
     fit = found.fit
     shown = found.fits or ((found.nearest,) if found.nearest else ())
     return RecognisedOut(
@@ -67,7 +79,16 @@ async def recognise_file(
         pipeline=fit.pipeline.name if fit else None,
         platform=fit.platform if fit else None,
         fits=[_out(each) for each in shown],
+        refusal=_refusal(app, settle(said, fit), key) if fit else None,
     )
+
+
+def _refusal(app: App, said: Said, key: ApiKey) -> Problem | None:
+    try:
+        fields.checked(app, said, key)
+    except RequestRefused as refusal:
+        return Problem(error=refusal.code, message=refusal.message)
+    return None
 
 
 async def _head(request: Request) -> bytes:

@@ -54,6 +54,7 @@ class FileProgress(BaseModel):
     promoted_rows: int
     failed_rows: int
     rejected: int
+    held: bool = Field(description="It waits for a person to promote or discard it.")
     error_code: str | None
     error_text: str | None
     created_at: datetime

@@ -52,6 +52,9 @@ Batch = Annotated[
     str | None, typer.Option("--batch", help="What you call this batch. It is loaded once.", metavar="NAME")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Load content again that is already here.")]
+Preview = Annotated[
+    bool, typer.Option("--preview", help="Stop before anything is written, and show what would be.")
+]
 
 
 def load(
@@ -65,9 +68,10 @@ def load(
     force_partial: ForcePartial = False,
     force: Force = False,
     batch: Batch = None,
+    preview: Preview = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load files and wait until their rows are in production."""
+    """Load files and wait until their rows are in production, or staged where they are to be looked at first."""
     if batch is not None and len(files) > 1:
         raise typer.BadParameter(f"--batch names one file, got {len(files)}; load them one by one")
 
@@ -85,11 +89,12 @@ def load(
             force_partial=force_partial,
             force=force,
             source_batch_id=batch,
+            preview=preview,
         )
 
     async def work(app: App) -> list[Outcome]:
         outcomes = await load_files(app, [(file, request(file)) for file in files], bar=not as_json)
-        show(app, outcomes, pipeline, as_json=as_json)
+        show(app, await with_previews(app, outcomes), pipeline, as_json=as_json)
         return outcomes
 
     outcomes = with_app(work)
@@ -135,6 +140,25 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
         else Outcome(file, upload=ended[each.upload_id], duplicate=each.duplicate)
         for (file, _), each in zip(wanted, taken, strict=True)
     ]
+
+
+async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
+    """Those that are held with what they would change."""
+    from dataclasses import replace
+
+    from weighbridge.model.errors import RequestRefused
+    from weighbridge.steps.preview import preview
+
+    seen = []
+    for each in outcomes:
+        found = None
+        if each.upload is not None and each.upload.held:
+            try:
+                found = await preview(app.ctx, each.upload)
+            except RequestRefused as refusal:
+                complain(f"{each.file.name}: {refusal.message}")
+        seen.append(replace(each, preview=found))
+    return seen
 
 
 _DEFERRED = (
@@ -200,6 +224,11 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
                 out().print(f"Rejected rows of {name}: weighbridge uploads rejects {upload.id}", markup=False)
             if upload.warnings:
                 out().print(f"Warnings about {name}: weighbridge uploads warnings {upload.id}", markup=False)
+        for each in outcomes:
+            if each.preview is not None:
+                report.print_preview(
+                    each.file.name, each.preview, app.ctx.pipelines[each.preview.upload.pipeline]
+                )
         for place in dict.fromkeys(_project_of(each) for each in outcomes if each.upload is not None):
             if place:
                 out().print(f"Its groups: weighbridge projects show {place}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from weighbridge.model.upload import Changes, Upload
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from weighbridge.steps.preview import Preview
+
 _COLOURS = {Status.COMPLETED: "green", Status.PARTIAL: "yellow", Status.FAILED: "red"}
 
 
@@ -25,6 +28,7 @@ class Outcome:
     refusal: Refused | None = None
     upload: Upload | None = None
     duplicate: bool = False
+    preview: Preview | None = None  # of one that is held
 
     @property
     def ok(self) -> bool:
@@ -60,11 +64,46 @@ def as_json(outcome: Outcome, pipeline: Pipeline | None) -> dict[str, Any]:
         **{f"{table}_upserted": each.inserted + each.updated for table, each in written.items()},
         "affected_dates": [day.isoformat() for day in upload.affected_dates],
         "error_text": upload.error_text,
+        **({"preview": preview_as_json(outcome.preview)} if outcome.preview else {}),
     }
 
 
-def status_text(status: Status) -> str:
-    return f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
+def preview_as_json(preview: Preview) -> dict[str, Any]:
+    """What a held upload would change."""
+    return {
+        "as_of": preview.as_of,
+        "expires_at": preview.expires_at,
+        "duplicate": preview.duplicate,
+        "rejected": preview.rejected,
+        "reasons": [vars(reason) for reason in preview.reasons],
+        "entities": {entity: vars(each) for entity, each in preview.changes.items()},
+    }
+
+
+def print_preview(name: str, preview: Preview, pipeline: Pipeline) -> None:
+    """What a held upload would change, and what to type next."""
+    from weighbridge.cli.running import out
+
+    id_, grain = preview.upload.id, preview.changes[pipeline.grain.name]
+    kind = "updated" if grain.updated else "inserted"
+    out().print(f"\n{name} would do this, as of {preview.as_of:%Y-%m-%d %H:%M:%S %Z}:", markup=False)
+    out().print(changes_table(preview.changes, pipeline))
+    for reason in preview.reasons:
+        told = (
+            f"rejected: {reason.rows:,} × {reason.code}, first in line {reason.first_line}: {reason.example}"
+        )
+        out().print(told, markup=False, soft_wrap=True)
+    for what, command in (
+        (f"What would be {kind}:", f"preview {id_} --rows {kind}"),
+        ("Write it:", f"promote {id_}"),
+        ("Or give it up:", f"discard {id_}"),
+    ):
+        out().print(f"{what:<23} weighbridge uploads {command}", markup=False)
+    out().print(f"It is kept until {preview.expires_at:%Y-%m-%d %H:%M %Z}.", markup=False)
+
+
+def status_text(status: Status, *, held: bool = False) -> str:
+    return "[yellow]held[/]" if held else f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
 
 
 def outcome_table(outcomes: list[Outcome], pipeline: Pipeline) -> Table:
@@ -81,7 +120,8 @@ def outcome_table(outcomes: list[Outcome], pipeline: Pipeline) -> Table:
         table.add_column(name, justify="right")
     for each, numbers in zip(outcomes, told, strict=True):
         again = " (already here)" if each.duplicate else ""
-        status = status_text(each.upload.status) + again if each.upload else "[red]refused[/]"
+        state = status_text(each.upload.status, held=each.upload.held) if each.upload else ""
+        status = state + again if state else "[red]refused[/]"
         table.add_row(escape(each.file.name), status, *(f"{number:,}" for number in numbers.values()))
     return table
 
@@ -111,6 +151,14 @@ def _figures_in_project(upload: Upload, pipeline: Pipeline) -> dict[str, int]:
 
 def entity_table(uploads: list[Upload], pipeline: Pipeline) -> Table:
     """One line a production table: what the uploads did to it."""
+    done = {
+        entity.name: sum((changes(upload, entity.name) for upload in uploads), Changes())
+        for entity in pipeline.entities
+    }
+    return changes_table(done, pipeline)
+
+
+def changes_table(done: Mapping[str, Changes], pipeline: Pipeline) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -118,6 +166,6 @@ def entity_table(uploads: list[Upload], pipeline: Pipeline) -> Table:
     for name in ("inserted", "updated", "unchanged"):
         table.add_column(name, justify="right")
     for entity in pipeline.entities:
-        total = sum((changes(upload, entity.name) for upload in uploads), Changes())
+        total = done[entity.name]
         table.add_row(entity.table, *(f"{n:,}" for n in (total.inserted, total.updated, total.unchanged)))
     return table

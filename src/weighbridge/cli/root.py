@@ -16,6 +16,7 @@ from weighbridge.cli import (
     keys,
     load,
     pipelines,
+    preview,
     projects,
     providers,
     serve,
@@ -45,6 +46,7 @@ app.command("up")(serve.up)
 app.command("api")(serve.api)
 app.command("worker")(serve.worker)
 app.command("deliver")(deliver.deliver)
+uploads.app.add_typer(preview.app)
 app.add_typer(uploads.app, name="uploads")
 projects.app.add_typer(groups.app)
 app.add_typer(projects.app, name="projects")

@@ -72,7 +72,7 @@ def _state(upload: Upload) -> str:
     from weighbridge.cli.report import status_text
 
     waits = upload.storage_status == "pending_retry"
-    return f"{status_text(upload.status)}{', not stored yet' if waits else ''}"
+    return f"{status_text(upload.status, held=upload.held)}{', not stored yet' if waits else ''}"
 
 
 @app.command()
@@ -84,7 +84,7 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
 
         from weighbridge.db import history
 
-        upload = await _get(app, upload_id)
+        upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
         return {**_whole(upload), "reasons": [asdict(reason) for reason in reasons]}
@@ -112,7 +112,7 @@ def retry(
     async def work(app: App) -> str:
         from weighbridge.steps.reopen import reopen
 
-        upload = await _get(app, upload_id)
+        upload = await get(app, upload_id)
         return await reopen(app.db, upload, force_partial=force_partial, actor="command line")
 
     status = with_app(work)
@@ -129,7 +129,7 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
     async def work(app: App) -> None:
         from weighbridge.steps.reopen import dismiss
 
-        await dismiss(app.db, await _get(app, upload_id), actor="command line")
+        await dismiss(app.db, await get(app, upload_id), actor="command line")
 
     with_app(work)
     if as_json:
@@ -148,7 +148,7 @@ def rejects(
     async def work(app: App) -> None:
         from weighbridge.steps.rejects import rejects_csv
 
-        upload = await _get(app, upload_id)
+        upload = await get(app, upload_id)
         with _writing(file) as target:
             async for piece in rejects_csv(app.db, upload):
                 target.write(piece.encode())
@@ -165,7 +165,7 @@ def warnings(upload_id: UploadId, as_json: AsJson = False) -> None:
     async def work(app: App) -> list[Any]:
         from weighbridge.db import history
 
-        upload = await _get(app, upload_id)
+        upload = await get(app, upload_id)
         found: list[Any] = []
         async with app.db.tx() as tx:
             while page := await history.warnings(tx, upload.id, found[-1].place if found else None, 5000):
@@ -189,7 +189,7 @@ def trace(upload_id: UploadId, as_json: AsJson = False) -> None:
     async def work(app: App) -> list[Any]:
         from weighbridge.db import history
 
-        upload = await _get(app, upload_id)
+        upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             return await history.trace(tx, upload.id)
 
@@ -231,7 +231,7 @@ def _sentence(reason: dict[str, Any]) -> str:
     return f"{reason['rows']} × {reason['code']}, first in line {reason['first_line']}: {reason['example']}"
 
 
-async def _get(app: App, upload_id: str) -> Upload:
+async def get(app: App, upload_id: str) -> Upload:
     from weighbridge.db import uploads
     from weighbridge.model.errors import RequestRefused
     from weighbridge.steps.request import uuid_of

@@ -3,7 +3,7 @@
 frame     what all pages share: layout, session, forms, refusals; assets are its style and scripts
 sign_in   a key → a session
 uploads   what came, and how far it is; upload is one of them, preview what it would change
-projects  files, groups and tokens of a project
+projects  files, groups, keywords and tokens of a project; grouping is what edits them
 deliveries  what goes to the providers; conversion is one of them
 storage   what is stored, what may be, what waits
 health    what waits, fails and lingers, over time
@@ -17,13 +17,37 @@ from fastapi import FastAPI
 
 from weighbridge import api
 from weighbridge.app import App
-from weighbridge.console import assets, frame, health, preview, sign_in, upload, uploads
+from weighbridge.console import (
+    assets,
+    conversion,
+    deliveries,
+    frame,
+    grouping,
+    health,
+    preview,
+    projects,
+    sign_in,
+    storage,
+    upload,
+    uploads,
+)
 
 
 def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     """The API and the console over an open application."""
     site = api.create(app, stop)
-    for page in (sign_in, uploads, upload, preview, health):
+    for page in (
+        sign_in,
+        uploads,
+        upload,
+        preview,
+        projects,
+        grouping,
+        deliveries,
+        conversion,
+        storage,
+        health,
+    ):
         site.include_router(page.router)
     site.mount("/static", assets.Static())
     frame.answer_as_pages(site)

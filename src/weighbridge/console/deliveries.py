@@ -17,7 +17,7 @@ from weighbridge.api.conversions import list_conversions
 from weighbridge.api.sites import reset_provider
 from weighbridge.app import App
 from weighbridge.console import frame
-from weighbridge.console.listing import PAGE, Ask, Asked, Listing, href
+from weighbridge.console.listing import PAGE, Ask, Asked, Listing, href, listed
 from weighbridge.db import calls, conversions, sites
 from weighbridge.db.calls import Lately, Watched
 from weighbridge.db.conversions import GroupStanding
@@ -54,8 +54,7 @@ IN_THE_WAY = {
 }
 
 Blank = BeforeValidator(lambda said: said or None)  # a field of a form that was left empty
-OfSite = Annotated[UUID | None, Blank, Query()]
-OfProvider = Annotated[str | None, Blank, Query(max_length=100)]
+_NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,19 @@ class Filter:
     category: Category | None
     order_id: str | None
 
+    @property
+    def any(self) -> bool:
+        return any(value is not None for value in vars(self).values())
+
 
 async def _filter(
-    site_id: OfSite = None,
-    provider: OfProvider = None,
+    site_id: Annotated[UUID | None, Blank, Query()] = None,
+    provider: Annotated[str, Query(max_length=100, pattern=_NO_NUL)] = "",
     status: Annotated[DeliveryStatus | None, Blank, Query()] = None,
     category: Annotated[Category | None, Blank, Query()] = None,
-    order_id: Annotated[str | None, Blank, Query(max_length=200, pattern="^[^\\x00]*$")] = None,
+    order_id: Annotated[str, Query(max_length=200, pattern=_NO_NUL)] = "",
 ) -> Filter:
-    return Filter(site_id, provider, status, category, order_id and order_id.strip() or None)
+    return Filter(site_id, provider or None, status, category, order_id.strip() or None)
 
 
 @dataclass(frozen=True)
@@ -105,9 +108,12 @@ async def shown(
     behind = cursor.read("group", group, lambda *place: place, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
-            *(tx, key.workspace_id),
-            **{"site_id": wanted.site_id, "provider_key": wanted.provider},
-            **{"after": behind, "limit": GROUPS + 1},
+            tx,
+            key.workspace_id,
+            site_id=wanted.site_id,
+            provider_key=wanted.provider,
+            after=behind,
+            limit=GROUPS + 1,
         )
         standing = found[:GROUPS]
         lately = await calls.lately(tx, [(each.site_id, each.provider_key) for each in standing])
@@ -163,14 +169,18 @@ async def requeue(
     key: Key,
     app: TheApp,
     category: Annotated[Category, Form()],
-    code: Annotated[str | None, Blank, Form(max_length=200, pattern="^[^\\x00]*$")] = None,
+    code: Annotated[str, Form(max_length=200, pattern=_NO_NUL)] = "",
     site_id: Annotated[UUID | None, Blank, Form()] = None,
-    provider: Annotated[str | None, Blank, Form(max_length=100)] = None,
+    provider: Annotated[str, Form(max_length=100, pattern=_NO_NUL)] = "",
 ) -> Response:
     """All that failed with an error, of what the page showed."""
     wish = sites.Requeue(
-        *(key.workspace_id, f"key {key.id}"),
-        **{"site_id": site_id, "provider_key": provider, "category": category.value, "code": code},
+        key.workspace_id,
+        f"key {key.id}",
+        site_id=site_id,
+        provider_key=provider or None,
+        category=category.value,
+        code=code or None,
     )
     said = await put_back(app, wish)
     return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), said)
@@ -183,7 +193,11 @@ async def put_back(app: App, wish: sites.Requeue) -> str:
     if not count:
         message = "Nothing was put into the queue: expected conversions that failed and were not canceled."
         raise RequestRefused(409, "nothing_to_requeue", message)
-    return "1 conversion is in the queue again." if count == 1 else f"{count:,} conversions are in the queue again."
+    return (
+        "1 conversion is in the queue again."
+        if count == 1
+        else f"{count:,} conversions are in the queue again."
+    )
 
 
 async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:
@@ -226,26 +240,15 @@ def _trouble(standing: GroupStanding, next_run: Forecast | None) -> str | None:
 
 async def _listed(app: App, key: ApiKey, wanted: Filter, asked: Asked) -> Listing[ConversionOut]:
     """A page of conversions, as the API has it."""
-    most = asked.limit - 1
-    told = await list_conversions(
-        key=key, app=app, **vars(wanted), limit=most, before=asked.after
-    )
+    told = await list_conversions(key=key, app=app, **vars(wanted), limit=asked.size, before=asked.after)
     rows = told.conversions
-    ended = next((place for place, row in enumerate(rows) if _mark(row) == asked.until), None)
-    rows = rows[:PAGE] if ended is None else rows[: ended + 1]
-    here = {"after": asked.after, "page": asked.page or None}
-    until = asked.until if ended is not None else _mark(rows[-1]) if told.next and rows else None
-    return Listing(
-        rows=rows,
-        page=asked.page,
-        here=_href(wanted, **here),
-        src=_href(wanted, **here, until=until) if until or asked.page else None,
-        next=_href(wanted, after=told.next, page=asked.page + 1) if told.next and ended is None else None,
-    )
-
-
-def _mark(row: ConversionOut) -> str:
-    return f"{row.sale_id}/{row.provider}"
+    if asked.until:
+        *_, sale, provider = (
+            cursor.read("until", asked.until, lambda *place: place, str, str, UUID, str) or ()
+        )
+        ended = (place for place, row in enumerate(rows) if (row.sale_id, row.provider) == (sale, provider))
+        rows = rows[: next(ended, PAGE - 1) + 1]
+    return listed(asked, rows, told.next, "/deliveries", **vars(wanted))
 
 
 def _href(wanted: Filter, **more: Any) -> str:

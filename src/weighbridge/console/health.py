@@ -1,20 +1,47 @@
-"""`/health`: what waits, fails and lingers, over time."""
+"""`/health`: what waits, fails and lingers, over time, and what alerts are open."""
 
 from __future__ import annotations
 
-from fastapi import Request
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.console import frame
-from weighbridge.db import figures
+from weighbridge.db import charts, figures, listing
 
 router = frame.router()
+PERIODS = {
+    "day": ("24 hours", timedelta(hours=1), 24),
+    "week": ("7 days", timedelta(hours=6), 28),
+    "month": ("30 days", timedelta(days=1), 30),
+}
 
 
 @router.get("/health")
 @frame.page("read")
-async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
+async def show(
+    request: Request, key: Key, app: TheApp, period: Annotated[str, Query()] = "day"
+) -> HTMLResponse:
+    period = period if period in PERIODS else "day"
+    _, each, number = PERIODS[period]
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await figures.of_workspace(tx)
-    return await frame.show(request, "health.html", figures=found)
+        standing = await listing.standing(tx, key.workspace_id)
+        stretches = await charts.stretches(tx, each, number)
+        letters = await charts.dead_letters(tx, 10)
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # alerts are the service's
+        alerts = await charts.alerts(tx, of_service=key.may("admin"))
+    return await frame.show(
+        request,
+        "health.html",
+        figures=found,
+        standing=standing,
+        stretches=stretches,
+        letters=letters,
+        alerts=alerts,
+        period=period,
+        periods=[(name, label) for name, (label, _, _) in PERIODS.items()],
+    )

@@ -1,7 +1,7 @@
-"""Endless lists: a page of rows, where the next one begins, and how a page that is shown stays fresh.
+"""Endless lists: a page of rows, where the next one begins, and how far it goes down when it is looked at again.
 
-A page asks for itself again by where it ended (`until`), not by its length: rows that come or go in between move
-nothing off its end, so that the pages under it follow without a gap. fresh.js numbers the pages that it adds.
+Once a second page is shown below it, the first is asked for by where it ended (`until`) and not by its length: rows
+that come in between push nothing off its end that would then be shown nowhere (fresh.js).
 """
 
 from __future__ import annotations
@@ -13,48 +13,60 @@ from urllib.parse import urlencode
 
 from fastapi import Depends, Query
 
+from weighbridge.api import cursor
+
 PAGE = 50
-_MOST = 4 * PAGE  # rows that a page may have grown to
+LONGEST = 200  # rows that the first page may have grown to
 
 Row = TypeVar("Row")
+Place = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which page of a list: what stands before it, its number, where it ended before."""
+    """Which page of a list: behind what, or down to what."""
 
     after: str | None = None
-    page: int = 0
     until: str | None = None
 
     @property
-    def limit(self) -> int:
-        """One more than is shown tells whether there is a next page."""
-        return (_MOST if self.until else PAGE) + 1
+    def size(self) -> int:
+        return LONGEST if self.until else PAGE
 
 
 @dataclass(frozen=True)
 class Listing(Generic[Row]):
     rows: Sequence[Row]
-    page: int
-    here: str  # the page by itself
-    src: str | None  # what it is asked again by; None: as the whole page is
-    next: str | None
+    here: str  # this page
+    next: str | None  # the one behind it
+    down_to_here: str | None  # the first, down to where the next one begins
+    first: str | None  # the first, where this is another
 
 
 def paged(
-    asked: Asked, found: Sequence[Row], word: Callable[[Row], str], path: str, **said: Any
+    asked: Asked, found: Sequence[Row], place: Callable[[Row], Place], path: str, **said: Any
 ) -> Listing[Row]:
-    """What is shown of `found`. `word`: the `after` of what follows a row; `said`: what else the address says."""
-    rows = _shown(asked, found, word)
-    here = {**said, "after": asked.after, "page": asked.page or None}
-    follows = word(rows[-1]) if len(found) > len(rows) else None
+    """What is shown of `found`, of which one more than is shown tells that there is a next page.
+
+    `place`: where a row stands in the order of the list; `said`: what else the address says.
+    """
+    rows = found[: asked.size]
+    if asked.until and found:
+        types = [type(part) for part in place(found[0])]
+        until = cursor.read("until", asked.until, lambda *parts: parts, *types)
+        rows = [row for row in rows if until is not None and place(row) <= until]
+    more = cursor.write(*place(rows[-1])) if rows and len(found) > len(rows) else None
+    return listed(asked, rows, more, path, **said)
+
+
+def listed(asked: Asked, rows: Sequence[Row], more: str | None, path: str, **said: Any) -> Listing[Row]:
+    """The same where the place of the next page is known."""
     return Listing(
         rows=rows,
-        page=asked.page,
-        here=href(path, **here),
-        src=href(path, **here, until=follows) if follows else None if not asked.page else href(path, **here),
-        next=href(path, **{**said, "after": follows, "page": asked.page + 1}) if follows else None,
+        here=href(path, **said, after=asked.after),
+        next=more and href(path, **said, after=more),
+        down_to_here=more and href(path, **said, until=more),
+        first=href(path, **said) if asked.after else None,
     )
 
 
@@ -64,20 +76,11 @@ def href(path: str, **said: Any) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-def _shown(asked: Asked, found: Sequence[Row], word: Callable[[Row], str]) -> Sequence[Row]:
-    if asked.until:
-        for place, row in enumerate(found[:_MOST]):
-            if word(row) == asked.until:
-                return found[: place + 1]
-    return found[:PAGE]
-
-
 async def _asked(
     after: Annotated[str | None, Query(max_length=2000)] = None,
-    page: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
     until: Annotated[str | None, Query(max_length=2000)] = None,
 ) -> Asked:
-    return Asked(after or None, page, until or None)
+    return Asked(after or None, until or None)
 
 
 Ask = Annotated[Asked, Depends(_asked)]

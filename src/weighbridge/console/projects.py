@@ -1,10 +1,10 @@
-"""`/projects`, `/projects/{id}`: every file of a project as its job stands, its groups, keywords and tokens (S2 §7, §11)."""
+"""`/projects`, `/projects/{id}`: each file of a project as its job stands, its groups, keywords and tokens (S2)."""
 
 from __future__ import annotations
 
 import asyncio
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, assert_never
 from uuid import UUID
 
 from fastapi import Form, Query, Request
@@ -65,8 +65,8 @@ Searched = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
 async def listed(request: Request, key: Key, app: TheApp, asked: Ask) -> HTMLResponse:
     behind = cursor.read("after", asked.after, int, int) or 0
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        found = await projects.page(tx, key.workspace_id, behind, asked.limit)
-        page = paged(asked, found, lambda project: cursor.write(project.id), "/projects")
+        found = await projects.page(tx, key.workspace_id, behind, asked.size + 1)
+        page = paged(asked, found, lambda project: (project.id,), "/projects")
         # As the page of each project has it: what is said of it in two places is never two things.
         standing = [await projects.standing(tx, project.id) for project in page.rows]
     told = [described(each) for each in standing if each is not None]
@@ -110,6 +110,8 @@ async def shown(
                 told = await _keywords(tx, place, q, _group(group_id), asked)
             case Tab.TOKENS:
                 told = {"merges": await grouping.merges(tx, place)}
+            case _:
+                assert_never(tab)
     return await frame.show(
         request, f"project_{tab}.html", project=described(standing), tab=tab.value, q=q, **told
     )
@@ -184,12 +186,12 @@ def _files(standing: Standing, state: FileState | None, first: int) -> dict[str,
 async def _groups(tx: Tx, place: Place, q: str, asked: Asked) -> dict[str, Any]:
     behind = cursor.read("after", asked.after, grouping.GroupPlace, str, UUID)
     if q.strip():
-        ids = await lookup.groups_with(tx, place, await text_of(q), behind, asked.limit)
+        ids = await lookup.groups_with(tx, place, await text_of(q), behind, asked.size + 1)
         found = [group for id_ in ids if (group := await grouping.find(tx, place, id_)) is not None]
     else:
-        found = await grouping.groups(tx, place, behind, asked.limit)
+        found = await grouping.groups(tx, place, behind, asked.size + 1)
     path = f"/projects/{place.project_id}"
-    return {"page": paged(asked, found, lambda g: cursor.write(g.parent, g.id), path, tab="groups", q=q)}
+    return {"page": paged(asked, found, lambda g: (g.parent or "", g.id), path, tab="groups", q=q)}
 
 
 async def _keywords(tx: Tx, place: Place, q: str, group_id: UUID | None, asked: Asked) -> dict[str, Any]:
@@ -198,13 +200,18 @@ async def _keywords(tx: Tx, place: Place, q: str, group_id: UUID | None, asked: 
     if group_id is not None and group is None:  # as edits empty groups, pages that show one outlive it
         found = []
     elif q.strip():
-        found = await lookup.keywords_with(tx, place, await text_of(q), group_id, behind, asked.limit)
+        found = await lookup.keywords_with(tx, place, await text_of(q), group_id, behind, asked.size + 1)
     else:
-        found = await grouping.keywords(tx, place, group_id, behind, asked.limit)
+        found = await grouping.keywords(tx, place, group_id, behind, asked.size + 1)
     path = f"/projects/{place.project_id}"
     page = paged(
-        *(asked, found, lambda k: cursor.write(k.keyword_normalized), path),
-        **{"tab": "keywords", "q": q, "group_id": group_id},
+        asked,
+        found,
+        lambda k: (k.keyword_normalized,),
+        path,
+        tab="keywords",
+        q=q,
+        group_id=group_id,
     )
     names = await lookup.group_names(tx, place, {k.group_id for k in page.rows if k.group_id})
     return {"page": page, "group": group, "group_id": group_id, "names": names}

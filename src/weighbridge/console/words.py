@@ -39,14 +39,14 @@ def number(value: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes."""
+    """Bytes; a MB is 2**20 of them, as in every limit."""
     if count is None:
         return "–"
     left = float(count)
     for unit in ("B", "kB", "MB", "GB"):
-        if left < 1000:
+        if left < 1024:
             return f"{left:,.0f} {unit}" if unit == "B" else f"{left:,.1f} {unit}"
-        left /= 1000
+        left /= 1024
     return f"{left:,.1f} TB"
 
 

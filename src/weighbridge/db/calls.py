@@ -79,7 +79,9 @@ async def lately(tx: Tx, groups: Sequence[Key]) -> dict[Key, Lately]:
 
 async def errors(tx: Tx, watched: Watched) -> list[Errors]:
     """By class and code, those of most failures first."""
-    return [Errors(**row) for row in await fetch_named(tx, _SQL["errors"], _params(watched, most=MOST_COUNTED))]
+    return [
+        Errors(**row) for row in await fetch_named(tx, _SQL["errors"], _params(watched, most=MOST_COUNTED))
+    ]
 
 
 def _params(watched: Watched, **more: int) -> dict[str, object]:

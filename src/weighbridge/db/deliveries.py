@@ -20,6 +20,7 @@ _SQL = load("deliveries")
 
 LONGEST_ERROR = 500
 _NOBODY: Mapping[str, str] = {}
+_made = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -180,27 +181,8 @@ def _batches(
 
 
 def _conversion(row: tuple[Any, ...]) -> Conversion:
-    (
-        _,
-        _,
-        id,
-        order_id,
-        click_type,
-        click_id,
-        occurred_at,
-        value,
-        currency,
-        people,
-        clicked,
-        tries,
-        code,
-        times,
-        _,
-    ) = row
-    return Conversion(
-        *(id, order_id, click_type, click_id, occurred_at, value, currency, people or _NOBODY),
-        *(clicked, tries, code, times),
-    )
+    """As _make does, which takes a third of the time of a call with twelve names."""
+    return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
 
 
 async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID, Settled]:

@@ -11,7 +11,7 @@ from weighbridge.db.pool import Tx, fetch_all, fetch_named
 from weighbridge.db.queries import load
 from weighbridge.db.rejections import Rejection
 from weighbridge.db.uploads import Place, get_many
-from weighbridge.model.states import LIVE, Status
+from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
 _SQL = load("listing")
@@ -85,9 +85,7 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
 
 
 async def standing(tx: Tx, workspace_id: UUID) -> Standing:
-    (row,) = await fetch_named(
-        tx, _SQL["standing"], {"workspace": workspace_id, "live": [str(each) for each in LIVE]}
-    )
+    (row,) = await fetch_named(tx, _SQL["standing"], {"workspace": workspace_id})
     return Standing(**row)
 
 

@@ -103,6 +103,7 @@ CREATE TABLE public.offline_conversion_queue (
     confirmed_at timestamp with time zone,
     created_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
     updated_at timestamp with time zone DEFAULT weighbridge.now() NOT NULL,
+    fresh boolean DEFAULT true NOT NULL,
     CONSTRAINT offline_conversion_queue_check CHECK (((status = 'COMPLETED'::text) = (uploaded_at IS NOT NULL))),
     CONSTRAINT offline_conversion_queue_check1 CHECK (((status <> 'PROCESSING'::text) OR (claimed_at IS NOT NULL))),
     CONSTRAINT offline_conversion_queue_confirmation_check CHECK ((confirmation = ANY (ARRAY['AWAITED'::text, 'CONFIRMED'::text, 'PARTIAL'::text, 'REFUSED'::text, 'UNKNOWN'::text]))),
@@ -112,6 +113,8 @@ CREATE TABLE public.offline_conversion_queue (
 WITH (fillfactor='80', autovacuum_vacuum_scale_factor='0.02', autovacuum_analyze_scale_factor='0.05');
 
 COMMENT ON TABLE public.offline_conversion_queue IS 'One row per sale and provider. Its status is the only truth about it.';
+
+COMMENT ON COLUMN public.offline_conversion_queue.fresh IS 'It says what its sale says. False: the claim reads the sale again.';
 
 CREATE FUNCTION public.claim_offline_conversion_jobs_v2(p_site_id uuid, p_provider_key text, p_limit integer DEFAULT 50) RETURNS SETOF public.offline_conversion_queue
     LANGUAGE plpgsql SECURITY DEFINER
@@ -545,6 +548,7 @@ CREATE FUNCTION weighbridge.claim_confirmations(p_limit integer) RETURNS TABLE(s
 CREATE FUNCTION weighbridge.claim_conversions(p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits integer[]) RETURNS TABLE(place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamp with time zone, value numeric, currency text, user_data jsonb, clicked_at timestamp with time zone, tries integer, code text, code_times integer, claimed_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -561,7 +565,10 @@ BEGIN
         LEFT JOIN providers k ON k.provider_key = w.provider_key
         CROSS JOIN LATERAL (
             -- SKIP LOCKED: a slow claim must not queue the others.
-            SELECT q.ctid AS tid, q.workspace_id, q.sale_id FROM offline_conversion_queue q
+            SELECT q.ctid AS tid, q.workspace_id, q.sale_id, q.expires_at,
+                   q.fresh AND q.provider_error_code IS NULL
+                   AND (q.created_at > k.changed_at + INTERVAL '1 hour') IS NOT FALSE AS fresh
+            FROM offline_conversion_queue q
             WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
               AND q.due_at <= v_now
             ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
@@ -570,20 +577,22 @@ BEGIN
            OR (b.state IS DISTINCT FROM 'OPEN' AND c.refused_at IS NULL AND (k.paused_until <= v_now) IS NOT FALSE)
     ),
     -- What is sent is what the sale says now: it may have changed, or been canceled, while the row was in other hands.
-    current AS MATERIALIZED (
-        SELECT h.place, h.turn, h.batch_id, h.tid, s.status = 'CONFIRMED' AND d.click_id IS NOT NULL AS wanted,
+    mended AS MATERIALIZED (
+        SELECT h.turn, s.status = 'CONFIRMED' AND d.click_id IS NOT NULL AS wanted,
                s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.click_type, d.click_id, d.expires_at
         FROM head h
         -- LIMIT: each by its key, however many the planner expects.
         LEFT JOIN LATERAL (
             SELECT * FROM sales e WHERE e.workspace_id = h.workspace_id AND e.id = h.sale_id LIMIT 1) s ON true
         LEFT JOIN LATERAL deliverable(s, h.provider_key) d ON true
+        WHERE NOT h.fresh
     ),
     claimed AS (
         -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
         UPDATE offline_conversion_queue q
         SET status = CASE WHEN h.refusal IS NULL THEN 'PROCESSING' ELSE 'FAILED' END,
-            updated_at = v_now, claimed_at = CASE WHEN h.refusal IS NULL THEN v_now ELSE q.claimed_at END,
+            updated_at = v_now, fresh = false,
+            claimed_at = CASE WHEN h.refusal IS NULL THEN v_now + (h.place - 1) * INTERVAL '1 microsecond' ELSE q.claimed_at END,
             batch_id = CASE WHEN h.refusal IS NULL THEN h.batch_id ELSE q.batch_id END,
             attempt_count = q.attempt_count + (h.refusal IS NULL)::int,
             last_error = CASE h.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
@@ -591,14 +600,21 @@ BEGIN
             provider_error_code = coalesce(h.refusal, q.provider_error_code),
             provider_error_category = CASE WHEN h.refusal IS NULL THEN q.provider_error_category ELSE 'VALIDATION' END,
             click_type = coalesce(h.click_type, q.click_type), click_id = coalesce(h.click_id, q.click_id),
-            occurred_at = coalesce(h.occurred_at, q.occurred_at), clicked_at = h.clicked_at, value = h.value,
-            currency = h.currency, user_data = coalesce(h.user_data, '{}'), expires_at = h.expires_at
-        FROM (SELECT c.*, CASE WHEN c.wanted IS NOT TRUE THEN 'SALE_CANCELED'
-                               WHEN c.expires_at <= v_now THEN 'EXPIRED' END AS refusal FROM current c) h
+            occurred_at = coalesce(h.occurred_at, q.occurred_at),
+            clicked_at = CASE WHEN h.fresh THEN q.clicked_at ELSE h.clicked_at END,
+            value = CASE WHEN h.fresh THEN q.value ELSE h.value END,
+            currency = CASE WHEN h.fresh THEN q.currency ELSE h.currency END,
+            user_data = CASE WHEN h.fresh THEN q.user_data ELSE coalesce(h.user_data, '{}') END,
+            expires_at = CASE WHEN h.fresh THEN q.expires_at ELSE h.expires_at END
+        FROM (SELECT h.place, h.turn, h.batch_id, h.tid, h.fresh, m.occurred_at, m.clicked_at, m.value, m.currency, m.user_data,
+                     m.click_type, m.click_id, m.expires_at,
+                     CASE WHEN NOT h.fresh AND m.wanted IS NOT TRUE THEN 'SALE_CANCELED'
+                          WHEN CASE WHEN h.fresh THEN h.expires_at ELSE m.expires_at END <= v_now THEN 'EXPIRED' END AS refusal
+              FROM head h LEFT JOIN mended m USING (turn)) h
         WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
         RETURNING h.place, h.turn, h.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
             q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
-            q.provider_error_code, q.code_times
+            q.provider_error_code, q.code_times, q.claimed_at
     ),
     counted AS MATERIALIZED (
         SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
@@ -622,7 +638,7 @@ BEGIN
         SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
     )
     SELECT c.place, c.status = 'PROCESSING', c.sale_id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
-           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, v_now
+           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, c.claimed_at
     FROM claimed c ORDER BY c.turn;
 END $$;
 
@@ -1112,9 +1128,9 @@ DECLARE
     v_count bigint;
 BEGIN
     INSERT INTO offline_conversion_queue (workspace_id, site_id, provider_key, sale_id, order_id, click_type, click_id,
-                                          occurred_at, clicked_at, value, currency, user_data, expires_at)
+                                          occurred_at, clicked_at, value, currency, user_data, expires_at, fresh)
     SELECT s.workspace_id, s.site_id, p.provider_key, s.id, s.order_id, d.click_type, d.click_id,
-           s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at
+           s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.expires_at, false
     FROM sales s
     JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
     CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
@@ -1439,6 +1455,20 @@ BEGIN
             PERFORM pg_notify('weighbridge_work', '');
         END IF;
     END IF;
+END $$;
+
+CREATE FUNCTION weighbridge.forget_sales() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        UPDATE offline_conversion_queue q SET fresh = false WHERE q.status IN ('QUEUED', 'RETRY');
+    ELSE
+        UPDATE offline_conversion_queue q SET fresh = false FROM gone s
+        WHERE q.sale_id = s.id AND q.workspace_id = s.workspace_id AND q.status IN ('QUEUED', 'RETRY');
+    END IF;
+    RETURN NULL;
 END $$;
 
 CREATE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
@@ -2061,7 +2091,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean) RETURNS weighbridge.received
+CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -2832,6 +2862,7 @@ END $$;
 CREATE FUNCTION weighbridge.settle_conversions(p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n integer[], p_retries integer, p_first interval, p_longest interval) RETURNS TABLE(batch_id uuid, completed bigint, failed bigint, retry bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET jit TO 'off'
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -2886,7 +2917,7 @@ BEGIN
             duplicate = coalesce(u.duplicate, false),
             confirmation = CASE WHEN u.confirm_after IS NOT NULL THEN 'AWAITED' END
         FROM said u
-        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM said)) AND q.ctid = u.tid AND q.batch_id = u.batch_id
+        WHERE q.ctid = u.tid AND q.batch_id = u.batch_id
           AND (q.status = 'PROCESSING') IS TRUE
         RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
     ),
@@ -3799,7 +3830,8 @@ CREATE TABLE weighbridge.providers (
     clicks text[] NOT NULL,
     click_window interval,
     from_event boolean DEFAULT false NOT NULL,
-    paused_until timestamp with time zone
+    paused_until timestamp with time zone,
+    changed_at timestamp with time zone
 );
 
 CREATE TABLE weighbridge.receipts (
@@ -4182,7 +4214,7 @@ CREATE TRIGGER check_site BEFORE INSERT OR UPDATE OF providers ON public.sites F
 
 CREATE TRIGGER fill_site BEFORE INSERT ON public.sales FOR EACH ROW EXECUTE FUNCTION weighbridge.fill_site();
 
-CREATE TRIGGER guard_delivery BEFORE UPDATE OF status ON public.offline_conversion_queue FOR EACH ROW WHEN (((old.status = 'COMPLETED'::text) AND (new.status <> 'COMPLETED'::text))) EXECUTE FUNCTION weighbridge.guard_delivery();
+CREATE TRIGGER guard_delivery AFTER UPDATE OF status ON public.offline_conversion_queue FOR EACH ROW WHEN (((old.status = 'COMPLETED'::text) AND (new.status <> 'COMPLETED'::text))) EXECUTE FUNCTION weighbridge.guard_delivery();
 
 CREATE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
@@ -4198,7 +4230,11 @@ CREATE TRIGGER leave_groups AFTER DELETE ON public.keywords REFERENCING OLD TABL
 
 CREATE TRIGGER note_volumes AFTER UPDATE ON public.keywords REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
+CREATE TRIGGER queue_deleted AFTER DELETE ON public.sales REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.forget_sales();
+
 CREATE TRIGGER queue_inserted AFTER INSERT ON public.sales REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.queue_conversions();
+
+CREATE TRIGGER queue_truncated AFTER TRUNCATE ON public.sales FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.forget_sales();
 
 CREATE TRIGGER queue_updated AFTER UPDATE ON public.sales REFERENCING NEW TABLE AS changed FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.queue_conversions();
 
@@ -4542,6 +4578,8 @@ GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_c
 
 REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;
+
+REVOKE ALL ON FUNCTION weighbridge.forget_sales() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) FROM PUBLIC;
 

@@ -35,6 +35,7 @@ COUNTED = 10_000  # rows of a group that its share is weighed by; groups that ar
 AT_ONCE = 32  # calls under way
 TOGETHER = 0.005  # seconds in which the ends of calls gather
 PATIENCE = 0.05  # and for which a claim waits to be a larger one
+TURN = 0.5  # and for which a run with nothing under way waits for others to make room
 
 
 @dataclass
@@ -64,6 +65,19 @@ class Room:
 
     of_provider: Counter[str] = field(default_factory=Counter)
     of_group: Counter[tuple[UUID, str]] = field(default_factory=Counter)
+    news: set[asyncio.Event] = field(default_factory=set)  # of each run: there is room again
+    claimed: asyncio.Event = field(default_factory=asyncio.Event)  # a run has claimed all of its share
+    claims: dict[asyncio.Event, float] = field(default_factory=dict)  # when each run claimed last
+
+    def busy(self) -> int:
+        """Runs that claim one batch after another. More of them would only claim fewer groups at a time."""
+        return sum(monotonic() - last < 1 for last in self.claims.values())
+
+    def leave(self, site_id: UUID, provider_key: str) -> None:
+        self.of_group[site_id, provider_key] -= 1
+        self.of_provider[provider_key] -= 1
+        for news in self.news:
+            news.set()
 
 
 async def deliver(ctx: Context, worker: str, limit: int, room: Room | None = None) -> Tally:
@@ -170,19 +184,28 @@ class _Run:
             key = (group.site_id, group.provider_key)
             self._left[key] = share
             self._queues.setdefault(group.provider_key, deque()).append(key)
+        self._room.news.add(self._news)
         try:
             eager = False
+            until = monotonic() + TURN
             while True:
                 self._news.clear()
                 if wishes := self._wishes(eager=eager):
                     await self._start(wishes)
+                    until = monotonic() + TURN
+                    self._room.claims[self._news] = monotonic()
+                    if not any(self._queues.values()):
+                        self._room.claimed.set()
+                        self._room.claims.pop(self._news, None)
                 elif self._calls:
                     eager = not await self._told_within(PATIENCE)
-                elif eager:
-                    return
-                else:
+                elif not eager:
                     eager = True
+                elif not any(self._queues.values()) or not await self._told_within(until - monotonic()):
+                    return
         finally:
+            self._room.news.discard(self._news)
+            self._room.claims.pop(self._news, None)
             # Whatever went wrong here: calls that are under way are seen through.
             for ended in await asyncio.gather(*self._calls, return_exceptions=True):
                 if isinstance(ended, Exception):
@@ -257,12 +280,7 @@ class _Run:
                 for wish in wishes:
                     if (wish.site_id, wish.provider_key) not in called:
                         self._left[wish.site_id, wish.provider_key] = 0
-                        self._make_room(wish.site_id, wish.provider_key)
-
-    def _make_room(self, site_id: UUID, provider_key: str) -> None:
-        self._room.of_group[site_id, provider_key] -= 1
-        self._room.of_provider[provider_key] -= 1
-        self._news.set()
+                        self._room.leave(wish.site_id, wish.provider_key)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._calls.discard(task)
@@ -290,7 +308,7 @@ class _Run:
         finally:
             if held is not None:
                 await self._release(held)
-            self._make_room(claimed.site_id, claimed.provider_key)
+            self._room.leave(claimed.site_id, claimed.provider_key)
         settled = await self._settle(call)
         if settled is None:
             log.warning("Delivery not settled", batch_id=str(claimed.id))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from weighbridge.db import deliveries, outbound
+from weighbridge.db.deliveries import Group
 from weighbridge.db.pool import Tx
 from weighbridge.model.shares import in_turn, shares
 from weighbridge.steps.context import Outbound
@@ -26,7 +27,8 @@ async def forecast(tx: Tx, parts: Outbound, limit: int) -> dict[tuple[UUID, str]
     """All groups of all workspaces, as a run sees them: they share it. See deliver._sort_out."""
     waiting = await deliveries.groups(tx, COUNTED)
     found: dict[tuple[UUID, str], Forecast] = {}
-    closed, due = [], []
+    closed: list[Group] = []
+    due: list[Group] = []
     for group in waiting:
         reason = in_the_way(group, parts)
         if reason is None and group.state != "CLOSED" and not group.probe_due:

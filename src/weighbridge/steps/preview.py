@@ -6,7 +6,7 @@ then it is discarded by itself, as nobody wanted it: `expire`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -18,7 +18,7 @@ from weighbridge.db.preview import KINDS, Page, Row
 from weighbridge.db.production import StagingGone
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.model.states import Status
+from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.observe import journal
 from weighbridge.observe.redact import said_back
@@ -87,8 +87,13 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
     _one_of("kind", wanted.kind, KINDS)
     async with ctx.db.tx() as tx:
         upload = await uploads.get(tx, upload.id) or upload
-    if not upload.held:
+        standing = await held.standing(tx, upload.id)
+    if standing is None:
         raise _not_held(upload, "compared")
+    if (
+        standing.counts and not standing.outdated and wanted.kind != "unchanged"
+    ):  # receipts know some of those
+        wanted = replace(wanted, known=getattr(standing.counts[wanted.entity], wanted.kind))
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         return await comparison.rows(tx, pipeline, upload, wanted)
 
@@ -121,9 +126,7 @@ async def expire(ctx: Context) -> int:
             f"Nobody promoted or discarded this preview within {days} {'day' if days == 1 else 'days'}. "
             f"Nothing of it was written. To see it again: weighbridge uploads retry {upload.id}."
         )
-        rows = await _discard(
-            ctx, upload.id, Discard("preview_expired", told, "clean", timedelta(days=days))
-        )
+        rows = await _discard(ctx, upload.id, Discard("preview_expired", told, "clean", timedelta(days=days)))
         if rows is not None:
             journal.preview_discarded(upload, "preview_expired")
             gone += rows
@@ -158,7 +161,9 @@ async def _read_again(ctx: Context, upload: Upload) -> RequestRefused:
     """Its rows are gone with a crash, or days that were as in production are not any more and were never staged."""
     async with ctx.db.tx() as tx:
         await held.restage(tx, upload.id)
-    message = "What it would change has to be found out anew: the file is being read again. Ask again in a moment."
+    message = (
+        "What it would change has to be found out anew: the file is being read again. Ask again in a moment."
+    )
     return RequestRefused(409, "read_again", message)
 
 
@@ -168,6 +173,6 @@ def _not_held(upload: Upload, verb: str) -> RequestRefused:
     elif upload.error_code in ("discarded", "preview_expired"):
         is_ = "was discarded" if upload.error_code == "discarded" else "was kept long enough, and discarded"
     else:
-        is_ = f"is {upload.status}"
+        is_ = f"is {'' if upload.status in TERMINAL else 'on its way: '}{upload.status}"
     message = f"Only a preview that is held can be {verb}; this upload {is_}."
     return RequestRefused(409, "not_held", message)

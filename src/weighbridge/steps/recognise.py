@@ -65,10 +65,9 @@ class Recognised:
 
 
 async def settled(ctx: Context, request: Request, head: bytes) -> Request:
-    """The request with the pipeline that its file is for, where it is to be recognised.
+    """The request with the pipeline that its file is for, where it is to be recognised; RequestRefused if it cannot.
 
-    Of the scope it keeps what that pipeline has: files of several kinds come with the same fields. RequestRefused
-    where it is not sure.
+    Of the scope it keeps what that pipeline has: files of several kinds come with the same fields.
     """
     if request.pipeline != AUTO:
         return request
@@ -76,6 +75,11 @@ async def settled(ctx: Context, request: Request, head: bytes) -> Request:
     fit = found.fit
     if fit is None:
         raise RequestRefused(422, "unrecognised_file", found.sentence)
+    return settle(request, fit)
+
+
+def settle(request: Request, fit: Fit) -> Request:
+    """The request as it is for this pipeline."""
     scope = fit.pipeline.scope
     of_project = "project_id" in scope
     return replace(
@@ -177,7 +181,11 @@ class _Reader:
         places = {place for places in layout.columns.values() for place in places} | {layout.ends} - {None}
         matched = tuple(cell for place, cell in enumerate(sheet.header) if place in places)
         expected = {*lacking(layout, pipeline), *(profile.expects if profile else ())} - {*layout.columns}
-        missing = (synonyms(name, pipeline.fields[name], pipeline, profile) for name in sorted(expected))
+        missing = (
+            synonyms(name, pipeline.fields[name], pipeline, profile)
+            for name in pipeline.fields
+            if name in expected
+        )
         complaint = _complaint(sheet, pipeline, profile)
         return Fit(pipeline, platform, matched, tuple(names[0] for names in missing if names), complaint)
 

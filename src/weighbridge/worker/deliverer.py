@@ -29,12 +29,14 @@ CONFIRM_EVERY = 30.0
 EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000
 RUNS_AT_ONCE = 4
+BUSY_AT_ONCE = 2
 
 
 class Deliverer:
     """Works until told to stop; calls that are under way then are seen through.
 
-    A run ends with its slowest call. What comes meanwhile is the next one's, which leaves to it what it is at.
+    A run ends with its slowest call. What comes meanwhile is the next one's, which leaves to it what it is at. It
+    begins when the one before has claimed all of its share: nothing stands still while the last calls end.
     """
 
     def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
@@ -58,16 +60,17 @@ class Deliverer:
         try:
             while not stop.is_set():
                 self._wake.clear()
-                if len(runs) < RUNS_AT_ONCE:
+                self._room.claimed.clear()
+                if len(runs) < RUNS_AT_ONCE and self._room.busy() < BUSY_AT_ONCE:
                     runs.add(asyncio.create_task(self._tried(self._deliver)))
-                await self._wait({stopping, *runs})
+                await self._wait({stopping, *runs}, self._room.claimed)
                 ended = {run for run in runs if run.done()}
                 runs -= ended
-                if any(tally and tally.processed for tally in (run.result() for run in ended)):
+                if self._room.claimed.is_set() and len(runs) < RUNS_AT_ONCE:
                     continue
-                waking = asyncio.create_task(self._wake.wait())
-                await self._wait({stopping, waking, *runs})
-                waking.cancel()
+                if not runs and any(tally and tally.processed for tally in (run.result() for run in ended)):
+                    continue
+                await self._wait({stopping, *runs}, self._wake)
         finally:
             stopping.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
@@ -75,11 +78,13 @@ class Deliverer:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _wait(self, tasks: set[asyncio.Task[Any]]) -> None:
-        """Until one of them ends, or for a moment."""
+    async def _wait(self, tasks: set[asyncio.Task[Any]], told: asyncio.Event) -> None:
+        """Until one of them ends, for what is told, or for a moment."""
         # Jitter: workers that started together must not poll together.
         pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
-        await asyncio.wait(tasks, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        telling = asyncio.create_task(told.wait())
+        await asyncio.wait({*tasks, telling}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        telling.cancel()
 
     async def _deliver(self) -> Tally:
         return await deliver(self.ctx, self._name, self._limit, self._room)

@@ -95,10 +95,13 @@ function localTimes(root) {
 // down to where the second begins, so that what is pushed off it is still shown.
 const inView = new IntersectionObserver((seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && more(target)));
 const watchLinks = () => document.querySelectorAll("a[data-more]").forEach((link) => inView.observe(link));
+const fetching = new Set();
 async function more(link) {
   inView.unobserve(link);
+  if (fetching.has(link.href)) return;
+  fetching.add(link.href);
   const answer = await fetch(link.href, { headers: { "X-Fresh": "1" } }).catch(() => null);
-  if (!answer?.ok) return;
+  if (!answer?.ok) { fetching.delete(link.href); return; }
   const told = new DOMParser().parseFromString(await answer.text(), "text/html");
   const pages = link.closest("[data-list]")?.querySelectorAll("[data-rows]"), rows = told.querySelector("[data-rows]");
   if (!rows || !pages.length) return;
@@ -114,7 +117,7 @@ async function more(link) {
 function listen() {
   const events = new EventSource("/api/live");
   for (const kind of ["snapshot", "upload", "IngestionCompleteEvent"]) events.addEventListener(kind, () => { heard = true; soon(); });
-  events.onerror = () => { heard = false; plan(); if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000); };
+  events.onerror = () => { if (heard) { heard = false; soon(); } if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000); };
 }
 
 localTimes(document);

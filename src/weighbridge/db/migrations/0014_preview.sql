@@ -77,7 +77,7 @@ DROP FUNCTION weighbridge.receive_upload(
 CREATE FUNCTION weighbridge.receive_upload(
     p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text,
     p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean,
-    p_forced boolean, p_batch text, p_traceparent text, p_preview boolean
+    p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false
 ) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$

@@ -3,7 +3,7 @@
 -- A row that waits says what its sale says: the triggers of sales keep it so. Only where that may not be, because the row was
 -- in a call, was refused, or was queued for a sale that may have been changing, does the claim look at the sale again.
 -- A claim gives each of its batches a claimed_at of its own, a microsecond apart: a settlement finds its rows by the index of
--- PROCESSING rows, and no others.
+-- PROCESSING rows, and no others. Neither is compiled (jit): the planner expects far more rows than there are.
 
 ALTER TABLE public.offline_conversion_queue ADD COLUMN fresh boolean NOT NULL DEFAULT false;
 ALTER TABLE public.offline_conversion_queue ALTER COLUMN fresh SET DEFAULT true;
@@ -46,7 +46,7 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_conversions(
 ) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
                  claimed_at timestamptz)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET jit = off
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -75,17 +75,15 @@ BEGIN
            OR (b.state IS DISTINCT FROM 'OPEN' AND c.refused_at IS NULL AND (k.paused_until <= v_now) IS NOT FALSE)
     ),
     -- What is sent is what the sale says now: it may have changed, or been canceled, while the row was in other hands.
-    current AS MATERIALIZED (
-        SELECT h.*, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.click_type, d.click_id,
-               CASE WHEN h.fresh THEN h.expires_at ELSE d.expires_at END AS until,
-               CASE WHEN h.fresh OR s.status = 'CONFIRMED' AND d.click_id IS NOT NULL THEN
-                        CASE WHEN CASE WHEN h.fresh THEN h.expires_at ELSE d.expires_at END <= v_now THEN 'EXPIRED' END
-                    ELSE 'SALE_CANCELED' END AS refusal
+    mended AS MATERIALIZED (
+        SELECT h.turn, s.status = 'CONFIRMED' AND d.click_id IS NOT NULL AS wanted,
+               s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.click_type, d.click_id, d.expires_at
         FROM head h
         -- LIMIT: each by its key, however many the planner expects.
         LEFT JOIN LATERAL (
-            SELECT * FROM sales e WHERE NOT h.fresh AND e.workspace_id = h.workspace_id AND e.id = h.sale_id LIMIT 1) s ON true
-        LEFT JOIN LATERAL (SELECT * FROM deliverable(s, h.provider_key) WHERE NOT h.fresh) d ON true
+            SELECT * FROM sales e WHERE e.workspace_id = h.workspace_id AND e.id = h.sale_id LIMIT 1) s ON true
+        LEFT JOIN LATERAL deliverable(s, h.provider_key) d ON true
+        WHERE NOT h.fresh
     ),
     claimed AS (
         -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
@@ -105,8 +103,12 @@ BEGIN
             value = CASE WHEN h.fresh THEN q.value ELSE h.value END,
             currency = CASE WHEN h.fresh THEN q.currency ELSE h.currency END,
             user_data = CASE WHEN h.fresh THEN q.user_data ELSE coalesce(h.user_data, '{}') END,
-            expires_at = h.until
-        FROM current h
+            expires_at = CASE WHEN h.fresh THEN q.expires_at ELSE h.expires_at END
+        FROM (SELECT h.place, h.turn, h.batch_id, h.tid, h.fresh, m.occurred_at, m.clicked_at, m.value, m.currency, m.user_data,
+                     m.click_type, m.click_id, m.expires_at,
+                     CASE WHEN NOT h.fresh AND m.wanted IS NOT TRUE THEN 'SALE_CANCELED'
+                          WHEN CASE WHEN h.fresh THEN h.expires_at ELSE m.expires_at END <= v_now THEN 'EXPIRED' END AS refusal
+              FROM head h LEFT JOIN mended m USING (turn)) h
         WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
         RETURNING h.place, h.turn, h.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
             q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
@@ -146,7 +148,7 @@ END $$;
 CREATE OR REPLACE FUNCTION weighbridge.settle_conversions(
     p_calls jsonb, p_outcomes jsonb, p_batch uuid[], p_id uuid[], p_n int[], p_retries int, p_first interval, p_longest interval
 ) RETURNS TABLE (batch_id uuid, completed bigint, failed bigint, retry bigint)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET jit = off
     AS $$
 #variable_conflict use_column
 DECLARE

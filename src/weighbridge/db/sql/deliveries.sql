@@ -67,4 +67,5 @@ SELECT provider_key, clicks, click_window, from_event FROM weighbridge.providers
 -- name: know_provider
 INSERT INTO weighbridge.providers (provider_key, clicks, click_window, from_event) VALUES (%s, %s, %s, %s)
 ON CONFLICT (provider_key) DO UPDATE
-SET clicks = excluded.clicks, click_window = excluded.click_window, from_event = excluded.from_event
+SET clicks = excluded.clicks, click_window = excluded.click_window, from_event = excluded.from_event,
+    changed_at = weighbridge.now()

@@ -1,0 +1,47 @@
+"""Pages of other origins: those that the setting names may hand files over from a browser, and nothing else.
+
+Only the routes that `<wb-upload>` needs answer them, and never with a session's cookie: a page comes with an upload
+token, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from weighbridge.api.tus import PATH
+
+PATHS = (PATH, "/api/recognise", "/static/wb-upload.js")
+_METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE")
+_SENT = (
+    "Authorization", "Tus-Resumable", "Upload-Checksum", "Upload-Length", "Upload-Metadata", "Upload-Offset",
+    "X-HTTP-Method-Override", "X-Requested-With",
+)  # fmt: skip
+_TOLD = (
+    "Location", "Retry-After", "Tus-Checksum-Algorithm", "Tus-Extension", "Tus-Max-Size", "Tus-Resumable",
+    "Tus-Version", "Upload-Expires", "Upload-Length", "Upload-Metadata", "Upload-Offset", "Weighbridge-Duplicate",
+    "Weighbridge-Error", "Weighbridge-Queue-Id", "Weighbridge-Status", "Weighbridge-Storage-Status",
+    "Weighbridge-Upload-Id", "X-Trace-Id",
+)  # fmt: skip
+
+
+class Cors:
+    """Around everything; it minds its own paths."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        self.app = app
+        self.open = CORSMiddleware(
+            app,
+            allow_origins=origins,
+            allow_methods=_METHODS,
+            allow_headers=_SENT,
+            expose_headers=_TOLD,
+            allow_credentials=False,
+            max_age=7200,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        minded = scope["type"] == "http" and (scope["path"] in PATHS or scope["path"].startswith(f"{PATH}/"))
+        await (self.open if minded else self.app)(scope, receive, send)

@@ -1,0 +1,44 @@
+-- name: stretches
+-- Along data_uploads_ended; a stretch in which nothing ended is there, too, and the last one is not over yet.
+WITH clock AS MATERIALIZED (
+    SELECT weighbridge.workspace() AS workspace,
+           date_bin(%(each)s, weighbridge.now(), '2000-01-01Z') - %(each)s * (%(number)s::int - 1) AS begins
+),
+ended AS MATERIALIZED (
+    SELECT width_bucket(EXTRACT(EPOCH FROM d.finished_at - c.begins)::float8, 0,
+                        EXTRACT(EPOCH FROM %(each)s * %(number)s::int)::float8, %(number)s::int) - 1 AS place,
+           count(*) FILTER (WHERE d.status <> 'failed') AS completed,
+           count(*) FILTER (WHERE d.status = 'failed'
+                                  AND d.error_code NOT IN ('discarded', 'preview_expired')) AS failed,
+           coalesce(sum(d.promoted_rows), 0)::bigint AS rows,
+           avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at)) FILTER (WHERE d.status <> 'failed') AS seconds
+    FROM clock c JOIN public.data_uploads d
+      ON d.workspace_id = c.workspace AND d.status IN ('completed', 'partial', 'failed') AND d.finished_at >= c.begins
+    GROUP BY 1
+)
+SELECT c.begins + %(each)s * n, coalesce(e.completed, 0), coalesce(e.failed, 0), coalesce(e.rows, 0),
+       e.seconds::float8
+FROM clock c CROSS JOIN generate_series(0, %(number)s::int - 1) AS n LEFT JOIN ended e ON e.place = n
+ORDER BY n
+
+-- name: dead_letters
+SELECT id, filename, error_text, finished_at FROM public.data_uploads
+WHERE workspace_id = weighbridge.workspace() AND status = 'failed'
+  AND (dismissed_at IS NULL OR dismissed_at < finished_at)
+  AND error_code NOT IN ('discarded', 'preview_expired')
+ORDER BY finished_at DESC
+LIMIT %s
+
+-- name: open_alerts
+-- What an alert is about begins with the id of an upload or a site, or is empty: then it is about the whole service.
+SELECT a.condition, a.severity, a.message, a.opened_at
+FROM weighbridge.alerts a
+CROSS JOIN LATERAL (SELECT CASE WHEN a.subject ~ '^[0-9a-f]{8}-[0-9a-f-]{27}(/|$)'
+                                THEN left(a.subject, 36)::uuid END AS id) AS about
+WHERE a.closed_at IS NULL
+  AND (about.id IS NULL AND %(of_service)s
+       OR EXISTS (SELECT FROM public.data_uploads d
+                  WHERE d.id = about.id AND d.workspace_id = weighbridge.workspace())
+       OR EXISTS (SELECT FROM public.sites s WHERE s.id = about.id AND s.workspace_id = weighbridge.workspace()))
+ORDER BY a.severity, a.opened_at DESC
+LIMIT 200

@@ -1,0 +1,152 @@
+"""Every page is closed until someone signed in, and every form until it says the session's own token."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from fastapi.routing import APIRoute
+
+from weighbridge.api.access import is_page, scope_of
+from weighbridge.app import App
+from weighbridge.console import create
+from weighbridge.db import keys
+
+from tests.conftest import Clock
+
+
+@pytest.fixture
+async def visitor(app: App) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
+        yield client
+
+
+@pytest.fixture
+async def member(app: App, visitor: httpx.AsyncClient) -> httpx.AsyncClient:
+    async with app.db.tx() as tx:
+        _, secret = await keys.create(tx, uuid4(), "member", ("admin",), None)
+    answer = await visitor.post("/sign-in", data={"key": secret, "next": "/storage"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/storage")
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=lax" in cookie
+    assert secret not in cookie
+    return visitor
+
+
+def _routes(app: App) -> list[APIRoute]:
+    """All of them; newer FastAPI keeps those of a router with the router."""
+    found: list[APIRoute] = []
+
+    def walk(routes: Any) -> None:
+        for route in routes:
+            if isinstance(route, APIRoute):
+                found.append(route)
+            walk(getattr(getattr(route, "original_router", None), "routes", ()))
+
+    walk(create(app).routes)
+    return found
+
+
+def _pages(app: App, method: str) -> list[str]:
+    found = [route.path for route in _routes(app) if is_page(route.endpoint) and method in route.methods]
+    assert len(found) > 8
+    return [_filled(path) for path in found]
+
+
+def _filled(path: str) -> str:
+    parts = []
+    for part in path.split("/"):
+        if part == "{project_id}":
+            parts.append("7")
+        elif part.startswith("{"):
+            parts.append("google_ads" if "provider" in part else str(uuid4()))
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+async def test_no_page_is_open_to_a_stranger(app: App, visitor: httpx.AsyncClient) -> None:
+    for path in _pages(app, "GET"):
+        answer = await visitor.get(path)
+        if path == "/sign-in":
+            continue
+        assert answer.status_code == 303, path
+        assert answer.headers["location"].startswith("/sign-in?next="), path
+
+
+async def test_no_form_is_taken_without_the_sessions_token(app: App, member: httpx.AsyncClient) -> None:
+    for path in _pages(app, "POST"):
+        if path == "/sign-in":
+            continue
+        for body in ({"data": {"csrf": "wrong"}}, {"json": {}}, {"files": {"csrf": (None, "wrong")}}):
+            answer = await member.post(path, **body)  # type: ignore[arg-type]
+            assert answer.status_code in (403, 415), (path, body, answer.text)
+            assert "out of date" in answer.text or "form of this site" in answer.text, (path, body)
+
+
+async def test_a_form_of_another_site_is_refused(member: httpx.AsyncClient) -> None:
+    answer = await member.post("/sign-out", headers={"Origin": "https://evil.example"}, data={"csrf": "x"})
+    assert answer.status_code == 403
+    assert "another site" in answer.text
+
+
+async def test_a_session_changes_nothing_in_the_api_without_its_token(member: httpx.AsyncClient) -> None:
+    answer = await member.post("/api/projects", json={"name": "Shoes"})
+    assert answer.status_code == 403
+    assert answer.json()["error"] == "wrong_csrf_token"
+    page = (await member.get("/storage")).text
+    token = page.split('name="csrf" content="', 1)[1].split('"', 1)[0]
+    answer = await member.post("/api/projects", json={"name": "Shoes"}, headers={"X-CSRF-Token": token})
+    assert answer.status_code < 300
+
+
+async def test_a_session_ends_with_its_key(app: App, member: httpx.AsyncClient) -> None:
+    assert (await member.get("/storage")).status_code == 200
+    async with app.db.tx() as tx:
+        (key,) = await keys.listing(tx, None)
+        await keys.revoke(tx, key.id)
+    assert (await member.get("/storage")).status_code == 303
+    assert (await member.get("/api/uploads")).status_code == 401
+
+
+async def test_a_session_ends_by_the_databases_clock(member: httpx.AsyncClient, clock: Clock) -> None:
+    clock.forward(timedelta(hours=13))
+    assert (await member.get("/storage")).status_code == 303
+
+
+@pytest.mark.parametrize("next_", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:x"])
+async def test_sign_in_goes_on_to_no_other_site(app: App, visitor: httpx.AsyncClient, next_: str) -> None:
+    async with app.db.tx() as tx:
+        _, secret = await keys.create(tx, uuid4(), "x", ("read",), None)
+    answer = await visitor.post("/sign-in", data={"key": secret, "next": next_})
+    assert answer.headers["location"] == "/"
+
+
+async def test_pages_allow_no_script_but_their_own(member: httpx.AsyncClient) -> None:
+    for path in ("/uploads", "/health", "/storage", "/deliveries", "/projects"):
+        answer = await member.get(path)
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
+        assert "unsafe" not in policy
+        assert "style=" not in answer.text
+        assert "<script>" not in answer.text
+        assert "http://" not in answer.text.replace("http://weighbridge", "")
+
+
+def test_scripts_are_small() -> None:
+    from weighbridge.console.assets import _FOLDER
+
+    scripts = [each for each in _FOLDER.iterdir() if each.name.endswith(".js")]
+    assert len(scripts) >= 2
+    assert sum(len(each.read_bytes()) for each in scripts) < 40_000
+
+
+async def test_every_page_says_who_may_see_it(app: App) -> None:
+    for route in _routes(app):
+        assert scope_of(route.endpoint) is not None, route.path

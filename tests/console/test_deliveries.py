@@ -1,0 +1,205 @@
+"""A person and the deliveries: a circuit opens and closes, a conversion's story to its request id, another try (S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from tests.cli.outbound import GOOGLE_ADS, KEY, SECRETS, google
+from tests.deliver.conftest import Sell, sell
+from weighbridge.providers.vault import Vault
+from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
+
+from .conftest import Console, serious
+from .test_projects import fits
+
+WAKE = "SELECT pg_notify('weighbridge_deliver', '')"
+NOW = "UPDATE offline_conversion_queue SET next_retry_at = NULL WHERE status IN ('QUEUED', 'RETRY')"
+MARKUP = "<b>Shop</b> & متجر"
+
+
+@pytest.fixture
+def delivering(consoles: Callable[..., Console], google: FakeGoogleAds) -> Console:
+    """One that delivers by itself, to a fake on a real socket."""
+    urls = f"google_ads={google.url}"
+    return consoles(WEIGHBRIDGE_VAULT_KEY=KEY, WEIGHBRIDGE_PROVIDER_URLS=urls, WEIGHBRIDGE_POLL_SECONDS="0.2")
+
+
+def make_site(console: Console, name: str = MARKUP, *, credentials: bool = True) -> UUID:
+    [(site,)] = console.query(
+        "INSERT INTO sites (workspace_id, name, providers) VALUES (%s, %s, '{google_ads}') RETURNING id",
+        (console.workspace, name),
+    )
+    if credentials:
+        sealed = Vault.open(KEY).seal(site, "google_ads", GOOGLE_ADS, 1)
+        console.query(
+            "SELECT weighbridge.set_credentials(%s, 'google_ads', 1, %s, %s, %s, 'test')",
+            (site, sealed.key_id, sealed.nonce, sealed.ciphertext),
+        )
+    return UUID(str(site))
+
+
+def region(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=name, exact=True)
+
+
+async def try_until(console: Console, page: Page, state: Locator, text: str) -> None:
+    """Have what was put off tried at once, until the page says so by itself."""
+    for _ in range(40):
+        console.query(NOW)
+        console.query(WAKE)
+        await page.wait_for_timeout(250)
+        if text in await state.inner_text():
+            return
+    raise AssertionError(f"the page never said {text!r}")
+
+
+async def test_a_circuit_is_seen_to_open_and_to_close(
+    delivering: Console, google: FakeGoogleAds, page: Page, sell: Sell, browser: Browser
+) -> None:
+    site = make_site(delivering)
+    await delivering.sign_in(page)
+    await delivering.open(page, "/deliveries")
+    group = region(page, "By site and provider").get_by_role("row").filter(has_text="google_ads")
+    await expect(group).to_contain_text("Closed")
+    await expect(group).to_contain_text(MARKUP)
+
+    google.script(*[Fault.status(503)] * 5)
+    sell(site, 3)
+    await page.reload()
+    await try_until(delivering, page, group, "Open")
+    await expect(group).to_contain_text("5 failures in a row; next probe")
+    await expect(group).to_contain_text("The circuit is open until the next probe.")
+    await expect(group.locator("td").nth(3)).to_have_text("3")
+    await expect(region(page, "Errors by class")).to_contain_text("TRANSIENT")
+    await expect(region(page, "Recent calls").get_by_role("row").nth(1)).to_contain_text("TRANSIENT")
+    await expect(page.locator("#groups[data-active]")).to_have_count(1)
+    assert not await serious(page)
+    await page.screenshot(path="/tmp/shots/deliveries-open.png", full_page=True)
+
+    # Whoever looks at a conversion is told too.
+    other = await page.context.new_page()
+    await delivering.open(other, "/deliveries?order_id=order-2")
+    await other.get_by_role("link", name="order-2").click()
+    await expect(other.locator("#to-google_ads")).to_contain_text("The circuit is open; next probe")
+
+    # Its probe's time comes; the provider is well again, and both pages say so by themselves.
+    delivering.query("UPDATE provider_health_state SET next_probe_at = weighbridge.now()")
+    await try_until(delivering, page, group, "Closed")
+    await expect(group.locator("td").nth(3)).to_have_text("0")
+    await expect(page.locator("#groups dl")).to_contain_text("Delivered in 24 hours3")
+    await expect(page.locator("[data-active]")).to_have_count(0)
+    await expect(other.locator("#to-google_ads")).to_contain_text("Delivered")
+    await expect(other.locator("#to-google_ads .proof")).to_contain_text("Request id: ")
+
+    # It opens again, and somebody who knows better does not wait.
+    google.script(*[Fault.status(503)] * 5)
+    sell(site, 2, prefix="later")
+    await page.reload()
+    await try_until(delivering, page, group, "Open")
+    plain = await (await browser.new_context(java_script_enabled=False)).new_page()
+    await delivering.sign_in(plain)
+    await delivering.open(plain, "/deliveries")
+    await plain.get_by_role("button", name="Reset").click()
+    await expect(plain.get_by_role("status").filter(has_text="The circuit is closed")).to_be_visible()
+    await expect(group).to_contain_text("Closed")
+    await expect(group.locator("td").nth(3)).to_have_text("0")
+    assert len(google.accepted) == 5
+
+
+async def test_a_conversions_whole_story_and_another_try(
+    delivering: Console, google: FakeGoogleAds, page: Page, sell: Sell, browser: Browser
+) -> None:
+    site = make_site(delivering)
+    bare = make_site(delivering, "No keys yet", credentials=False)
+    google.refuse("order-2", "INVALID_GCLID")
+    google.refuse("order-3", "INVALID_GCLID")
+    sell(site, 3)
+    sell(bare, 2, prefix="waits")
+    await delivering.sign_in(page)
+    await delivering.open(page, "/deliveries")
+    bare_row = region(page, "By site and provider").get_by_role("row").filter(has_text="No keys yet")
+    await expect(bare_row).to_contain_text("There are no credentials: nothing is sent.")
+    await expect(bare_row.locator("td").nth(7)).to_contain_text("0of 2 due")
+    errors = region(page, "Errors by class").get_by_role("row").filter(has_text="INVALID_GCLID")
+    await expect(errors).to_contain_text("VALIDATION")
+
+    # The one that went well: to its proof.
+    await page.get_by_label("Order id").fill("order-1")
+    await page.get_by_role("button", name="Show").click()
+    await page.get_by_role("link", name="order-1").click()
+    story = page.locator("#to-google_ads")
+    [(proof,)] = delivering.query(
+        "SELECT provider_request_id FROM offline_conversion_queue WHERE order_id = 'order-1'"
+    )
+    assert proof
+    await expect(story.locator(".proof")).to_have_text(f"Request id: {proof}")
+    for word in ("Queued", "STARTED", "FINISHED", "of the call, 1 delivered, 2 failed", "Delivered"):
+        await expect(story).to_contain_text(word)
+    await expect(page.locator("dl.facts").first).to_contain_text("12.5 EUR")
+    assert not await serious(page)
+    await page.screenshot(path="/tmp/shots/conversion.png", full_page=True)
+    shown = await page.content()
+    assert not [secret for secret in SECRETS if secret in shown]
+
+    # One that failed: why, and once the provider would take it, again; without a script.
+    plain = await (await browser.new_context(java_script_enabled=False)).new_page()
+    await delivering.sign_in(plain)
+    await delivering.open(plain, "/deliveries?status=FAILED")
+    await plain.get_by_role("link", name="order-2").click()
+    await expect(plain.locator("#to-google_ads .callout")).to_contain_text("VALIDATION · INVALID_GCLID")
+    google.refuse("order-2")
+    google.refuse("order-3")
+    await plain.get_by_role("button", name="Requeue").click()
+    await expect(plain.get_by_role("status").filter(has_text="1 conversion is in the queue")).to_be_visible()
+    await plain.wait_for_timeout(1500)
+    await plain.reload()
+    await expect(plain.locator("#to-google_ads")).to_contain_text("Delivered")
+    await expect(plain.get_by_role("button", name="Requeue")).to_have_count(0)
+
+    # All of a class, where the page shows by itself that it goes.
+    await delivering.open(page, f"/deliveries?site_id={site}&status=FAILED")
+    await expect(page.locator("[data-rows] tr")).to_have_count(1)
+    await page.get_by_role("button", name="Requeue all of VALIDATION").click()
+    await expect(page.get_by_role("status").filter(has_text="1 conversion is in the queue")).to_be_visible()
+    await expect(page.locator("#groups dl")).to_contain_text("Failed0")
+    await expect(page.get_by_text("No conversion failed, and none waits after an error.")).to_be_visible()
+    assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
+
+
+async def test_a_reader_sees_all_of_it_and_no_action(
+    delivering: Console, google: FakeGoogleAds, sell: Sell, browser: Browser
+) -> None:
+    site = make_site(delivering)
+    google.refuse("order-7", "INVALID_GCLID")
+    sell(site, 120)
+    delivering.query("UPDATE sales SET order_id = '<script>x</script>' WHERE order_id = 'order-9'")
+    for scheme in ("light", "dark"):
+        context = await browser.new_context(color_scheme=scheme, viewport={"width": 390, "height": 844})
+        reader = await context.new_page()
+        await delivering.sign_in(reader, "read")
+        await delivering.open(reader, "/deliveries")
+        await expect(reader.locator("[data-active]")).to_have_count(0)
+        assert not await serious(reader)
+        assert await fits(reader)
+        await expect(reader.locator("main form[method=post]")).to_have_count(0)
+        rows = reader.locator("[data-rows] tr")
+        for count in (50, 100, 120):
+            await expect(rows).to_have_count(count)
+            await reader.mouse.wheel(0, 100_000)
+        await reader.screenshot(path=f"/tmp/shots/{scheme}-deliveries.png", full_page=True)
+        await delivering.open(reader, "/deliveries?order_id=order-7")
+        await reader.get_by_role("link", name="order-7").click()
+        await expect(reader.locator("#to-google_ads")).to_contain_text("Failed")
+        await expect(reader.locator("main form[method=post]")).to_have_count(0)
+        assert not await serious(reader)
+        assert await fits(reader)
+        await reader.screenshot(path=f"/tmp/shots/{scheme}-conversion.png", full_page=True)
+        await context.close()
+
+
+__all__: list[Any] = ["google", "sell"]

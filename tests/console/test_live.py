@@ -1,0 +1,92 @@
+"""What a page shows stays true: with the network cut, in two tabs, after a restart, while the store is down."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.async_api import BrowserContext, Page, expect
+
+from .conftest import Console
+from .files import ads, written
+
+
+async def test_a_cut_network_is_said_and_made_good(
+    console: Console, context: BrowserContext, page: Page
+) -> None:
+    await console.sign_in(page)
+    await context.set_offline(True)
+    await expect(page.locator("#connection")).to_contain_text("The network is away")
+    await console.send("meanwhile.csv", ads(5), platform="meta")
+    await context.set_offline(False)
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
+    await expect(page.locator("#connection")).to_be_hidden()
+
+
+async def test_two_tabs_say_the_same(console: Console, context: BrowserContext, page: Page, tmp_path: Path) -> None:
+    await console.sign_in(page)
+    other = await context.new_page()
+    await console.open(other, "/uploads")
+    await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "a.csv", ads(50)))
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
+    await expect(other.locator("#processed")).to_have_text("1 / 1")
+    await expect(other.get_by_role("link", name="a.csv")).to_be_visible()
+
+
+async def test_a_page_outlives_the_server(console: Console, page: Page) -> None:
+    """The worker is killed with a file in hand, and the page is still there when another one takes it up."""
+    await console.sign_in(page)
+    await console.send("before.csv", ads(5), platform="meta")
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
+    console.kill()
+    await expect(page.locator("#connection")).to_contain_text("does not answer", timeout=15_000)
+    await asyncio.to_thread(console.start)
+    await console.send("after.csv", ads(6, campaign="Autumn"), platform="meta")
+    await expect(page.locator("#processed")).to_have_text("2 / 2", timeout=60_000)
+    await expect(page.locator("#connection")).to_be_hidden()
+
+
+async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
+    consoles: Callable[..., Console], page: Page, tmp_path: Path
+) -> None:
+    """S5's: the answer is 202, the page says Processing, and once the store is back it is done by itself."""
+    store = tmp_path / "store"
+    store.mkdir()
+    console = consoles(WEIGHBRIDGE_BLOB_URL=store, WEIGHBRIDGE_POLL_SECONDS=0.2)
+    await console.sign_in(page)
+    away = store.rename(tmp_path / "away")
+    store.write_text("not a folder: nothing can be stored here")
+    await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "kept.csv", ads(5)))
+    row = page.locator("tbody tr").filter(has_text="kept.csv")
+    await expect(row.locator(".state")).to_contain_text("Processing", timeout=20_000)
+    await expect(row).to_contain_text("stored later, by itself")
+    await console.open(page, "/storage")
+    await expect(page.locator("#queue tbody tr")).to_have_count(1)
+    store.unlink()
+    os.rename(away, store)
+    await page.get_by_role("button", name="Try now").click()
+    await expect(page.locator("#queue")).to_contain_text("No file waits for the store.", timeout=30_000)
+    await expect(page.locator("#storage .figures")).to_contain_text("1 files")  # S5: usage appears in the page
+    await console.open(page, "/uploads")
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
+
+
+async def test_a_file_that_could_not_be_stored_for_too_long_says_what_to_do(
+    consoles: Callable[..., Console], page: Page, tmp_path: Path
+) -> None:
+    """S5's: an actionable sentence once the queue has given up."""
+    store = tmp_path / "store"
+    store.write_text("nothing can be stored here")
+    console = consoles(
+        WEIGHBRIDGE_BLOB_URL=store, WEIGHBRIDGE_STORAGE_RETRIES=1, WEIGHBRIDGE_POLL_SECONDS=0.2
+    )
+    await console.sign_in(page)
+    await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "lost.csv", ads(5)))
+    row = page.locator("tbody tr").filter(has_text="lost.csv")
+    await expect(row).to_be_visible()
+    console.query("UPDATE upload_queue SET next_retry_at = now() - interval '1 hour'")
+    console.query("NOTIFY weighbridge_work")
+    await row.get_by_role("link").first.click()
+    await expect(page.locator(".callout.bad").last).to_contain_text("Send the file again", timeout=30_000)

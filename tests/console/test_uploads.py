@@ -1,0 +1,178 @@
+"""Uploads and one upload, as a person sees and uses them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from playwright.async_api import Browser, BrowserContext, Page, expect
+
+from .conftest import Console, serious
+from .files import NAMES, ads, keywords, written
+
+
+async def test_nine_files_at_once_are_watched_until_they_are_in(
+    console: Console, page: Page, tmp_path: Path
+) -> None:
+    files = [written(tmp_path, f"day-{n}.csv", ads(400, campaign=f"C{n}")) for n in range(9)]
+    await console.sign_in(page)
+    await expect(page.locator("#processed")).to_have_text("0 / 0")
+    await page.locator("wb-upload input[type=file]").set_input_files(files)
+    await expect(page.locator("#processed")).to_have_text("9 / 9", timeout=60_000)
+    rows = page.locator("table tbody tr")
+    await expect(rows).to_have_count(9)
+    await expect(rows.filter(has_text="✓ Completed")).to_have_count(9)
+    # Fresh without a reload, and as the database says.
+    ((landed,),) = console.query("SELECT sum(promoted_rows) FROM data_uploads")
+    shown = [int(text.replace(",", "")) for text in await rows.locator("td:nth-child(4)").all_inner_texts()]
+    assert sum(shown) == landed == 9 * 400
+    # The same file again is marked, not loaded.
+    await page.locator("wb-upload input[type=file]").set_input_files(files[:1])
+    await expect(page.get_by_text("duplicate sent 1×")).to_be_visible()
+    await expect(page.locator("#processed")).to_have_text("9 / 9")
+    assert not await serious(page)
+
+
+async def test_rejected_rows_are_mended_and_sent_again(
+    console: Console, page: Page, tmp_path: Path
+) -> None:
+    await console.send("spend.csv", ads(40, broken=2), platform="meta")
+    await console.sign_in(page)
+    await page.get_by_role("link", name="spend.csv").click()
+    await expect(page.locator(".state").first).to_contain_text("Completed", timeout=30_000)
+    # The bins add up to the file.
+    shown = [int(text.replace(",", "")) for text in await page.locator(".legend b").all_inner_texts()]
+    assert sum(shown) == 41
+    await page.locator("#rejected").get_by_role("link", name="2 rows").click()
+    cells = page.locator("tbody tr").first.locator("td")
+    await expect(cells.nth(0)).to_have_text("40")
+    await expect(page.locator("td.wrong-cell").first).to_have_text("see invoice")
+    assert not await serious(page)
+    await page.go_back()
+    async with page.expect_download() as told:
+        await page.get_by_role("link", name="Download as CSV").click()
+    rejects = tmp_path / "mended.csv"
+    await (await told.value).save_as(rejects)
+    rejects.write_text(rejects.read_text().replace("see invoice", "7.25"))
+    await page.get_by_role("link", name="Uploads", exact=True).first.click()
+    await page.get_by_label("Platform").select_option("meta")
+    await page.get_by_label("What they are").select_option("ads")
+    await page.locator("wb-upload input[type=file]").set_input_files(rejects)
+    await expect(page.locator("#processed")).to_have_text("2 / 2", timeout=30_000)
+    await page.get_by_role("link", name="mended.csv").first.click()
+    await expect(page.locator("#changed")).to_contain_text("daily_metrics")
+    assert console.query("SELECT count(*) FROM daily_metrics WHERE spend = 7.25") == [(2,)]
+
+
+async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Console, page: Page) -> None:
+    await console.send("poor.csv", ads(10, broken=6), platform="meta")
+    await console.sign_in(page)
+    await page.get_by_role("link", name="poor.csv").click()
+    await expect(page.locator(".state").first).to_contain_text("Error", timeout=30_000)
+    await expect(page.locator(".callout.bad")).to_be_visible()
+    await page.get_by_role("button", name="Force partial").click()
+    await expect(page.locator(".noted")).to_contain_text("opened again")
+    await expect(page.locator(".state").first).to_contain_text("Completed in part", timeout=30_000)
+    await expect(page.locator("#changed td.number").first).not_to_have_text("0")
+    await expect(page.locator("#timeline")).to_contain_text("retry")
+    assert not await serious(page)
+
+
+async def test_names_are_shown_as_text(console: Console, page: Page) -> None:
+    for number, name in enumerate(NAMES):
+        await console.send(name, ads(3, campaign=f"N{number}"), platform="meta")
+    await console.sign_in(page)
+    for number, name in enumerate(reversed(NAMES)):
+        link = page.locator("tbody tr").nth(number).get_by_role("link").first
+        assert await link.text_content() in (name, "".join(c for c in name if c.isprintable()))
+    assert await page.locator("img").count() == 0
+    width = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width <= 0
+    await page.locator("tbody tr").nth(1).get_by_role("link").first.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text(NAMES[1])
+
+
+async def test_a_key_that_may_only_read_sees_no_action(console: Console, page: Page) -> None:
+    await console.send("poor.csv", ads(10, broken=6), platform="meta")
+    await console.sign_in(page, "read")
+    await expect(page.locator("wb-upload")).to_have_count(0)
+    await page.get_by_role("link", name="poor.csv").click()
+    await expect(page.locator(".state").first).to_contain_text("Error", timeout=30_000)
+    assert await page.get_by_role("button").all_inner_texts() == ["Sign out"]
+
+
+async def test_lists_are_filtered_searched_and_endless(console: Console, page: Page) -> None:
+    console.query("ALTER TABLE data_uploads DISABLE TRIGGER USER")
+    console.query(
+        "INSERT INTO data_uploads (workspace_id, platform, source, pipeline, filename, file_url, content_sha256,"
+        " byte_size, status, created_at, started_at, finished_at, error_code, error_text)"
+        " SELECT %s, 'meta', 'api', CASE WHEN n %% 2 = 0 THEN 'ads' ELSE 'judgments' END, 'export-' || n || '.csv',"
+        " 'file:///x', sha256(n::text::bytea), 1, CASE WHEN n %% 10 = 0 THEN 'failed' ELSE 'completed' END,"
+        " now() - n * interval '1 s', now(), now(), CASE WHEN n %% 10 = 0 THEN 'bad' END,"
+        " CASE WHEN n %% 10 = 0 THEN 'It was wrong.' END FROM generate_series(1, 160) n",
+        (console.workspace,),
+    )
+    console.query("ALTER TABLE data_uploads ENABLE TRIGGER USER")
+    await console.sign_in(page)
+    rows = page.locator("tbody tr")
+    await expect(page.locator("#processed")).to_have_text("160 / 160")
+    for loaded in (100, 150, 160):
+        await page.mouse.wheel(0, 50_000)
+        await expect(rows).to_have_count(loaded)
+    names = await rows.locator("td.name a").all_inner_texts()
+    assert names == [f"export-{n}.csv" for n in range(1, 161)]
+    # What comes now pushes nothing out of the list.
+    await console.send("new.csv", ads(3), platform="meta")
+    await expect(rows).to_have_count(161, timeout=15_000)
+    await page.get_by_role("link", name="Failed", exact=True).click()
+    await expect(rows).to_have_count(16)
+    await page.get_by_label("Name").fill("export-15")
+    await page.get_by_role("button", name="Find").click()
+    await expect(rows).to_have_count(1)
+    await page.get_by_role("link", name="All", exact=True).click()
+    await page.get_by_label("Pipeline").select_option("judgments")
+    await page.get_by_role("button", name="Find").click()
+    assert re.search(r"pipeline=judgments", page.url)
+    await expect(rows.first).to_contain_text("judgments")
+
+
+async def test_every_page_works_without_scripts(
+    console: Console, browser: Browser, tmp_path: Path
+) -> None:
+    context = await browser.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await console.sign_in(page)
+    await page.get_by_label("What they are").select_option("ads")
+    await page.get_by_label("Platform").select_option("meta")
+    await page.locator("input[name=file]").set_input_files([written(tmp_path, "plain.csv", ads(10, broken=6))])
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".noted")).to_have_text("It is on its way.")
+    for _ in range(100):
+        if "Error" in await page.locator(".state").first.inner_text():
+            break
+        await page.reload()
+    await page.get_by_role("button", name="Retry", exact=True).click()
+    await expect(page.locator(".noted")).to_have_text("It is opened again.")
+    await console.open(page, "/uploads")
+    await page.locator("input[name=file]").set_input_files(
+        [written(tmp_path, "one.csv", ads(3, campaign="A")), written(tmp_path, "two.pdf", "%PDF-1.7\n")]
+    )
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.locator(".noted")).to_contain_text("1 of 2 files are here. two.pdf:")
+    await context.close()
+
+
+async def test_a_phone_and_the_dark_are_fine(console: Console, browser: Browser) -> None:
+    await console.send("poor.csv", ads(10, broken=6), platform="meta")
+    await console.send("words.csv", keywords("red shoes", "blue shoes"), pipeline="keywords", project_id=7)
+    context: BrowserContext = await browser.new_context(
+        color_scheme="dark", viewport={"width": 390, "height": 800}, has_touch=True
+    )
+    page = await context.new_page()
+    await console.sign_in(page)
+    for path in ("/uploads", "/storage", "/health", "/projects", "/deliveries"):
+        await console.open(page, path)
+        assert not await serious(page), path
+        over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert over <= 0, path
+    await context.close()
