@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench schema lock clean
+.PHONY: help install demo test check bench screenshots schema lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## make the virtual environment and install the pinned dependencies
 
@@ -27,6 +27,9 @@ check: install ## lint, formatting, types, import layers
 
 bench: $(VENV)/.bench ## measure us against psql and dlt (make bench ARGS="--rows 50000")
 	@$(BIN)/python -m bench $(ARGS)
+
+screenshots: install ## take a picture of every page of the console, light and dark, into docs/screenshots
+	@$(BIN)/python -m tests.console.screenshots docs/screenshots
 
 schema: install ## write src/weighbridge/db/schema.sql anew from the migrations
 	@$(BIN)/python -m weighbridge.db.schema > src/weighbridge/db/schema.new

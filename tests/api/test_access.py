@@ -22,6 +22,7 @@ from .conftest import CSV, MakeKey, Query
 CALLS = [  # method, path, the scope that opens it
     ("POST", "/api/uploads", "upload"),
     ("POST", "/upload_file", "upload"),
+    ("POST", "/api/tokens", "upload"),
     ("POST", "/api/files", "upload"),
     ("HEAD", "/api/files/{id}", "upload"),
     ("PATCH", "/api/files/{id}", "upload"),
@@ -97,7 +98,7 @@ async def test_the_calls_tested_here_are_all_that_there_are(app: App) -> None:
         for route in api_routes(create(app))
         for method in route.methods
     }
-    anyone = [("GET", path, "") for path in ("/", "/api/docs", "/healthz", "/readyz")]
+    anyone = [("GET", path, "") for path in ("/api/docs", "/healthz", "/readyz")]
     by_itself = [("GET", "/metrics", "")]  # opened by a token that is no key
     described = [("OPTIONS", "/api/files", "")]  # what the server can do
     schedule = [("POST", path, "cron") for path in CRON]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -62,11 +64,31 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
         )
         assert [name for name, count in counts.items() if count] == [expected]
         assert "known by its content, not loaded again" in done.stdout
+        assert done.stdout.split()[-1] == "http://127.0.0.1:8080/"
     assert not [
         process
         for process in psutil.process_iter(["cmdline"])
         if str(home / "postgres") in " ".join(process.info["cmdline"] or ())
     ]
+
+
+def test_the_demo_goes_on_with_the_console(environment: dict[str, str]) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "weighbridge", "demo", "--serve"],
+        env={**environment, "WEIGHBRIDGE_PORT": "0"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert demo.stderr is not None
+        address = demo.stderr.readline().rsplit(None, 1)[-1]
+        assert demo.stdout is not None
+        secret = next(line.split()[-1] for line in demo.stdout if "sign in with the key" in line)
+        with httpx.Client(base_url=address, follow_redirects=True) as browser:
+            page = browser.post("/sign-in", data={"key": secret}).text
+        assert "meta-ads-daily.csv" in page
+    finally:
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=30)
+    assert demo.returncode == 0
 
 
 def test_first_starts_at_once_make_one_server(home: Path) -> None:

@@ -1,7 +1,7 @@
 """A person at the console: a real `weighbridge up` in a process of its own, and a real Chromium.
 
-    async def test_…(console, page): …       signed in with upload, read and operate; `console.url`, `console.workspace`
-    await console.open(page, "/uploads")
+async def test_…(console, page): …       signed in with upload, read and operate; `console.url`, `console.workspace`
+await console.open(page, "/uploads")
 """
 
 from __future__ import annotations
@@ -167,7 +167,9 @@ async def page(context: BrowserContext) -> AsyncIterator[Page]:
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on(
         "console",
-        lambda message: complaints.append(message.text) if "Content Security Policy" in message.text else None,
+        lambda message: (
+            complaints.append(message.text) if "Content Security Policy" in message.text else None
+        ),
     )
     yield page
     assert not complaints, complaints

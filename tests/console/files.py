@@ -16,7 +16,9 @@ def ads(rows: int = 3, *, campaign: str = "Spring", broken: int = 0) -> str:
     lines = ["Day,Campaign name,Amount spent (USD)"]
     for number in range(rows):
         spent = "see invoice" if number >= rows - broken else f"{number + 1}.50"
-        lines.append(f"2025-{1 + number // 28 % 12:02}-{1 + number % 28:02},{campaign} {number // 336},{spent}")
+        lines.append(
+            f"2025-{1 + number // 28 % 12:02}-{1 + number % 28:02},{campaign} {number // 336},{spent}"
+        )
     return "\n".join(lines) + "\n"
 
 

@@ -120,7 +120,9 @@ async def test_a_session_ends_by_the_databases_clock(member: httpx.AsyncClient, 
     assert (await member.get("/storage")).status_code == 303
 
 
-@pytest.mark.parametrize("next_", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:x"])
+@pytest.mark.parametrize(
+    "next_", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:x"]
+)
 async def test_sign_in_goes_on_to_no_other_site(app: App, visitor: httpx.AsyncClient, next_: str) -> None:
     async with app.db.tx() as tx:
         _, secret = await keys.create(tx, uuid4(), "x", ("read",), None)

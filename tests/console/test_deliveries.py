@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 from uuid import UUID
 
 import pytest
@@ -79,7 +78,6 @@ async def test_a_circuit_is_seen_to_open_and_to_close(
     await expect(region(page, "Recent calls").get_by_role("row").nth(1)).to_contain_text("TRANSIENT")
     await expect(page.locator("#groups[data-active]")).to_have_count(1)
     assert not await serious(page)
-    await page.screenshot(path="/tmp/shots/deliveries-open.png", full_page=True)
 
     # Whoever looks at a conversion is told too.
     other = await page.context.new_page()
@@ -142,7 +140,6 @@ async def test_a_conversions_whole_story_and_another_try(
         await expect(story).to_contain_text(word)
     await expect(page.locator("dl.facts").first).to_contain_text("12.5 EUR")
     assert not await serious(page)
-    await page.screenshot(path="/tmp/shots/conversion.png", full_page=True)
     shown = await page.content()
     assert not [secret for secret in SECRETS if secret in shown]
 
@@ -191,15 +188,13 @@ async def test_a_reader_sees_all_of_it_and_no_action(
         for count in (50, 100, 120):
             await expect(rows).to_have_count(count)
             await reader.mouse.wheel(0, 100_000)
-        await reader.screenshot(path=f"/tmp/shots/{scheme}-deliveries.png", full_page=True)
         await delivering.open(reader, "/deliveries?order_id=order-7")
         await reader.get_by_role("link", name="order-7").click()
         await expect(reader.locator("#to-google_ads")).to_contain_text("Failed")
         await expect(reader.locator("main form[method=post]")).to_have_count(0)
         assert not await serious(reader)
         assert await fits(reader)
-        await reader.screenshot(path=f"/tmp/shots/{scheme}-conversion.png", full_page=True)
         await context.close()
 
 
-__all__: list[Any] = ["google", "sell"]
+__all__ = ["google", "sell"]  # fixtures

@@ -25,7 +25,9 @@ async def test_a_cut_network_is_said_and_made_good(
     await expect(page.locator("#connection")).to_be_hidden()
 
 
-async def test_two_tabs_say_the_same(console: Console, context: BrowserContext, page: Page, tmp_path: Path) -> None:
+async def test_two_tabs_say_the_same(
+    console: Console, context: BrowserContext, page: Page, tmp_path: Path
+) -> None:
     await console.sign_in(page)
     other = await context.new_page()
     await console.open(other, "/uploads")
@@ -68,7 +70,9 @@ async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
     os.rename(away, store)
     await page.get_by_role("button", name="Try now").click()
     await expect(page.locator("#queue")).to_contain_text("No file waits for the store.", timeout=30_000)
-    await expect(page.locator("#storage .figures")).to_contain_text("1 files")  # S5: usage appears in the page
+    await expect(page.locator("#storage .figures")).to_contain_text(
+        "1 files"
+    )  # S5: usage appears in the page
     await console.open(page, "/uploads")
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
 

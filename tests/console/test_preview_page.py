@@ -18,12 +18,19 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
     changed = ads(40, broken=2).replace("1.50\n", "99.00\n", 1)
     await page.get_by_label("Preview first").check()
-    await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "changed.csv", changed))
+    await page.locator("wb-upload input[type=file]").set_input_files(
+        written(tmp_path, "changed.csv", changed)
+    )
     await page.get_by_role("link", name="See what it would change").click(timeout=30_000)
     table = page.locator("table").first
     grain = table.get_by_role("row").filter(has_text="daily_metrics")
     await expect(grain.get_by_role("cell")).to_have_text(
-        ["daily_metrics", "8 inserted in daily_metrics", "1 updated in daily_metrics", "29 unchanged in daily_metrics"]
+        [
+            "daily_metrics",
+            "8 inserted in daily_metrics",
+            "1 updated in daily_metrics",
+            "29 unchanged in daily_metrics",
+        ]
     )
     await expect(page.locator("ins").first).to_have_text("99.000000")
     await expect(page.locator("del").first).to_have_text("1.500000")
@@ -43,9 +50,13 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     # Sent again, and promoted.
     await console.open(page, "/uploads")
     await page.get_by_label("Preview first").check()
-    await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "changed.csv", changed))
+    await page.locator("wb-upload input[type=file]").set_input_files(
+        written(tmp_path, "changed.csv", changed)
+    )
     await page.get_by_role("link", name="See what it would change").click(timeout=30_000)
     await page.get_by_role("button", name="Promote").click()
     await expect(page.locator(".state").first).to_contain_text("Completed", timeout=30_000)
-    await expect(page.locator("#changed").get_by_role("row").filter(has_text="daily_metrics")).to_contain_text("8")
+    await expect(
+        page.locator("#changed").get_by_role("row").filter(has_text="daily_metrics")
+    ).to_contain_text("8")
     assert console.query("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(1,)]

@@ -72,7 +72,6 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         await expect(page.get_by_role("link", name="Groups")).to_contain_text("Processing…")
         await expect(page.locator("#counts")).to_have_text("1 / 9")
         assert not await serious(page)
-        await page.screenshot(path="/tmp/shots/locked-tokens.png", full_page=True)
         # The stale form gets the sentence.
         await plain.get_by_label("Words", exact=True).fill("tv")
         await plain.get_by_label("count as").fill("television")
@@ -84,7 +83,6 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         await expect(row(plain, "red television")).to_be_visible()
         await expect(plain.get_by_role("button", name="Confirm").first).to_be_disabled()
         await expect(plain.get_by_role("button", name="Regroup")).to_be_disabled()
-        await plain.screenshot(path="/tmp/shots/locked-groups.png", full_page=True)
         # Each file has its sign.
         await console.open(plain, "/projects/1")
         await expect(row(plain, "first.csv")).to_contain_text("Completed")
@@ -92,11 +90,10 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         await expect(row(plain, "file 7.csv")).to_contain_text("🕒 Queued")
         await expect(row(plain, "again.csv")).to_contain_text("Duplicate")
         await expect(plain.locator("#project")).to_contain_text("Now: file 0.csv")
-        await plain.screenshot(path="/tmp/shots/files.png", full_page=True)
 
     # Then it opens by itself; what was typed is still there, and the merge goes through.
     await expect(merge).to_be_enabled(timeout=30_000)
-    await expect(page.locator("#why")).to_have_count(0)
+    await expect(page.locator("#why")).to_contain_text("can be edited")
     await expect(page.locator("#counts")).to_have_text("9 / 9")
     await expect(page.locator("#project dl")).to_contain_text("243 / 243")
     await expect(page.get_by_label("Words", exact=True)).to_have_value("tv")
@@ -163,7 +160,6 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(
     await page.get_by_label("Name or parent of the group").fill('Mein "<b>Ding</b>"')
     await page.get_by_role("button", name="Move").click()
     await expect(row(page, "thing 151 number")).to_contain_text("by hand")
-    await page.screenshot(path="/tmp/shots/keywords.png", full_page=True)
     await row(page, "thing 151 number").get_by_role("link", name="Mein").click()
     await expect(rows).to_have_count(2)
     await expect(page.locator("#of-group")).to_contain_text('Ding</b>": 2')
@@ -220,10 +216,6 @@ async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
             forms = reader.locator("main form[method=post]")
             await expect(forms).to_have_count(0)
             assert not await reader.locator("main input[type=checkbox]").count()
-            await reader.screenshot(
-                path=f"/tmp/shots/{scheme}-project{path.replace('/', '-').replace('?', '-')}.png",
-                full_page=True,
-            )
         await context.close()
     refused = await page.request.post(f"{console.url}/projects/1/regroup", form={})
     assert "out of date" in await refused.text()

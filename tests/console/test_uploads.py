@@ -33,9 +33,7 @@ async def test_nine_files_at_once_are_watched_until_they_are_in(
     assert not await serious(page)
 
 
-async def test_rejected_rows_are_mended_and_sent_again(
-    console: Console, page: Page, tmp_path: Path
-) -> None:
+async def test_rejected_rows_are_mended_and_sent_again(console: Console, page: Page, tmp_path: Path) -> None:
     await console.send("spend.csv", ads(40, broken=2), platform="meta")
     await console.sign_in(page)
     await page.get_by_role("link", name="spend.csv").click()
@@ -136,15 +134,15 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await expect(rows.first).to_contain_text("judgments")
 
 
-async def test_every_page_works_without_scripts(
-    console: Console, browser: Browser, tmp_path: Path
-) -> None:
+async def test_every_page_works_without_scripts(console: Console, browser: Browser, tmp_path: Path) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await console.sign_in(page)
     await page.get_by_label("What they are").select_option("ads")
     await page.get_by_label("Platform").select_option("meta")
-    await page.locator("input[name=file]").set_input_files([written(tmp_path, "plain.csv", ads(10, broken=6))])
+    await page.locator("input[name=file]").set_input_files(
+        [written(tmp_path, "plain.csv", ads(10, broken=6))]
+    )
     await page.get_by_role("button", name="Send").click()
     await expect(page.locator(".noted")).to_have_text("It is on its way.")
     for _ in range(100):
@@ -173,6 +171,8 @@ async def test_a_phone_and_the_dark_are_fine(console: Console, browser: Browser)
     for path in ("/uploads", "/storage", "/health", "/projects", "/deliveries"):
         await console.open(page, path)
         assert not await serious(page), path
-        over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        over = await page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
         assert over <= 0, path
     await context.close()

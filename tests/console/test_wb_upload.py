@@ -19,7 +19,7 @@ from weighbridge.testing.exports import ExportSpec, write_export, write_judgment
 from .conftest import Console, serious
 
 EXAMPLE = Path(__file__).parents[2] / "examples/embed/serve.py"
-expect.set_options(timeout=120_000)
+expect.set_options(timeout=60_000)
 ADS = "Day,Campaign name,Amount spent (USD)\n"
 
 
@@ -32,7 +32,7 @@ class Site:
 
     async def open(self, page: Page) -> Locator:
         await page.goto(self.url)
-        await page.wait_for_selector("wb-upload[key]")
+        await page.wait_for_selector("wb-upload[key]", state="attached")
         return page.locator("wb-upload")
 
 
@@ -97,9 +97,15 @@ async def choose(uploads: Locator, *files: Any) -> None:
     await uploads.locator("input[type=file]").set_input_files(list(files))
 
 
-def big(name: str, megabytes: int) -> Any:
-    lines = "".join(f"2025-01-01,Campaign {n},1.00\n" for n in range(megabytes * 36_000))
-    return {"name": name, "mimeType": "text/csv", "buffer": (ADS + lines).encode()}
+@pytest.fixture
+def big(tmp_path: Path) -> Path:
+    """Three parts, and few rows: most of it is the name of a campaign that is the same in all of them."""
+    lines = (
+        f"2025-01-{day:02},{number} {'n' * 4000},1.00\n" for day in range(1, 29) for number in range(180)
+    )
+    (tmp_path / "big.csv").write_text(ADS + "".join(lines))
+    assert (tmp_path / "big.csv").stat().st_size > 17 * 2**20
+    return tmp_path / "big.csv"
 
 
 def small(name: str, campaign: str = "a") -> Any:
@@ -140,7 +146,7 @@ async def test_the_form_of_the_console_becomes_it_and_the_session_is_enough(
 
 
 async def test_a_line_that_is_cut_costs_only_the_part_under_way(
-    site: Site, page: Page, context: BrowserContext
+    site: Site, page: Page, context: BrowserContext, big: Path
 ) -> None:
     uploads = await site.open(page)
     sent: list[tuple[str, int]] = []
@@ -155,7 +161,7 @@ async def test_a_line_that_is_cut_costs_only_the_part_under_way(
             await route.continue_()
 
     await page.route(f"{site.console.url}/api/files/**", cut)
-    await choose(uploads, big("big.csv", 20))
+    await choose(uploads, big)
     await expect(row(uploads, "big.csv").locator(".note")).to_have_text("Waiting for the network…")
     await expect(uploads.locator(".line")).to_have_text("Waiting for the network…")
     await context.set_offline(False)
@@ -171,7 +177,7 @@ def _offset(request: Any) -> int:
     return int(request.headers.get("upload-offset", "-1"))
 
 
-async def test_a_server_that_starts_anew_is_gone_on_with(site: Site, page: Page) -> None:
+async def test_a_server_that_starts_anew_is_gone_on_with(site: Site, page: Page, big: Path) -> None:
     uploads = await site.open(page)
     begun: list[int] = []
     page.on("request", lambda request: begun.append(_offset(request)) if request.method == "PATCH" else None)
@@ -189,7 +195,7 @@ async def test_a_server_that_starts_anew_is_gone_on_with(site: Site, page: Page)
             await route.continue_()
 
     await page.route(f"{site.console.url}/api/files/**", die)
-    await choose(uploads, big("big.csv", 20))
+    await choose(uploads, big)
     await expect(row(uploads, "big.csv").locator(".note")).to_contain_text("The server does not answer")
     await page.unroute(f"{site.console.url}/api/files/**")
     site.console.start()
@@ -242,7 +248,8 @@ async def test_a_file_that_is_cancelled_is_forgotten(site: Site, page: Page) -> 
             await route.continue_()
 
     await page.route(f"{site.console.url}/api/files/**", hang)
-    await choose(uploads, small("never.csv"))
+    async with page.expect_request(lambda asked: asked.method == "PATCH"):
+        await choose(uploads, small("never.csv"))
     async with page.expect_response(lambda answer: answer.request.method == "DELETE") as ended:
         await uploads.get_by_role("button", name="Cancel never.csv").click()
     assert (await ended.value).status == 204
@@ -255,7 +262,7 @@ async def test_names_are_text_whatever_is_in_them(site: Site, page: Page) -> Non
     uploads = await site.open(page)
     await page.set_viewport_size({"width": 360, "height": 740})
     names = ["<img src=x onerror=document.title='gone'>.csv", "ملف التقرير النهائي.csv", "n" * 296 + ".csv"]
-    await choose(uploads, *(small(name, str(number)) for number, name in enumerate(names)))
+    await choose(uploads, *(small(name, f"campaign {number}") for number, name in enumerate(names)))
     await expect(uploads.locator("li[data-sign=done]")).to_have_count(3)
     assert await uploads.locator(".name").all_text_contents() == names
     assert await uploads.locator("bdi.name").count() == 3
@@ -305,7 +312,7 @@ async def test_a_page_of_an_origin_that_is_not_named_gets_nothing(
 ) -> None:
     site = serve_site(console, await console.key("upload"), unused_tcp_port)
     await page.goto(site.url)
-    await page.wait_for_selector("wb-upload[key]")
+    await page.wait_for_selector("wb-upload[key]", state="attached")
     assert await page.evaluate("customElements.get('wb-upload') === undefined")
     asked = "u => fetch(u, {method: 'POST', headers: {'Tus-Resumable': '1.0.0'}}).then(() => '', e => e.name)"
     assert await page.evaluate(asked, f"{console.url}/api/files") == "TypeError"

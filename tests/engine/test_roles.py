@@ -170,7 +170,13 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
         "weighbridge_parse": {"fence", "begin_staging", "note_rows_read", "note_staged", "finish_staging"},
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
-        "weighbridge_clean": {"expire_staging", "retire_blob", "note_blob_removed", "sweep_reservations"},
+        "weighbridge_clean": {
+            "expire_staging",
+            "discard_preview",
+            "retire_blob",
+            "note_blob_removed",
+            "sweep_reservations",
+        },
         "weighbridge_deliver": {
             *("delivery_groups", "claim_conversions", "settle_conversions", "begin_probe", "park_deliveries"),
             *("refuse_credentials", "watch_deliveries", "claim_confirmations", "settle_confirmation"),

@@ -1,4 +1,4 @@
-"""`weighbridge demo`: three sample exports, loaded and shown."""
+"""`weighbridge demo`: three sample exports, loaded and shown; at a terminal the console goes on with them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import sys
 import time
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
 
 from weighbridge.cli.running import DEFAULT_WORKSPACE, out, with_app
 
@@ -18,9 +21,17 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.report import Outcome
 
+_KEY = "weighbridge demo"
 
-def demo() -> None:
+
+def demo(
+    serve: Annotated[
+        bool | None,
+        typer.Option("--serve/--no-serve", help="Go on with the console; at a terminal it does by itself."),
+    ] = None,
+) -> None:
     """Write sample exports of three ad platforms, load them, and show what happened."""
+    from weighbridge.cli.serve import Level, up
     from weighbridge.testing.exports import write_demo_exports
 
     console = out()
@@ -37,8 +48,12 @@ def demo() -> None:
         await _show(app, console, outcomes, seconds)
         await _show_again(app, console, files[0])
         _next_steps(console, outcomes)
+        await _open_console(app, console, serving)
 
+    serving = sys.stdout.isatty() if serve is None else serve
     with_app(work)
+    if serving:
+        up(log_level=Level.WARNING)
 
 
 async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outcome], float]:
@@ -122,6 +137,24 @@ def _next_steps(console: Console, outcomes: list[Outcome]) -> None:
         ("a Postgres of your own: set DATABASE_URL, then", "db migrate"),
     ):
         console.print(f"  {what:<47} {command} {arguments}", markup=False, soft_wrap=True)
+
+
+async def _open_console(app: App, console: Console, serving: bool) -> None:
+    """Where the browser finds all this, and with which key: one of the demo's own, new each time."""
+    from weighbridge.db import keys
+
+    async with app.db.tx() as tx:
+        for key in await keys.listing(tx, UUID(DEFAULT_WORKSPACE)):
+            if key.name == _KEY and key.revoked_at is None:
+                await keys.revoke(tx, key.id)
+        _, secret = await keys.create(tx, UUID(DEFAULT_WORKSPACE), _KEY, ("admin",), None)
+    console.print()
+    console.rule("In a browser", align="left", style="dim")
+    host = f"[{app.settings.host}]" if ":" in app.settings.host else app.settings.host
+    steps = [] if serving else [("start it", f"{_command()} up")]
+    steps += [("sign in with the key", secret), ("the console", f"http://{host}:{app.settings.port}/")]
+    for what, words in steps:
+        console.print(f"  {what:<47} {words}", markup=False, soft_wrap=True)
 
 
 def _command() -> str:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from fastapi import Form, Request
 from fastapi.responses import Response
+from pydantic import StringConstraints
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.projects import ProjectId
@@ -23,7 +24,9 @@ from weighbridge.steps import groups as steps
 
 router = frame.router()
 
-Text = Annotated[str, Form(max_length=20_000, pattern=r"^[^\x00]*$")]
+_NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
+Text = Annotated[str, Form(max_length=20_000, pattern=_NO_NUL)]
+Word = Annotated[str, StringConstraints(pattern=_NO_NUL)]
 
 
 @router.post("/projects/{project_id}/tokens/merge")
@@ -94,7 +97,7 @@ async def move(
     project_id: ProjectId,
     key: Key,
     app: TheApp,
-    keyword: Annotated[list[str] | None, Form()] = None,
+    keyword: Annotated[list[Word] | None, Form()] = None,
     where: Annotated[str, Form(pattern="^(group|new|grouping)$")] = "group",
     name: Text = "",
     back: Text = "",

@@ -34,6 +34,7 @@ li { padding-block: .6rem; border-top: 1px solid var(--line); }
 [data-sign=done] .state { color: var(--good); }
 [data-sign=error] :is(.state, .note) { color: var(--bad); }
 button { font: inherit; font-size: .875rem; min-height: 1.75rem; padding: 0 .7rem; border: 1px solid var(--soft); border-radius: .4rem; background: none; color: inherit; cursor: pointer; }
+button:disabled { visibility: hidden; }
 .bars { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .2rem .8rem; }
 .bars label { display: grid; }
 .note { min-height: 1.3rem; }
@@ -191,7 +192,7 @@ class WbUpload extends HTMLElement {
     while (this.#sending < AT_ONCE && this.#waiting.length) {
       this.#sending += 1;
       const item = this.#waiting.shift();
-      this.#hand(item).finally(() => { this.#sending -= 1; item.stop.hidden = true; this.#next(); });
+      this.#hand(item).finally(() => { this.#sending -= 1; item.stop.disabled = true; this.#next(); });
     }
   }
 
@@ -203,7 +204,7 @@ class WbUpload extends HTMLElement {
       if (item.fields.pipeline === "auto") await this.#recognise(item);
       for (let tries = 0; !await this.#send(item); tries += 1) if (tries === 2) throw new Refusal({ message: "The server lost the file three times. Send it again later." });
       item.sending.value = 1;
-      item.stop.hidden = true;
+      item.stop.disabled = true;
       await this.#look(item);
       this.#tell("sent", item, { duplicate: item.state.duplicate, storageStatus: item.state.storage_status });
       this.#poll();
@@ -299,7 +300,8 @@ class WbUpload extends HTMLElement {
     for (let failures = 0; ; failures += 1) {
       let answer = null;
       try {
-        answer = await this.#xhr(item, method, path, headers, body);
+        // A beginning is heard out even where it is cancelled meanwhile: what the server has begun can then be ended.
+        answer = await this.#xhr(path === "/api/files" ? {} : item, method, path, headers, body);
         if (answer.status === 401) { await this.#token(item, answer); continue; }
         if (!WEATHER.includes(answer.status)) return answer;
       } catch (error) {

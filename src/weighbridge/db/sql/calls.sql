@@ -31,7 +31,8 @@ CROSS JOIN LATERAL (
       AND a.created_at > (SELECT weighbridge.now() - INTERVAL '24 hours')) l
 
 -- name: errors
--- Conversions that failed or wait after an error, by class and code; of each of the two at most so many are looked at.
+-- Conversions that failed or wait after an error, by class and code; of each of the two at most so many are looked at, the
+-- last of each group. The order also holds the planner to the index.
 SELECT e.category, e.code, count(*) FILTER (WHERE e.failed) AS failed, count(*) FILTER (WHERE NOT e.failed) AS waiting,
        min(e.last_error) AS sentence
 FROM (
@@ -39,7 +40,8 @@ FROM (
      CROSS JOIN LATERAL (
          SELECT f.provider_error_category AS category, f.provider_error_code AS code, f.last_error, true AS failed
          FROM public.offline_conversion_queue f
-         WHERE f.site_id = s.id AND f.provider_key = k.provider_key AND f.status = 'FAILED' LIMIT %(most)s) q
+         WHERE f.site_id = s.id AND f.provider_key = k.provider_key AND f.status = 'FAILED'
+         ORDER BY f.updated_at DESC LIMIT %(most)s) q
      WHERE s.workspace_id = %(workspace)s
        AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
      LIMIT %(most)s)
@@ -48,7 +50,8 @@ FROM (
      CROSS JOIN LATERAL (
          SELECT f.provider_error_category AS category, f.provider_error_code AS code, f.last_error, false AS failed
          FROM public.offline_conversion_queue f
-         WHERE f.site_id = s.id AND f.provider_key = k.provider_key AND f.status IN ('QUEUED', 'RETRY') LIMIT %(most)s) q
+         WHERE f.site_id = s.id AND f.provider_key = k.provider_key AND f.status IN ('QUEUED', 'RETRY')
+         ORDER BY f.due_at DESC LIMIT %(most)s) q
      WHERE s.workspace_id = %(workspace)s AND q.last_error IS NOT NULL
        AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
      LIMIT %(most)s)
