@@ -17,6 +17,7 @@ demo: install ## load sample exports into an embedded Postgres and show what hap
 	@$(BIN)/weighbridge demo
 
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
+	@$(BIN)/python -m tests.console.chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: install ## lint, formatting, types, import layers

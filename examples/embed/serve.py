@@ -1,7 +1,7 @@
 """A page of your own, on another origin, that hands files to Weighbridge. Standard library only.
 
     WEIGHBRIDGE_CORS_ORIGINS=http://127.0.0.1:8090 weighbridge up
-    weighbridge keys create embed --scope upload
+    weighbridge keys create --name embed --scope upload
     UPLOADS_TO=http://127.0.0.1:8080 UPLOADS_WITH=wb_… python examples/embed/serve.py
 
 The key stays here. What the browser gets is a token that may only upload, for fifteen minutes.
@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 WEIGHBRIDGE, KEY = os.environ["UPLOADS_TO"], os.environ["UPLOADS_WITH"]
-KINDS = {".html": "text/html; charset=utf-8", ".js": "text/javascript"}
+KINDS = {"page.html": "text/html; charset=utf-8", "page.js": "text/javascript", "page.css": "text/css"}
 POLICY = (
     f"default-src 'none'; script-src 'self' {WEIGHBRIDGE}; connect-src 'self' {WEIGHBRIDGE}; style-src 'self'"
 )
@@ -22,11 +22,11 @@ POLICY = (
 
 class Page(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        name = {"/": "page.html", "/page.js": "page.js"}.get(self.path)
-        if name is None:
+        name = self.path.removeprefix("/") or "page.html"
+        if name not in KINDS:
             return self.send_error(404)
         text = Path(__file__).with_name(name).read_text().replace("WEIGHBRIDGE", WEIGHBRIDGE)
-        return self.answer(200, KINDS[Path(name).suffix], text.encode())
+        return self.answer(200, KINDS[name], text.encode())
 
     def do_POST(self) -> None:
         """A token. Ask first who it is for, as your site does; what is said here, no file may say otherwise."""

@@ -23,6 +23,7 @@ CALLS = [  # method, path, the scope that opens it
     ("POST", "/api/uploads", "upload"),
     ("POST", "/upload_file", "upload"),
     ("POST", "/api/tokens", "upload"),
+    ("POST", "/api/recognise", "upload"),
     ("POST", "/api/files", "upload"),
     ("HEAD", "/api/files/{id}", "upload"),
     ("PATCH", "/api/files/{id}", "upload"),

@@ -8,7 +8,6 @@ import re
 from html.parser import HTMLParser
 
 import httpx
-import pytest
 
 from weighbridge.api import create, reference
 from weighbridge.app import App

@@ -7,7 +7,7 @@ await console.open(page, "/uploads")
 from __future__ import annotations
 
 import os
-import shutil
+import re
 import subprocess
 import sys
 import time
@@ -25,12 +25,16 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from weighbridge.db import keys
 from weighbridge.db.pool import Database
 
+from .chromium import NONE, find
+
+LOCAL = re.compile(r"(?:http://(?:127\.0\.0\.1|localhost):|blob:|data:|about:)")
+
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """Debian's, or one that playwright brought. Without a browser the tests fail; they are not left out."""
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    assert found, "A Chromium is needed: apt install chromium, or set CHROMIUM to one."
+    """Without a browser the tests fail; they are not left out."""
+    found = find()
+    assert found, NONE
     return found
 
 
@@ -164,6 +168,10 @@ async def page(context: BrowserContext) -> AsyncIterator[Page]:
     """A tab. Whatever its console complains of, and whatever it asks of another host, fails the test."""
     page = await context.new_page()
     complaints: list[str] = []
+    context.on(
+        "request",
+        lambda request: None if LOCAL.match(request.url) else complaints.append(f"asked {request.url}"),
+    )
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on(
         "console",

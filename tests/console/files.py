@@ -6,7 +6,7 @@ from pathlib import Path
 
 NAMES = (
     "<img src=x onerror=alert(1)>.csv",
-    "a" * 240 + ".csv",
+    "a" * 296 + ".csv",
     "\u202etxt.elif \u05e7\u05d5\u05d1\u05e5 \u0645\u0644\u0641.csv",
 )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from playwright.async_api import Page, async_playwright
 from weighbridge.testing.exports import write_demo_exports
 from weighbridge.testing.fake_providers import FakeGoogleAds, FakeMeta, Fault
 
+from .chromium import NONE, find, install
 from .files import ads, keywords
 
 SIZE = {"width": 1280, "height": 860}
@@ -44,9 +44,9 @@ META = {"dataset_id": "1234567890", "access_token": "demo"}
 
 
 def main(folder: Path) -> None:
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if not chromium:
-        raise SystemExit("A Chromium is needed: apt install chromium, or set CHROMIUM to one.")
+    chromium = find() or install()
+    if chromium is None:
+        raise SystemExit(NONE)
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="weighbridge-screenshots-") as home,

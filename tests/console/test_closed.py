@@ -11,12 +11,11 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
+from tests.conftest import Clock
 from weighbridge.api.access import is_page, scope_of
 from weighbridge.app import App
 from weighbridge.console import create
 from weighbridge.db import keys
-
-from tests.conftest import Clock
 
 
 @pytest.fixture

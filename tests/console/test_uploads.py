@@ -10,12 +10,20 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 from .conftest import Console, serious
 from .files import NAMES, ads, keywords, written
 
+SHIFTS = """() => {
+    window.shifts = 0;
+    new PerformanceObserver((list) => {
+        for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifts += entry.value;
+    }).observe({ type: "layout-shift", buffered: true });
+}"""
+
 
 async def test_nine_files_at_once_are_watched_until_they_are_in(
     console: Console, page: Page, tmp_path: Path
 ) -> None:
     files = [written(tmp_path, f"day-{n}.csv", ads(400, campaign=f"C{n}")) for n in range(9)]
     await console.sign_in(page)
+    await page.evaluate(SHIFTS)
     await expect(page.locator("#processed")).to_have_text("0 / 0")
     await page.locator("wb-upload input[type=file]").set_input_files(files)
     await expect(page.locator("#processed")).to_have_text("9 / 9", timeout=60_000)
@@ -26,6 +34,8 @@ async def test_nine_files_at_once_are_watched_until_they_are_in(
     ((landed,),) = console.query("SELECT sum(promoted_rows) FROM data_uploads")
     shown = [int(text.replace(",", "")) for text in await rows.locator("td:nth-child(4)").all_inner_texts()]
     assert sum(shown) == landed == 9 * 400
+    # Nothing has jumped meanwhile: what Chromium calls a layout shift, in its own measure (good is below 0.1).
+    assert await page.evaluate("window.shifts") < 0.1
     # The same file again is marked, not loaded.
     await page.locator("wb-upload input[type=file]").set_input_files(files[:1])
     await expect(page.get_by_text("duplicate sent 1×")).to_be_visible()
@@ -82,12 +92,12 @@ async def test_names_are_shown_as_text(console: Console, page: Page) -> None:
     await console.sign_in(page)
     for number, name in enumerate(reversed(NAMES)):
         link = page.locator("tbody tr").nth(number).get_by_role("link").first
-        assert await link.text_content() in (name, "".join(c for c in name if c.isprintable()))
+        assert await link.text_content() == "".join(c for c in name if c.isprintable())[:255]
     assert await page.locator("img").count() == 0
     width = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert width <= 0
     await page.locator("tbody tr").nth(1).get_by_role("link").first.click()
-    await expect(page.get_by_role("heading", level=1)).to_have_text(NAMES[1])
+    await expect(page.get_by_role("heading", level=1)).to_have_text(NAMES[1][:255])
 
 
 async def test_a_key_that_may_only_read_sees_no_action(console: Console, page: Page) -> None:

@@ -323,7 +323,9 @@ async def test_dark_and_light_have_contrast_and_the_page_does_not_jump(site: Sit
     for scheme in ("light", "dark"):
         await page.emulate_media(color_scheme=scheme)
         await choose(
-            uploads, small(f"{scheme}.csv", scheme), {"name": "bad.csv", "mimeType": "", "buffer": b"a\n"}
+            uploads,
+            small(f"{scheme}.csv", scheme),
+            {"name": "bad.csv", "mimeType": "", "buffer": b"a,b\n1,2\n"},
         )
         height = await row(uploads, f"{scheme}.csv").evaluate("e => e.offsetHeight")
         await expect(row(uploads, f"{scheme}.csv").locator(".state")).to_have_text("✓ Completed")

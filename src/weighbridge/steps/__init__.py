@@ -22,6 +22,7 @@ Beside deliver:
 
 convert   conversions from programs → sales, and with them the queue
 confirm   what a provider accepted and promised to check → confirmed, or not
+forecast  what waits → the shares of the next run, and nothing written
 rehearse  what waits → checked by its providers, and nothing written
 rotate    credentials → the same under the vault's first key; credentials puts others in their place
 """

@@ -1,9 +1,8 @@
 // <wb-upload server="https://…" key="wbt_…" pipeline="auto" multiple>: hands files to Weighbridge, on any page.
 //
-// A file goes in parts by tus 1.0, so that a cut line, a closed lid or a server that starts anew costs only the part
-// under way. Then the element asks how the rows fare until the server says that the upload has ended. Without `key` it
-// is part of the console: the session goes along, and the form inside it is where the fields come from.
-// docs/embedding.md has its attributes, events and parts.
+// A file goes in parts by tus 1.0, so that a cut line costs only the part under way. Then it asks how the rows fare
+// until the server says that the upload has ended. Without `key` it is part of the console: the session goes along,
+// and the fields come from the form inside it. docs/embedding.md has its attributes, events and parts.
 
 const PART = 8 * 2 ** 20, HEAD = 2 ** 16, AT_ONCE = 3, EVERY = 1000, LONGEST_PAUSE = 15000, SILENT = 60000;
 const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial"];
@@ -13,33 +12,32 @@ const OFFLINE = "Waiting for the network…", AWAY = "The server does not answer
 
 const SHEET = new CSSStyleSheet();
 SHEET.replaceSync(`
-:host { display: block; color: var(--wb-upload-text, light-dark(#1b2227, #e6eaed)); font: var(--wb-upload-font, inherit); overflow-wrap: anywhere;
+:host { display: block; color: var(--wb-upload-text, light-dark(#1b2227, #e6eaed)); overflow-wrap: anywhere;
   --soft: var(--wb-upload-soft, light-dark(#56626c, #a3afb8)); --line: var(--wb-upload-line, light-dark(#c3ccd3, #46525a));
   --accent: var(--wb-upload-accent, light-dark(#0f766e, #2dbfae)); --on-accent: var(--wb-upload-on-accent, light-dark(#fff, #06231f));
   --bad: var(--wb-upload-bad, light-dark(#b3261e, #ff9d94)); --good: var(--wb-upload-good, light-dark(#15703f, #6fd39b)); }
 :host([hidden]) { display: none; }
-.drop { display: flex; flex-wrap: wrap; align-items: center; gap: .5rem 1rem; margin-block: .6rem; padding: .8rem 1rem; border: 2px dashed var(--line); border-radius: .6rem; }
+.drop, .top { display: flex; flex-wrap: wrap; align-items: center; gap: .3rem 1rem; }
+.drop { margin-block: .6rem; padding: .8rem 1rem; border: 2px dashed var(--line); border-radius: .6rem; }
 .drop.over { border-color: var(--accent); border-style: solid; }
 .choose { display: inline-block; padding: .45rem 1.1rem; border-radius: .4rem; background: var(--accent); color: var(--on-accent); font-weight: 600; cursor: pointer; }
-.sr { position: absolute; width: 1px; height: 1px; margin: -1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+.sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 input:focus-visible + .choose, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .hint, .note, .line, .bars { color: var(--soft); font-size: .875rem; }
 p, ul { margin: 0; padding: 0; list-style: none; }
 .line { min-height: 1.4rem; }
-.total { font-variant-numeric: tabular-nums; font-weight: 600; }
+.total { font-weight: 600; }
 li { padding-block: .6rem; border-top: 1px solid var(--line); }
-.top { display: flex; flex-wrap: wrap; gap: .2rem 1rem; align-items: baseline; }
 .name { flex: 1 1 12rem; min-width: 0; font-weight: 600; }
-.state { white-space: nowrap; font-size: .9rem; }
 [data-sign=done] .state { color: var(--good); }
 [data-sign=error] :is(.state, .note) { color: var(--bad); }
-button { font: inherit; font-size: .875rem; min-height: 1.75rem; padding: 0 .7rem; border: 1px solid var(--soft); border-radius: .4rem; background: none; color: inherit; cursor: pointer; }
+button { font: inherit; padding: .1rem .7rem; border: 1px solid var(--soft); border-radius: .4rem; background: none; color: inherit; }
 button:disabled { visibility: hidden; }
 .bars { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: .2rem .8rem; }
 .bars label { display: grid; }
 .note { min-height: 1.3rem; }
-progress { appearance: none; width: 100%; height: .45rem; border: 0; border-radius: 1rem; overflow: hidden; background: var(--line); }
-progress::-webkit-progress-bar { background: var(--line); }
+progress { appearance: none; width: 100%; height: .45rem; border: 0; }
+progress, progress::-webkit-progress-bar { background: var(--line); }
 progress::-webkit-progress-value { background: var(--accent); }
 progress::-moz-progress-bar { background: var(--accent); }
 progress:indeterminate, progress:indeterminate::-webkit-progress-bar { background: repeating-linear-gradient(-45deg, var(--accent) 0 .4rem, var(--line) .4rem .8rem); }
@@ -74,7 +72,7 @@ class WbUpload extends HTMLElement {
   #line = make("p", { part: "line" });
   #total = make("p", { part: "total" });
   #list = make("ul", { part: "list" });
-  #live = make("p", { className: "sr", role: "status" });
+  #live = make("p", { className: "sr", role: "status", ariaLive: "polite" });
 
   constructor() {
     super();
@@ -82,17 +80,12 @@ class WbUpload extends HTMLElement {
     root.adoptedStyleSheets = [SHEET];
     const choose = make("label", { part: "choose", htmlFor: "file", textContent: "Choose files" });
     const drop = make("div", { part: "drop" }, this.#input, choose, this.#hint);
-    this.#live.setAttribute("aria-live", "polite");
     root.append(make("slot"), drop, this.#line, this.#total, this.#list, this.#live);
-    this.#input.addEventListener("change", () => { this.add(this.#input.files); this.#input.value = ""; });
-    for (const kind of ["dragenter", "dragover"]) this.addEventListener(kind, (event) => {
-      if (event.dataTransfer?.types.includes("Files")) { event.preventDefault(); drop.classList.add("over"); }
-    });
-    this.addEventListener("dragleave", (event) => { if (!this.contains(event.relatedTarget)) drop.classList.remove("over"); });
-    this.addEventListener("drop", (event) => {
-      event.preventDefault();
-      drop.classList.remove("over");
-      this.add(event.dataTransfer.files);
+    this.#input.onchange = () => { this.add(this.#input.files); this.#input.value = ""; };
+    for (const kind of ["dragover", "dragleave", "drop"]) this.addEventListener(kind, (event) => {
+      drop.classList.toggle("over", kind === "dragover");
+      if (kind !== "dragleave") event.preventDefault();
+      if (kind === "drop") this.add(event.dataTransfer.files);
     });
   }
 
@@ -106,16 +99,12 @@ class WbUpload extends HTMLElement {
       }
       form.addEventListener("submit", (event) => event.preventDefault());
     }
-    addEventListener("online", this.#heard);
-    addEventListener("offline", this.#heard);
-    addEventListener("beforeunload", this.#leaving);
+    for (const [kind, heard] of this.#outside) addEventListener(kind, heard);
     this.attributeChangedCallback();
   }
 
   disconnectedCallback() {
-    removeEventListener("online", this.#heard);
-    removeEventListener("offline", this.#heard);
-    removeEventListener("beforeunload", this.#leaving);
+    for (const [kind, heard] of this.#outside) removeEventListener(kind, heard);
   }
 
   attributeChangedCallback(name) {
@@ -150,27 +139,26 @@ class WbUpload extends HTMLElement {
   }
 
   #row(item) {
-    const bar = (part, name) => {
-      const bar = make("progress", { max: 1, value: 0, part });
-      item[part] = bar;
-      return make("label", {}, name, bar);
-    };
+    const bar = (part, name) => make("label", {}, name, item[part] = make("progress", { max: 1, value: 0, part }));
     item.name = make("bdi", { part: "name", textContent: item.file.name });
     item.shown = make("span", { part: "state" });
     item.note = make("p", { part: "note" });
-    item.stop = make("button", { part: "cancel", type: "button", textContent: "Cancel" });
-    item.stop.setAttribute("aria-label", `Cancel ${item.file.name}`);
-    item.stop.addEventListener("click", () => item.abort.abort());
+    item.stop = make("button", { part: "cancel", type: "button", textContent: "Cancel", ariaLabel: `Cancel ${item.file.name}` });
+    item.stop.onclick = () => {
+      item.abort.abort();
+      this.#input.focus(); // the button goes
+      const place = this.#waiting.indexOf(item);
+      if (place >= 0) { this.#waiting.splice(place, 1); this.#cancelled(item); }
+    };
     const bars = make("div", { part: "bars" }, bar("sending", "Sending"), bar("parsing", "Parsing"), bar("promoting", "Promoting"));
     item.row = make("li", { part: "file" }, make("div", { className: "top" }, item.name, item.shown, item.stop), bars, item.note);
     this.#list.append(item.row);
     return this.#show(item, "queued");
   }
 
-  #show(item, sign, note = "", word = SIGNS[sign]) {
-    item.sign = sign;
-    item.row.dataset.sign = sign;
-    set(item.shown, word);
+  #show(item, sign, note = "") {
+    item.sign = item.row.dataset.sign = sign;
+    set(item.shown, SIGNS[sign]);
     set(item.note, note);
     const counted = this.#items.filter((each) => !each.refused && each.sign !== "cancelled");
     const processed = counted.filter((each) => each.state?.ended).length;
@@ -180,11 +168,12 @@ class WbUpload extends HTMLElement {
 
   #say(sentence) { this.#live.textContent = sentence; }
   #busy() { return this.#items.some((item) => !item.over); }
-  #leaving = (event) => { if (this.#sending) event.preventDefault(); };
-  #heard = () => set(this.#line, navigator.onLine || !this.#busy() ? "" : OFFLINE);
+  #weather = () => set(this.#line, navigator.onLine || !this.#busy() ? "" : OFFLINE);
+  #outside = [["online", this.#weather], ["offline", this.#weather], ["beforeunload", (event) => this.#sending && event.preventDefault()]];
 
-  #tell(kind, item, more = {}) {
-    const detail = item ? { file: item.file.name, size: item.file.size, uploadId: item.state?.upload_id ?? null, status: item.state?.status ?? null, ...more } : {};
+  #tell(kind, item, more) {
+    const { upload_id, status, duplicate, storage_status, progress } = item?.state || {};
+    const detail = item && { file: item.file.name, size: item.file.size, sent: item.sent, uploadId: upload_id, status, duplicate, storageStatus: storage_status, progress, ...more };
     this.dispatchEvent(new CustomEvent(`wb-upload-${kind}`, { bubbles: true, composed: true, detail }));
   }
 
@@ -192,33 +181,32 @@ class WbUpload extends HTMLElement {
     while (this.#sending < AT_ONCE && this.#waiting.length) {
       this.#sending += 1;
       const item = this.#waiting.shift();
-      this.#hand(item).finally(() => { this.#sending -= 1; item.stop.disabled = true; this.#next(); });
+      this.#hand(item).finally(() => { this.#sending -= 1; this.#next(); });
     }
   }
 
   // One file, from the first question to the moment that the server has all of it.
   async #hand(item) {
     try {
-      this.#stopped(item);
+      if (this.hasAttribute("server") && !this.hasAttribute("key")) await this.#token(item, { key: null });
       await this.#readable(item);
       if (item.fields.pipeline === "auto") await this.#recognise(item);
-      for (let tries = 0; !await this.#send(item); tries += 1) if (tries === 2) throw new Refusal({ message: "The server lost the file three times. Send it again later." });
+      for (let tries = 1; !await this.#send(item); tries += 1) if (tries === 3) throw new Refusal({ message: "The server lost the file three times." });
       item.sending.value = 1;
       item.stop.disabled = true;
       await this.#look(item);
-      this.#tell("sent", item, { duplicate: item.state.duplicate, storageStatus: item.state.storage_status });
       this.#poll();
     } catch (error) {
       if (item.abort.signal.aborted) return this.#cancelled(item);
-      this.#end(item, "error", error instanceof Refusal ? error.message : `Something went wrong here: ${error.message}`, error.code || "failed");
+      this.#end(item, "error", error.message, error.code);
     }
   }
 
   #end(item, sign, note, code) {
-    item.over = true;
+    item.over = item.stop.disabled = true;
     item.refused = sign === "error" && !item.state?.upload_id;
     this.#show(item, sign, note);
-    this.#say(`${item.file.name}: ${SIGNS[sign].slice(2).trim()}. ${note}`);
+    this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${note}`);
     if (sign === "error") this.#tell("error", item, { code, message: note });
   }
 
@@ -229,8 +217,8 @@ class WbUpload extends HTMLElement {
 
   #stopped(item) { if (item.abort?.signal.aborted) throw new Cut(); }
 
-  async #readable(item, from = 0) {
-    await item.file.slice(from, from + 1).arrayBuffer().catch(() => {
+  #readable({ file }, from = 0) {
+    return file.slice(from, from + 1).arrayBuffer().catch(() => {
       throw new Refusal({ error: "unreadable_file", message: "The file cannot be read, or has changed. Choose it again." });
     });
   }
@@ -261,10 +249,8 @@ class WbUpload extends HTMLElement {
     while (offset < file.size) {
       this.#stopped(item);
       const from = offset, headers = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": from };
-      const onProgress = (loaded) => this.#sent(item, from + loaded);
-      let answer;
       try {
-        answer = await this.#xhr(item, "PATCH", path, headers, file.slice(from, from + PART), onProgress);
+        const answer = await this.#xhr(item, "PATCH", path, headers, file.slice(from, from + PART), (loaded) => this.#sent(item, from + loaded));
         if (answer.status === 204) { offset = Number(answer.header("Upload-Offset")); failures = 0; continue; }
         if (answer.status === 401) await this.#token(item, answer);
         else if (answer.status !== 409 && !WEATHER.includes(answer.status)) throw new Refusal(answer.json);
@@ -279,9 +265,8 @@ class WbUpload extends HTMLElement {
       if (told.status === 200) offset = Number(told.header("Upload-Offset"));
       else {
         const { status, json } = await this.#ask(item, "GET", path);
-        if (status === 200 && json.error) throw new Refusal(json);
-        if (status !== 404 && status !== 410) throw new Refusal(json);
-        return false;
+        if (status === 404 || status === 410) return false;
+        throw new Refusal(json);
       }
     }
     return true;
@@ -289,10 +274,9 @@ class WbUpload extends HTMLElement {
 
   #sent(item, bytes) {
     item.sent = bytes;
-    const share = item.file.size ? bytes / item.file.size : 1;
-    item.sending.value = share;
+    const share = item.sending.value = bytes / item.file.size;
     this.#show(item, "busy", `${item.kind ? `${item.kind}. ` : ""}Sending ${Math.floor(100 * share)} %`);
-    this.#tell("progress", item, { sent: bytes });
+    this.#tell("progress", item);
   }
 
   // Ask until there is an answer that is about the question, not about the weather.
@@ -300,7 +284,7 @@ class WbUpload extends HTMLElement {
     for (let failures = 0; ; failures += 1) {
       let answer = null;
       try {
-        // A beginning is heard out even where it is cancelled meanwhile: what the server has begun can then be ended.
+        // A beginning is heard out even where it is cancelled meanwhile: else nobody could end it.
         answer = await this.#xhr(path === "/api/files" ? {} : item, method, path, headers, body);
         if (answer.status === 401) { await this.#token(item, answer); continue; }
         if (!WEATHER.includes(answer.status)) return answer;
@@ -314,12 +298,11 @@ class WbUpload extends HTMLElement {
 
   async #pause(item, failures, answer) {
     this.#show(item, item.sign, navigator.onLine ? answer?.json?.message || AWAY : OFFLINE);
-    const seconds = Number(answer?.header("Retry-After")) * 1000 || Math.min(500 * 2 ** failures, LONGEST_PAUSE);
+    const pause = Number(answer?.header("Retry-After")) * 1000 || 500 * 2 ** failures;
     await new Promise((wake) => {
-      const end = () => { clearTimeout(timer); removeEventListener("online", end); item.abort?.signal.removeEventListener("abort", end); wake(); };
-      const timer = setTimeout(end, Math.min(seconds, LONGEST_PAUSE));
-      addEventListener("online", end);
-      item.abort?.signal.addEventListener("abort", end);
+      setTimeout(wake, Math.min(pause, LONGEST_PAUSE));
+      addEventListener("online", wake, { once: true });
+      item.abort?.signal.addEventListener("abort", wake);
     });
     this.#stopped(item);
   }
@@ -327,7 +310,7 @@ class WbUpload extends HTMLElement {
   // The token has ended: the page is asked for another, and has a minute to set it.
   async #token(item, answer) {
     if (answer.key !== this.getAttribute("key")) return; // it is here already
-    if (!answer.key) throw new Refusal(answer.json);
+    if (!answer.key && !this.hasAttribute("server")) throw new Refusal(answer.json); // the session has ended
     this.#show(item, item.sign, "Waiting for a new upload token…");
     this.#tell("token");
     if (answer.key !== this.getAttribute("key")) return;
@@ -342,10 +325,8 @@ class WbUpload extends HTMLElement {
     return new Promise((resolve, reject) => {
       const xhr = new XMLHttpRequest(), key = this.getAttribute("key"), signal = item.abort?.signal;
       xhr.open(method, (this.getAttribute("server") || "").replace(/\/+$/, "") + path);
-      if (path.startsWith("/api/files")) xhr.setRequestHeader("Tus-Resumable", "1.0.0");
-      if (key) xhr.setRequestHeader("Authorization", `Bearer ${key}`);
-      else xhr.setRequestHeader("X-CSRF-Token", document.querySelector("meta[name=csrf]")?.content || "");
-      for (const [name, value] of Object.entries(headers)) xhr.setRequestHeader(name, value);
+      const who = key ? { Authorization: `Bearer ${key}` } : { "X-CSRF-Token": document.querySelector("meta[name=csrf]")?.content };
+      for (const [name, value] of Object.entries({ "Tus-Resumable": "1.0.0", ...who, ...headers })) xhr.setRequestHeader(name, value);
       const stop = () => xhr.abort();
       let timer = setTimeout(stop, SILENT);
       xhr.upload.onprogress = (event) => { clearTimeout(timer); timer = setTimeout(stop, SILENT); onProgress?.(event.loaded); };
@@ -376,31 +357,31 @@ class WbUpload extends HTMLElement {
   async #look(item) {
     const { status, json } = await this.#ask({ ...item, abort: null, sign: item.sign }, "GET", `/api/files/${item.id}`);
     if (status !== 200) throw new Refusal(json);
-    const before = JSON.stringify(item.state);
+    const before = item.state;
     item.state = json;
-    if (before === JSON.stringify(json)) return;
     if (json.error) throw new Refusal(json);
+    if (!before) this.#tell("sent", item);
     this.#fares(item, json, json.progress || {});
-    if (!item.over) return this.#tell("progress", item, { sent: item.file.size, rowsRead: json.progress?.rows_read, totalRows: json.progress?.total_rows, promotedRows: json.progress?.promoted_rows });
-    this.#tell("done", item, { duplicate: json.duplicate, rejected: json.progress?.failed_rows ?? 0, message: json.progress?.error_text ?? null });
+    if (JSON.stringify(before) !== JSON.stringify(json)) this.#tell(item.over ? "done" : "progress", item);
   }
 
-  #fares(item, { status, duplicate, storage_status, ended }, { rows_read = 0, total_rows = 0, promoted_rows = 0, failed_rows = 0, held, error_text, error_code, created_at }) {
-    const since = created_at && new Date(created_at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
-    const notes = duplicate ? [ended && status !== "failed" ? `Already here, loaded on ${since}` : `Already here, since ${since}`] : item.kind ? [item.kind] : [];
-    const read = ["staging_complete", "promoting", "completed", "partial"].includes(status);
-    if (status === "processing") item.parsing.removeAttribute("value"); else item.parsing.value = read ? 1 : 0;
-    item.promoting.value = status === "completed" || status === "partial" ? 1 : total_rows ? promoted_rows / total_rows : 0;
+  #fares(item, { status, duplicate, storage_status, ended }, { rows_read, total_rows, promoted_rows, failed_rows, held, error_text, error_code, created_at }) {
+    const since = new Date(created_at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+    const reads = status === "processing", done = ended && status !== "failed", read = done || status === "staging_complete" || status === "promoting";
+    const waits = storage_status === "pending_retry";
+    if (reads) item.parsing.removeAttribute("value"); else item.parsing.value = read ? 1 : 0;
+    item.promoting.value = done ? 1 : promoted_rows / total_rows || 0;
     item.held = held;
-    if (storage_status === "pending_retry") notes.push("Kept here; stored later, by itself");
-    else if (status === "processing" && rows_read) notes.push(`${number(rows_read)} rows read`);
-    else if (read && total_rows) notes.push(`${number(promoted_rows)} of ${number(total_rows)} rows in place`);
-    if (failed_rows) notes.push(`${number(failed_rows)} rejected`);
-    if (error_text) notes.push(error_text);
-    const note = notes.join(". ");
-    if (ended) return this.#end(item, status === "failed" ? "error" : "done", note, error_code);
-    const sign = storage_status === "pending_retry" ? "busy" : held ? "held" : !status || status === "pending" ? "queued" : "busy";
-    this.#show(item, sign, note);
+    const note = [
+      duplicate ? `Already here, ${done ? "loaded on" : "since"} ${since}` : item.kind,
+      waits && "Kept here; stored later, by itself",
+      reads && rows_read && `${number(rows_read)} rows read`,
+      read && total_rows && `${number(promoted_rows)} of ${number(total_rows)} rows in place`,
+      failed_rows && `${number(failed_rows)} rejected`,
+      error_text,
+    ].filter(Boolean).join(". ");
+    if (ended) return this.#end(item, done ? "done" : "error", note, error_code);
+    this.#show(item, waits ? "busy" : held ? "held" : reads || read ? "busy" : "queued", note);
   }
 }
 

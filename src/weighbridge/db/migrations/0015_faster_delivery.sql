@@ -112,7 +112,7 @@ BEGIN
         WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
         RETURNING h.place, h.turn, h.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
             q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
-            q.provider_error_code, q.code_times, q.claimed_at
+            q.provider_error_code, q.code_times
     ),
     counted AS MATERIALIZED (
         SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
@@ -136,7 +136,8 @@ BEGIN
         SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
     )
     SELECT c.place, c.status = 'PROCESSING', c.sale_id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
-           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times, c.claimed_at
+           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times,
+           v_now + (c.place - 1) * INTERVAL '1 microsecond' -- of the batch: that of a refused row is older
     FROM claimed c ORDER BY c.turn;
 END $$;
 

@@ -1,0 +1,88 @@
+"""A hundred thousand uploads: a page of them is a walk along an index, and the first one comes at once."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from playwright.async_api import Page, expect
+
+from weighbridge.db.queries import load
+
+from .conftest import Console
+
+MANY = 100_000
+_FILL = (
+    "INSERT INTO data_uploads (workspace_id, platform, source, pipeline, filename, file_url, content_sha256, byte_size,"
+    " status, created_at, started_at, finished_at, promoted_rows, total_rows)"
+    " SELECT %s, 'meta', 'api', 'ads', 'export-' || n || '.csv', 'file:///x', sha256(n::text::bytea), 1, 'completed',"
+    " now() - n * interval '1 min', now() - n * interval '1 min', now() - n * interval '1 min', 100, 100"
+    " FROM generate_series(1, %s) n"
+)
+
+
+def _fill(url: str, workspace: UUID) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE data_uploads DISABLE TRIGGER USER")
+        connection.execute(_FILL, (workspace, MANY))
+        connection.execute("ALTER TABLE data_uploads ENABLE TRIGGER USER")
+        connection.execute("VACUUM ANALYZE data_uploads")
+
+
+@pytest.mark.parametrize("depth", [0, 50_000])
+def test_a_page_of_many_reads_no_more_than_one_of_few(database_url: str, workspace: UUID, depth: int) -> None:
+    _fill(database_url, workspace)
+    asked: dict[str, Any] = dict.fromkeys(
+        ("statuses", "held", "pipeline", "project", "words", "before", "behind", "until", "last")
+    )
+    with psycopg.connect(database_url) as connection:
+        if depth:
+            place = "SELECT created_at, id FROM data_uploads ORDER BY created_at DESC, id OFFSET %s LIMIT 1"
+            row = connection.execute(place, (depth,)).fetchone()
+            assert row is not None
+            asked["before"], asked["behind"] = row
+        explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + load("listing")["page_of_uploads"]
+        told = connection.execute(explain, {**asked, "workspace": workspace, "limit": 51}).fetchone()
+    assert told is not None
+    plan = told[0][0]["Plan"]
+    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 120, plan
+
+
+async def test_the_first_page_is_usable_within_a_second(console: Console, page: Page) -> None:
+    _fill(console.database_url, console.workspace)
+    await console.sign_in(page)
+    times = []
+    for _ in range(5):
+        await page.reload()
+        await expect(page.locator("#processed")).to_have_text(f"{MANY:,} / {MANY:,}")
+        await expect(page.locator("wb-upload")).to_be_visible()
+        times.append(await page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    assert min(times) < 1000, times  # the best of five: others work on this machine, too
+
+
+async def test_the_console_is_used_without_a_mouse(console: Console, page: Page) -> None:
+    await console.open(page, "/sign-in")
+    await page.keyboard.type(await console.key("read", "upload", "operate"))  # the field has the focus
+    await page.keyboard.press("Enter")
+    await page.wait_for_url(f"{console.url}/uploads")
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+    seen = []
+    for _ in range(14):
+        await page.keyboard.press("Tab")
+        seen.append(await page.evaluate(FOCUSED))
+    assert all(outline for _, outline in seen), seen
+    assert {"Preview first", "Choose files", "Find"} & {name for name, _ in seen}
+
+
+FOCUSED = """() => {
+    let element = document.activeElement;
+    while (element.shadowRoot?.activeElement) element = element.shadowRoot.activeElement;
+    const style = getComputedStyle(element), label = element.labels?.[0] ?? element;
+    const ring = style.outlineStyle !== "none" || style.boxShadow !== "none" || element.type === "file";
+    return [label.textContent.trim(), ring];
+}"""

@@ -1,0 +1,117 @@
+"""What waits says what its sale says, so that a claim need not look; and where that may not be, it looks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.db import deliveries
+from weighbridge.db.deliveries import Wish
+from weighbridge.db.pool import Database
+
+FRESH = "SELECT fresh FROM offline_conversion_queue"
+
+
+async def test_a_row_is_fresh_until_it_is_claimed(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query
+) -> None:
+    sell(make_site())
+    assert query(FRESH) == [(True,)]
+    await run()
+    assert query(FRESH) == [(False,)]
+
+
+@pytest.mark.parametrize("how", ["DELETE FROM sales", "TRUNCATE sales"])
+async def test_what_waits_for_a_sale_that_is_gone_is_not_sent(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, how: str
+) -> None:
+    sell(make_site(), 2)
+    query(how)
+    await run()
+    assert google.batches == []
+    assert query("SELECT DISTINCT status, provider_error_code FROM offline_conversion_queue") == [
+        ("FAILED", "SALE_CANCELED")
+    ]
+
+
+async def test_a_sale_that_changed_while_its_row_was_expired_goes_out_as_it_is_now(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, workspace: UUID
+) -> None:
+    """Nothing of an expired row follows its sale; an operator may have it tried all the same."""
+    sell(make_site())
+    query("UPDATE offline_conversion_queue SET expires_at = weighbridge.now()")
+    query("SELECT weighbridge.watch_deliveries(INTERVAL '1 day', 10)")
+    query("UPDATE sales SET value = 99, occurred_at = occurred_at - INTERVAL '1 year', clicked_at = NULL")
+    assert query("SELECT status, fresh FROM offline_conversion_queue") == [("FAILED", True)]
+    query("UPDATE weighbridge.providers SET click_window = INTERVAL '9 years'")
+    query("SELECT weighbridge.requeue_deliveries(%s, NULL, NULL, NULL, NULL, NULL, 'x')", (workspace,))
+    await run()
+    [sent] = google.batches[0].conversions
+    assert sent.value == 99
+
+
+async def test_rows_that_were_queued_later_are_read_again(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, workspace: UUID
+) -> None:
+    """The sale may have been changing while the row was made: the one who changed it did not see the row."""
+    site = make_site()
+    sell(site)
+    query("DELETE FROM offline_conversion_queue")
+    query("SELECT weighbridge.enqueue_conversions(%s, %s, NULL, NULL, 'x')", (workspace, site))
+    query("UPDATE offline_conversion_queue SET value = 1")
+    assert query(FRESH) == [(False,)]
+    query("UPDATE sales SET value = 7")
+    query("UPDATE offline_conversion_queue SET value = 1")
+    await run()
+    [sent] = google.batches[0].conversions
+    assert sent.value == 7
+
+
+async def test_what_a_provider_takes_now_holds_for_what_waits(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, db: Database
+) -> None:
+    sell(make_site(), wbraid="w")
+    async with db.tx() as tx:
+        await deliveries.know(tx, {"google_ads": (("wbraid",), timedelta(days=90), False)})
+    await run()
+    [sent] = google.batches[0].conversions
+    assert (sent.click_type, sent.click_id) == ("wbraid", "w")
+
+
+async def test_each_batch_of_a_claim_is_found_by_a_time_of_its_own(
+    make_site: MakeSite, sell: Sell, query: Query, db: Database
+) -> None:
+    sites = [make_site() for _ in range(3)]
+    for site in sites:
+        sell(site, 2)
+    async with db.tx("weighbridge_deliver") as tx:
+        wishes = [Wish(site, "google_ads", 2) for site in sites]
+        claimed = await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)
+    found: Any = query(
+        "SELECT batch_id, min(claimed_at), max(claimed_at) FROM offline_conversion_queue GROUP BY batch_id"
+    )
+    assert len({first for _, first, _ in found}) == 3
+    assert {batch: (first, last) for batch, first, last in found} == {
+        batch.id: (batch.now, batch.now) for batch in claimed
+    }
+
+
+async def test_a_batch_whose_first_row_is_refused_has_its_time_all_the_same(
+    make_site: MakeSite, sell: Sell, run: Run, query: Query
+) -> None:
+    """Else its settlement would find none of its rows."""
+    sell(make_site(), 3)
+    query(
+        "UPDATE offline_conversion_queue SET expires_at = weighbridge.now() - INTERVAL '1 hour'"
+        " WHERE order_id = 'order-1'"
+    )
+    await run()
+    assert query("SELECT order_id, status FROM offline_conversion_queue ORDER BY order_id") == [
+        ("order-1", "FAILED"),
+        ("order-2", "COMPLETED"),
+        ("order-3", "COMPLETED"),
+    ]

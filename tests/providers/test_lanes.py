@@ -1,0 +1,59 @@
+"""Connections to providers: each used again, none by two at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from weighbridge.providers import answers, lanes
+from weighbridge.providers.lanes import Lanes
+from weighbridge.testing import FakeMeta, Fault
+
+
+async def ask(http: httpx.AsyncClient, fake: FakeMeta) -> int:
+    return (await answers.post(http, f"{fake.url}/v1", content=b"{}")).status_code
+
+
+async def test_requests_one_after_another_share_a_connection() -> None:
+    with FakeMeta() as fake:
+        async with httpx.AsyncClient(transport=Lanes()) as http:
+            for _ in range(5):
+                await ask(http, fake)
+            assert len(fake._connections) == 1
+
+
+async def test_requests_at_once_have_one_each_and_leave_them_to_the_next() -> None:
+    with FakeMeta() as fake:
+        async with httpx.AsyncClient(transport=Lanes()) as http:
+            for _ in range(3):
+                fake.script(*[Fault.slow(0.05)] * 4)
+                await asyncio.gather(*[ask(http, fake) for _ in range(4)])
+            assert len(fake._connections) == 4
+
+
+async def test_a_line_that_was_cut_is_not_used_again() -> None:
+    with FakeMeta() as fake:
+        async with httpx.AsyncClient(transport=Lanes()) as http:
+            fake.script(Fault.cut())
+            with pytest.raises(answers.ProviderTransientError):
+                await ask(http, fake)
+            assert await ask(http, fake)
+
+
+async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "KEPT", 2)
+    kept = Lanes()
+    with FakeMeta() as fake:
+        async with httpx.AsyncClient(transport=kept) as http:
+            fake.script(*[Fault.slow(0.05)] * 6)
+            await asyncio.gather(*[ask(http, fake) for _ in range(6)])
+            assert len(kept._idle) == 2
+        assert len(kept._idle) == 0
+
+
+def test_behind_a_proxy_httpx_finds_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(lanes.transport(), Lanes)
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    assert lanes.transport() is None
