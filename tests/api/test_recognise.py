@@ -104,7 +104,7 @@ async def test_files_of_mixed_kinds_go_in_one_request(
         ("large.csv", "ads", "meta", None), ("meta.csv", "ads", "meta", None), ("words.csv", "keywords", None, 7),
     ]  # fmt: skip
     assert rows[0][4] == len(files[4][1][1]), "none of the bytes that were looked at is missing"
-    assert query("SELECT count(*) FROM storage_reservations") == [(0,)]
+    assert query("SELECT count(*) FROM weighbridge.storage_reservations") == [(0,)]
 
 
 async def begin(

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +22,7 @@ import psycopg
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from tests.conftest import fresh_database
 from weighbridge.db import keys
 from weighbridge.db.pool import Database
 
@@ -89,6 +90,15 @@ class Console:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else []
 
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        """What the person's workspace has, as its own role sees it."""
+        with psycopg.connect(self.database_url) as connection:
+            connection.execute("SET LOCAL ROLE weighbridge_tenant")
+            connection.execute(
+                "SELECT set_config('weighbridge.workspace_id', %s, true)", (str(self.workspace),)
+            )
+            return connection.execute(statement).fetchall()  # type: ignore[call-overload, no-any-return]
+
     async def key(self, *scopes: str) -> str:
         """The secret of a key with these scopes, made once."""
         if scopes not in self.secrets:
@@ -142,12 +152,22 @@ def consoles(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         console.stop()
 
 
-@pytest.fixture
-def console(consoles: Callable[..., Console]) -> Console:
-    return consoles()
+@pytest.fixture(scope="session")
+def running(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
+    """One that tests share; each has a workspace of its own."""
+    with fresh_database(postgres) as url:
+        console = Console(url, tmp_path_factory.mktemp("home"), {})
+        console.start()
+        yield console
+        console.stop()
 
 
 @pytest.fixture
+def console(running: Console) -> Console:
+    return replace(running, workspace=uuid4(), secrets={})
+
+
+@pytest.fixture(scope="session")
 async def browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])

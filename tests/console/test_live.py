@@ -37,8 +37,8 @@ async def test_two_tabs_say_the_same(
     await expect(other.get_by_role("link", name="a.csv")).to_be_visible()
 
 
-async def test_a_page_outlives_the_server(console: Console, page: Page) -> None:
-    """The worker is killed with a file in hand, and the page is still there when another one takes it up."""
+async def test_a_page_outlives_the_server(consoles: Callable[..., Console], page: Page) -> None:
+    console = consoles()
     await console.sign_in(page)
     await console.send("before.csv", ads(5), platform="meta")
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)

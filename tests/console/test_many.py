@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -50,7 +51,8 @@ def test_a_page_of_many_reads_no_more_than_one_of_few(database_url: str, workspa
     assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 120, plan
 
 
-async def test_the_first_page_is_usable_within_a_second(console: Console, page: Page) -> None:
+async def test_the_first_page_is_usable_within_a_second(consoles: Callable[..., Console], page: Page) -> None:
+    console = consoles()
     _fill(console.database_url, console.workspace)
     await console.sign_in(page)
     times = []

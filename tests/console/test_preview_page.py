@@ -36,7 +36,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await expect(page.locator("del").first).to_have_text("1.500000")
     await expect(page.get_by_text("2 rejected")).to_be_visible()
     assert not await serious(page)
-    assert console.query("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
+    assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
     await page.get_by_role("link", name="8 inserted").click()
     await expect(page.locator("[data-rows] tr")).to_have_count(8)
     # Two tabs: one decides, the other is told.
@@ -46,7 +46,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await expect(page.locator(".state").first).to_contain_text("Discarded")
     await other.get_by_role("button", name="Promote").click()
     await expect(other.locator(".noted")).to_contain_text("was discarded")
-    assert console.query("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
+    assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
     # Sent again, and promoted.
     await console.open(page, "/uploads")
     await page.get_by_label("Preview first").check()
@@ -59,4 +59,4 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await expect(
         page.locator("#changed").get_by_role("row").filter(has_text="daily_metrics")
     ).to_contain_text("8")
-    assert console.query("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(1,)]
+    assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(1,)]

@@ -77,7 +77,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         await plain.get_by_label("count as").fill("television")
         await plain.get_by_role("button", name="Merge").click()
         await expect(plain.get_by_role("status").filter(has_text=LOCKED)).to_be_visible()
-        assert console.query("SELECT count(*) FROM token_merges") == [(0,)]
+        assert console.rows("SELECT count(*) FROM token_merges") == [(0,)]
         # The groups stay to be read.
         await console.open(plain, "/projects/1?tab=groups")
         await expect(row(plain, "red television")).to_be_visible()

@@ -31,7 +31,7 @@ async def test_nine_files_at_once_are_watched_until_they_are_in(
     await expect(rows).to_have_count(9)
     await expect(rows.filter(has_text="✓ Completed")).to_have_count(9)
     # Fresh without a reload, and as the database says.
-    ((landed,),) = console.query("SELECT sum(promoted_rows) FROM data_uploads")
+    ((landed,),) = console.rows("SELECT sum(promoted_rows) FROM data_uploads")
     shown = [int(text.replace(",", "")) for text in await rows.locator("td:nth-child(4)").all_inner_texts()]
     assert sum(shown) == landed == 9 * 400
     # Nothing has jumped meanwhile: what Chromium calls a layout shift, in its own measure (good is below 0.1).
@@ -69,7 +69,7 @@ async def test_rejected_rows_are_mended_and_sent_again(console: Console, page: P
     await expect(page.locator("#processed")).to_have_text("2 / 2", timeout=30_000)
     await page.get_by_role("link", name="mended.csv").first.click()
     await expect(page.locator("#changed")).to_contain_text("daily_metrics")
-    assert console.query("SELECT count(*) FROM daily_metrics WHERE spend = 7.25") == [(2,)]
+    assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 7.25") == [(2,)]
 
 
 async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Console, page: Page) -> None:

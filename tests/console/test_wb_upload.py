@@ -142,7 +142,7 @@ async def test_the_form_of_the_console_becomes_it_and_the_session_is_enough(
     await uploads.get_by_label("Project").fill("7")
     await choose(uploads, *nine)
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 9 / 9")
-    assert console.query("SELECT count(*) FROM data_uploads WHERE project_id = 7") == [(3,)]
+    assert console.rows("SELECT count(*) FROM data_uploads WHERE project_id = 7") == [(3,)]
 
 
 async def test_a_line_that_is_cut_costs_only_the_part_under_way(
@@ -331,3 +331,10 @@ async def test_dark_and_light_have_contrast_and_the_page_does_not_jump(site: Sit
         await expect(row(uploads, f"{scheme}.csv").locator(".state")).to_have_text("✓ Completed")
         assert await row(uploads, f"{scheme}.csv").evaluate("e => e.offsetHeight") == height
         assert not await serious(page)
+
+
+def test_it_is_small_and_asks_nobody_else() -> None:
+    module = (Path(__file__).parents[2] / "src/weighbridge/console/static/wb-upload.js").read_text()
+    assert len(module.encode()) <= 20 * 1024
+    assert "import" not in module
+    assert "innerHTML" not in module
