@@ -113,8 +113,9 @@ async def test_a_file_in_parts_becomes_an_upload(
     assert (asked.headers["upload-offset"], asked.headers["weighbridge-upload-id"]) == (str(len(CSV)), upload)
     told = (await file.ask("GET")).json()
     assert told.pop("expires_at")
+    assert told.pop("progress")["rows_read"] == 0
     assert told == {
-        "file_id": str(file.id), "offset": len(CSV), "length": len(CSV), "upload_id": upload,
+        "file_id": str(file.id), "offset": len(CSV), "length": len(CSV), "upload_id": upload, "ended": False,
         "status": "pending", "duplicate": False, "storage_status": "stored", "error": None, "message": None,
     }  # fmt: skip
 

@@ -48,6 +48,7 @@ const active = () => regions(document).some((region) => region.hasAttribute("dat
 
 function plan() {
   clearTimeout(timer);
+  if (document.hidden && !active()) return;
   const pause = failures ? Math.min(EVERY * 2 ** failures, 15000) : active() ? EVERY : heard ? 0 : CUT_OFF;
   if (pause) timer = setTimeout(look, pause);
 }
@@ -114,20 +115,30 @@ async function more(link) {
   localTimes(document);
 }
 
+// A browser has six connections to a host for all of its tabs: those that nobody looks at hold none.
+let events = null;
 function listen() {
-  const events = new EventSource("/api/live");
-  for (const kind of ["snapshot", "upload", "IngestionCompleteEvent"]) events.addEventListener(kind, () => { heard = true; soon(); });
-  events.onerror = () => { if (heard) { heard = false; soon(); } if (events.readyState === EventSource.CLOSED) setTimeout(listen, 5000); };
+  events?.close();
+  const stream = events = new EventSource("/api/live");
+  for (const kind of ["snapshot", "upload", "IngestionCompleteEvent"]) stream.addEventListener(kind, () => { heard = true; soon(); });
+  stream.onerror = () => {
+    if (heard) { heard = false; soon(); }
+    if (stream.readyState === EventSource.CLOSED && stream === events) setTimeout(() => stream === events && listen(), 5000);
+  };
+}
+
+function seen() {
+  if (document.hidden) { events?.close(); events = null; heard = false; } else { listen(); soon(); }
 }
 
 localTimes(document);
 watchLinks();
 if (regions(document).length) {
-  listen();
+  if (!document.hidden) listen();
   plan();
   addEventListener("online", soon);
   addEventListener("offline", () => say("The network is away. Waiting for it…"));
-  document.addEventListener("visibilitychange", () => document.hidden || soon());
+  document.addEventListener("visibilitychange", seen);
   document.addEventListener("wb-upload-sent", soon);
   document.addEventListener("wb-upload-done", soon);
 }
