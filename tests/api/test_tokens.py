@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -11,7 +14,13 @@ from tests.conftest import Clock
 from weighbridge.app import App
 from weighbridge.db import keys
 
-from .conftest import CSV, MakeKey
+from .conftest import CSV, MakeKey, Query
+
+KEYWORDS = b"Keyword,Volume\nred shoes,10\nblue shoes,5\n"
+JUDGMENTS = b"Case Number,Creditor,Debtor,Amount,Filing Date\n24-1001,Acme Bank,J. Doe,1200.50,2024-03-01\n"
+CLIENT = str(uuid4())
+TUS = {"Tus-Resumable": "1.0.0"}
+PART = {"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"}
 
 
 async def _token(client: httpx.AsyncClient, key: dict[str, str], **wish: Any) -> dict[str, str]:
@@ -21,8 +30,25 @@ async def _token(client: httpx.AsyncClient, key: dict[str, str], **wish: Any) ->
     return {"Authorization": f"Bearer {answer.json()['token']}"}
 
 
-async def _send(client: httpx.AsyncClient, token: dict[str, str], **fields: str) -> httpx.Response:
-    return await client.post("/api/uploads", headers=token, data=fields, files={"file": ("a.csv", CSV)})
+async def _send(
+    client: httpx.AsyncClient, token: dict[str, str], content: bytes = CSV, **fields: str
+) -> httpx.Response:
+    return await client.post("/api/uploads", headers=token, data=fields, files={"file": ("a.csv", content)})
+
+
+async def _begin(client: httpx.AsyncClient, token: dict[str, str], length: int, **fields: str) -> str:
+    """A file by tus; returns where it goes."""
+    said = ",".join(f"{name} {base64.b64encode(value.encode()).decode()}" for name, value in fields.items())
+    headers = {**token, **TUS, "Upload-Length": str(length), "Upload-Metadata": said}
+    begun = await client.post("/api/files", headers=headers)
+    assert begun.status_code == 201, begun.text
+    return str(begun.headers["location"])
+
+
+async def _resume(
+    client: httpx.AsyncClient, token: dict[str, str], path: str, content: bytes
+) -> httpx.Response:
+    return await client.patch(path, headers={**token, **TUS, **PART}, content=content)
 
 
 async def test_a_token_uploads_and_does_nothing_else(client: httpx.AsyncClient, make_key: MakeKey) -> None:
@@ -70,6 +96,126 @@ async def test_a_token_is_for_what_it_was_made_for(client: httpx.AsyncClient, ke
         },
     )
     assert begun.status_code == 403
+
+
+ESCAPES = pytest.mark.parametrize(
+    ("wish", "content", "fields", "named"),
+    [
+        ({"project_id": 7}, CSV, {}, "project_id: this upload token is for '7' only"),
+        ({"project_id": 7, "pipeline": "auto"}, CSV, {}, "the pipeline ads belong to no project"),
+        ({"client_id": CLIENT}, KEYWORDS, {"project_id": "99"}, "the pipeline keywords belong to no client"),
+        ({"platform": "meta"}, KEYWORDS, {"project_id": "99"}, "the pipeline keywords belong to no platform"),
+        ({"client_id": CLIENT}, JUDGMENTS, {}, "the pipeline judgments belong to no client"),
+    ],
+)
+
+
+@ESCAPES
+async def test_recognition_leads_out_of_no_tokens_bounds(
+    client: httpx.AsyncClient,
+    key: dict[str, str],
+    query: Query,
+    left_behind: Callable[[], list[str]],
+    wish: dict[str, Any],
+    content: bytes,
+    fields: dict[str, str],
+    named: str,
+) -> None:
+    token = await _token(client, key, **wish)
+    answer = await _send(client, token, content, pipeline="auto", **fields)
+    assert (answer.status_code, answer.json()["error"]) == (403, "wrong_scope"), answer.text
+    assert named in answer.json()["message"]
+    told = await client.post("/api/recognise", headers=token, params=fields, content=content)
+    assert told.json()["refusal"] == answer.json()
+    assert left_behind() == []
+    assert query("SELECT id FROM projects") == []
+
+
+@ESCAPES
+async def test_nor_does_it_for_a_file_that_comes_in_parts(
+    client: httpx.AsyncClient,
+    key: dict[str, str],
+    query: Query,
+    left_behind: Callable[[], list[str]],
+    wish: dict[str, Any],
+    content: bytes,
+    fields: dict[str, str],
+    named: str,
+) -> None:
+    token = await _token(client, key, **wish)
+    path = await _begin(client, token, len(content), pipeline="auto", filename="a.csv", **fields)
+    ended = await _resume(client, token, path, content)
+    assert (ended.status_code, ended.json()["error"]) == (403, "wrong_scope"), ended.text
+    assert named in ended.json()["message"]
+    assert left_behind() == []
+    assert query("SELECT id FROM projects") == []
+
+
+async def test_the_pipeline_that_a_sender_names_is_no_way_out_either(
+    client: httpx.AsyncClient, key: dict[str, str]
+) -> None:
+    token = await _token(client, key, client_id=CLIENT)
+    for content, fields in (
+        (KEYWORDS, {"pipeline": "keywords", "project_id": "99"}),
+        (JUDGMENTS, {"pipeline": "judgments"}),
+    ):
+        answer = await _send(client, token, content, **fields)
+        assert (answer.status_code, answer.json()["error"]) == (403, "wrong_scope")
+
+
+async def test_within_its_bounds_files_are_recognised_and_what_is_left_open_is_the_senders(
+    client: httpx.AsyncClient, key: dict[str, str], query: Query
+) -> None:
+    project, of_client, free = [
+        await _token(client, key, **wish) for wish in ({"project_id": 7}, {"client_id": CLIENT}, {})
+    ]
+    assert (await _send(client, project, KEYWORDS, pipeline="auto")).status_code == 201
+    assert (await _send(client, of_client, pipeline="auto")).status_code == 201
+    assert (await _send(client, free, KEYWORDS, pipeline="auto", project_id="8")).status_code == 201
+    both = await _token(client, key, pipeline="judgments", client_id=CLIENT)  # whoever made it wants it so
+    assert (await _send(client, both, JUDGMENTS)).status_code == 201
+    assert query("SELECT pipeline, project_id, client_id::text FROM data_uploads ORDER BY created_at") == [
+        ("keywords", 7, None),
+        ("ads", None, CLIENT),
+        ("keywords", 8, None),
+        ("judgments", None, CLIENT),
+    ]
+
+
+async def test_of_content_that_was_here_a_token_learns_only_since_when(
+    client: httpx.AsyncClient, make_key: MakeKey
+) -> None:
+    other, mine = await make_key("upload", "read"), await make_key("upload", "read")
+    await client.post(
+        "/api/uploads", headers=other, data={"platform": "meta"}, files={"file": ("Bob's plan.csv", CSV)}
+    )
+    for bearer, shown in ((await _token(client, mine), {"created_at"}), (mine, {"filename", "error_text"})):
+        path = await _begin(client, bearer, len(CSV), platform="meta", filename="mine.csv")
+        await _resume(client, bearer, path, CSV)
+        told = (await client.get(path, headers=bearer)).json()
+        assert (told["duplicate"], told["status"], told["ended"]) == (True, "pending", False)
+        assert {*told["progress"]} >= shown
+        assert ("Bob" in str(told)) == (bearer is mine)
+
+
+async def test_a_file_that_another_key_began_is_not_there_for_a_token(
+    client: httpx.AsyncClient, make_key: MakeKey, query: Query
+) -> None:
+    other, mine = await make_key("upload"), await make_key("upload")
+    path = await _begin(client, other, len(CSV), platform="meta", filename="private name.csv")
+    stranger, own = await _token(client, mine), await _token(client, other)
+    for method in ("HEAD", "GET", "PATCH", "DELETE"):
+        parts: dict[str, Any] = {"headers": PART, "content": CSV} if method == "PATCH" else {"headers": {}}
+        answer = await client.request(
+            method, path, **{**parts, "headers": {**stranger, **TUS, **parts["headers"]}}
+        )
+        assert answer.status_code == 404, method
+        assert "upload-metadata" not in answer.headers
+    assert query("SELECT count(*) FROM data_uploads") == [(0,)]
+    assert (await client.head(path, headers={**own, **TUS})).headers["upload-offset"] == "0"
+    assert (await _resume(client, own, path, CSV)).status_code == 204
+    assert (await client.get(path, headers=own)).json()["progress"]["filename"] == "private name.csv"
+    assert (await client.get(path, headers=mine)).status_code == 200  # a key is the workspace's
 
 
 @pytest.mark.parametrize(

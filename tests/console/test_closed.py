@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from tests.conftest import Clock
 from weighbridge.api.access import is_page, scope_of
 from weighbridge.app import App
-from weighbridge.console import create
+from weighbridge.console import assets, create
 from weighbridge.db import keys
 
 
@@ -127,6 +127,64 @@ async def test_sign_in_goes_on_to_no_other_site(app: App, visitor: httpx.AsyncCl
         _, secret = await keys.create(tx, uuid4(), "x", ("read",), None)
     answer = await visitor.post("/sign-in", data={"key": secret, "next": next_})
     assert answer.headers["location"] == "/"
+
+
+async def test_sign_in_goes_on_to_what_was_asked_for(visitor: httpx.AsyncClient) -> None:
+    answer = await visitor.get("/uploads?kind=failed&q=a%26b")
+    assert answer.headers["location"] == "/sign-in?next=/uploads%3Fkind%3Dfailed%26q%3Da%2526b"
+    page = await visitor.get(answer.headers["location"])
+    assert 'name="next" value="/uploads?kind=failed&amp;q=a%26b"' in page.text
+
+
+async def test_a_refused_form_goes_back_to_no_other_site(member: httpx.AsyncClient) -> None:
+    referer = "http://weighbridge//evil.example/x"
+    answer = await member.post("/sign-out", headers={"Referer": referer}, data={"csrf": "wrong"})
+    assert answer.headers.get("location", "/") == "/"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/uploads?project_id=99999999999999999999",
+        "/uploads?pipeline=%00",
+        "/uploads?q=%00",
+        "/uploads?before=x",
+        "/uploads?until=%FF",
+        "/uploads?kind=%00",
+        "/uploads/{}/rows?code=%00",
+        "/uploads/{}/rows?code=x&column=%00",
+        "/uploads/{}/rows?code=x&after=-1",
+        "/uploads/{}",
+        "/uploads/x",
+        "/uploads/{}/preview?after=-1",
+        "/health?period=%00",
+        "/deliveries?site_id=x&after=y",
+        "/projects?after=%00",
+        "/projects/99999999999999999999",
+        "/projects/7?tab=%00",
+        "/no/such/page",
+    ],
+)
+async def test_strange_questions_get_a_sentence(member: httpx.AsyncClient, path: str) -> None:
+    answer = await member.get(path.format(uuid4()), headers={"Accept": "text/html"})
+    assert answer.status_code in (200, 404, 422), answer.status_code
+    assert "<h1>" in answer.text
+
+
+async def test_a_key_sends_no_form(visitor: httpx.AsyncClient, app: App) -> None:
+    async with app.db.tx() as tx:
+        _, secret = await keys.create(tx, uuid4(), "x", ("admin",), None)
+    answer = await visitor.post(
+        "/uploads", headers={"X-Api-Key": secret}, files={"csrf": (None, ""), "file": ("a.csv", b"x")}
+    )
+    assert answer.status_code == 403
+    assert "POST /api/uploads" in answer.text
+
+
+async def test_a_static_file_is_kept_for_ever_under_its_own_version_only(visitor: httpx.AsyncClient) -> None:
+    assert "immutable" in (await visitor.get(assets.address("fresh.js"))).headers["cache-control"]
+    for other in ("/static/fresh.js?v=another", "/static/fresh.js"):
+        assert (await visitor.get(other)).headers["cache-control"] == "no-cache"
 
 
 async def test_pages_allow_no_script_but_their_own(member: httpx.AsyncClient) -> None:

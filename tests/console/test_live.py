@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.async_api import BrowserContext, Page, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from .conftest import Console
 from .files import ads, written
@@ -23,6 +23,52 @@ async def test_a_cut_network_is_said_and_made_good(
     await context.set_offline(False)
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
     await expect(page.locator("#connection")).to_be_hidden()
+
+
+async def test_an_answer_that_never_comes_is_said_and_asked_for_again(console: Console, page: Page) -> None:
+    await console.sign_in(page)
+    hung: list[Route] = []
+
+    async def hang(route: Route) -> None:
+        if "x-fresh" in route.request.headers and not hung:
+            hung.append(route)  # and never answered
+        else:
+            await route.continue_()
+
+    await page.route(f"{console.url}/uploads", hang)
+    await console.send("meanwhile.csv", ads(5), platform="meta")
+    await expect(page.locator("#connection")).to_contain_text("does not answer", timeout=20_000)
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=20_000)
+    await expect(page.locator("#connection")).to_be_hidden()
+    assert hung
+
+
+async def test_what_no_event_tells_of_is_seen_all_the_same(console: Console, page: Page) -> None:
+    """An alert opens while the page is at rest."""
+    sent = await console.send("poor.csv", ads(10, broken=6), platform="meta")
+    await page.clock.install()
+    await console.sign_in(page)
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
+    await console.open(page, "/health")
+    alerts = page.locator("#alerts")
+    await expect(alerts).to_contain_text("[INGEST FAILURE]")
+    console.query("UPDATE weighbridge.alerts SET closed_at = now() WHERE subject = %s", (sent["upload_id"],))
+    await page.clock.fast_forward(16_000)
+    await expect(alerts).to_contain_text("None is open about your uploads and sites.")
+
+
+async def test_signing_in_again_in_one_tab_leaves_the_other_usable(
+    console: Console, context: BrowserContext, page: Page, tmp_path: Path
+) -> None:
+    await console.sign_in(page)
+    other = await context.new_page()
+    await console.sign_in(other, "upload", "read")
+    await page.evaluate("document.dispatchEvent(new Event('wb-upload-done'))")  # whatever makes it look again
+    await expect(page.locator(".who")).to_contain_text("a person")
+    token = await other.locator("meta[name=csrf]").get_attribute("content")
+    await expect(page.locator("meta[name=csrf]")).to_have_attribute("content", token or "")
+    await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "a.csv", ads(5)))
+    await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
 
 
 async def test_two_tabs_say_the_same(

@@ -36,7 +36,7 @@ def _fill(url: str, workspace: UUID) -> None:
 def test_a_page_of_many_reads_no_more_than_one_of_few(database_url: str, workspace: UUID, depth: int) -> None:
     _fill(database_url, workspace)
     asked: dict[str, Any] = dict.fromkeys(
-        ("statuses", "held", "pipeline", "project", "words", "before", "behind", "until", "last")
+        ("statuses", "held", "deferred", "pipeline", "project", "words", "before", "behind", "until", "last")
     )
     with psycopg.connect(database_url) as connection:
         if depth:
@@ -61,7 +61,7 @@ async def test_the_first_page_is_usable_within_a_second(consoles: Callable[..., 
         await expect(page.locator("#processed")).to_have_text(f"{MANY:,} / {MANY:,}")
         await expect(page.locator("wb-upload")).to_be_visible()
         times.append(await page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
-    assert min(times) < 1000, times  # the best of five: others work on this machine, too
+    assert min(times) < 1000, times  # the best of five: other tests run beside this one
 
 
 async def test_the_console_is_used_without_a_mouse(console: Console, page: Page) -> None:
@@ -78,7 +78,7 @@ async def test_the_console_is_used_without_a_mouse(console: Console, page: Page)
         await page.keyboard.press("Tab")
         seen.append(await page.evaluate(FOCUSED))
     assert all(outline for _, outline in seen), seen
-    assert {"Preview first", "Choose files", "Find"} & {name for name, _ in seen}
+    assert {"Preview first", "Choose files", "Find"} <= {name for name, _ in seen}, seen
 
 
 FOCUSED = """() => {

@@ -131,7 +131,23 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     assert names == [f"export-{n}.csv" for n in range(1, 161)]
     # What comes now pushes nothing out of the list.
     await console.send("new.csv", ads(3), platform="meta")
+    await page.mouse.wheel(0, -50_000)
     await expect(rows).to_have_count(161, timeout=15_000)
+    # And what leaves a filter is shown no more, nor anything else twice.
+    await console.open(page, "/uploads?kind=completed")
+    for loaded in (100, 145):
+        await page.mouse.wheel(0, 50_000)
+        await expect(rows).to_have_count(loaded)
+    console.query(
+        "UPDATE data_uploads SET created_at = created_at - interval '1 day' WHERE workspace_id = %s"
+        " AND filename IN ('export-1.csv', 'export-61.csv', 'export-62.csv')",
+        (console.workspace,),
+    )
+    await page.mouse.wheel(0, -50_000)
+    await expect(page.locator("tbody tr").first).to_contain_text("new.csv")
+    await expect(page.locator("tbody tr").nth(1)).to_contain_text("export-2.csv")
+    ids = [await row.get_attribute("id") for row in await rows.all()]
+    assert len(set(ids)) == len(ids)
     await page.get_by_role("link", name="Failed", exact=True).click()
     await expect(rows).to_have_count(16)
     await page.get_by_label("Name").fill("export-15")

@@ -17,6 +17,7 @@ from tests.engine.conftest import HEADER, meta_file, meta_line
 from tests.preview.conftest import QUICK, Query, Send
 from weighbridge.api.hub import Hub
 from weighbridge.app import App
+from weighbridge.console import create as create_site
 from weighbridge.db import figures
 from weighbridge.steps import preview
 from weighbridge.worker.loop import Worker, run_until
@@ -136,6 +137,29 @@ async def test_another_workspaces_preview_does_not_exist(
         answer = await client.request(method, f"/api/uploads/{upload_id}/{path}", headers=other)
         assert answer.status_code == 404
     assert (await client.get(f"/api/uploads/{upload_id}", headers=key)).json()["held"] is True
+
+
+async def test_a_reader_has_no_file_read_again_neither_here_nor_on_the_page(
+    app: App, client: httpx.AsyncClient, key: Headers, make_key: MakeKey, query: Query
+) -> None:
+    upload_id = await sent(client, key, meta_file(), preview="true")
+    await worked(app, upload_id)
+    query("DELETE FROM staging.ads_daily_metric")
+    reader = await make_key("read")
+    path = f"/api/uploads/{upload_id}"
+    refused = await client.get(f"{path}/preview?fresh=true", headers=reader)
+    assert (refused.status_code, refused.json()["error"]) == (409, "read_again")
+    assert "operate" in refused.json()["message"]
+    site = httpx.ASGITransport(create_site(app), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=site, base_url="http://weighbridge") as browser:
+        secret = reader["Authorization"].removeprefix("Bearer ")
+        await browser.post("/sign-in", data={"key": secret, "next": "/uploads"})
+        shown = await browser.get(f"/uploads/{upload_id}/preview", follow_redirects=True)
+    assert "Someone whose key has the scope operate must look" in shown.text
+    assert (await client.get(path, headers=key)).json()["held"] is True
+    asked = await client.get(f"{path}/preview", headers=key)
+    assert "being read again" in asked.json()["message"]
+    assert (await client.get(path, headers=key)).json()["status"] == "pending"
 
 
 async def test_whoever_watches_hears_of_the_hold_and_of_what_becomes_of_it(

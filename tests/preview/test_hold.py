@@ -225,13 +225,14 @@ async def test_rows_that_a_crash_has_taken_are_read_again(
 
 
 async def test_a_day_that_was_as_in_production_and_is_not_any_more_is_read_again(
-    ctx: Context, load: Send, finish: Look
+    ctx: Context, load: Send, finish: Look, clock: Clock
 ) -> None:
     """It was not staged: its receipt said that nothing of it would change."""
     await load(meta_file(days=2))
     held = await load(meta_file(days=3), preview=True)
     assert (await preview.preview(ctx, held)).changes["daily_metric"] == Changes(inserted=4, unchanged=8)
     await load("\n".join([HEADER, meta_line("2026-01-01", 0, impressions=7)]).encode())
+    clock.forward(preview.HOLDS)
     with pytest.raises(RequestRefused, match="being read again"):
         await preview.preview(ctx, held)
     again = await finish(held.id)
@@ -250,11 +251,41 @@ async def test_counts_are_kept_with_their_time_until_something_is_promoted(
     assert (await preview.preview(ctx, held)).as_of == first.as_of
     assert (await preview.preview(ctx, held, fresh=True)).as_of > first.as_of
     await load(meta_file(days=2))
+    clock.forward(preview.HOLDS)
     now = await preview.preview(ctx, held)
     assert (first.changes["daily_metric"], now.changes["daily_metric"]) == (
         Changes(inserted=4),
         Changes(unchanged=4),
     )
+
+
+async def test_while_others_are_promoted_rows_are_compared_once_in_a_while(
+    ctx: Context, load: Send, clock: Clock, query: Query
+) -> None:
+    held = await load(meta_file(days=1), preview=True)
+    await load(meta_file(days=2))
+    query("ALTER TABLE data_uploads DISABLE TRIGGER USER")
+    query("UPDATE data_uploads SET status = 'promoting', finished_at = NULL WHERE id <> %s", (held.id,))
+    first = await preview.preview(ctx, held)
+    clock.forward(seconds=9)
+    for fresh in (False, True):
+        assert (await preview.preview(ctx, held, fresh=fresh, operates=False)).as_of == first.as_of
+    clock.forward(seconds=1)
+    second = await preview.preview(ctx, held, operates=False)
+    assert second.as_of > first.as_of
+    assert (await preview.preview(ctx, held)).as_of == second.as_of
+    assert (await preview.preview(ctx, held, fresh=True)).as_of > second.as_of  # who operates may insist
+
+
+async def test_who_only_reads_has_no_file_read_again(
+    ctx: Context, load: Send, look: Look, query: Query
+) -> None:
+    held = await load(meta_file(), preview=True)
+    query("DELETE FROM staging.ads_daily_metric")
+    with pytest.raises(RequestRefused, match="the scope operate must look") as refusal:
+        await preview.preview(ctx, held, operates=False)
+    assert (refusal.value.status, refusal.value.code) == (409, "read_again")
+    assert (await look(held.id)).held
 
 
 async def test_a_held_preview_keeps_no_dimension_row_from_going(

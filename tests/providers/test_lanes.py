@@ -53,6 +53,26 @@ async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatc
         assert len(kept._idle) == 0
 
 
+async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, closing, closed = 0.0, asyncio.Event(), asyncio.Event()
+
+    class Slow(httpx.AsyncHTTPTransport):
+        async def aclose(self) -> None:
+            closing.set()
+            await closed.wait()
+
+    monkeypatch.setattr(lanes, "monotonic", lambda: now)
+    kept, ours = Lanes(), httpx.AsyncHTTPTransport()
+    old, new = ("http", "old.test", 80, None), ("http", "new.test", 80, None)
+    await kept._give(old, Slow())
+    now = lanes.IDLE + 1
+    giving = asyncio.create_task(kept._give(new, ours))
+    await closing.wait()
+    assert kept._take(new) is ours  # by a request that begins meanwhile
+    closed.set()
+    await giving
+
+
 def test_behind_a_proxy_httpx_finds_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(lanes.transport(), Lanes)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")

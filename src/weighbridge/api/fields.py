@@ -10,7 +10,7 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.observe.redact import said_back
 from weighbridge.steps import request as steps_request
-from weighbridge.steps.request import Checked, Request, Sender
+from weighbridge.steps.request import AUTO, Checked, Request, Sender
 
 FIELDS = (
     "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
@@ -41,7 +41,14 @@ def request_of(fields: Mapping[str, str], key: ApiKey) -> Request:
                 403, "wrong_scope", f"{name}: this upload token is for {said_back(bound)} only."
             )
     said |= {name: _flag(name, fields.get(name, "")) for name in _FLAGS}
-    return Request(**{"workspace_id": key.workspace_id, "source": "api", **said, "key_id": str(key.id)})
+    ours = {"key_id": str(key.id), "bound": _bound(key)}
+    return Request(**{"workspace_id": key.workspace_id, "source": "api", **said, **ours})
+
+
+def _bound(key: ApiKey) -> tuple[str, ...]:
+    """What a token says that a pipeline must have. One that names the pipeline, too, was checked when it was made."""
+    named = dict(key.bounds or ())
+    return tuple(named) if named.get("pipeline", AUTO) == AUTO else ()
 
 
 def admitted(app: App, request: Request, key: ApiKey) -> Sender:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from time import monotonic
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from weighbridge.api.access import SECURITY, Key, admit, app_of, needs, secret_of
-from weighbridge.api.hub import Hub, Subscriber
+from weighbridge.api.access import SECURITY, Key, admit, app_of, guard, needs, secret_of
+from weighbridge.api.hub import Hub, Message, Subscriber
 from weighbridge.api.problems import documented
 from weighbridge.model.errors import RequestRefused, RetryLater
 
 router = APIRouter(tags=["live"])
-KEEP_ALIVE = 15.0  # seconds; proxies close what is silent for longer
+Admitted = Callable[[], Awaitable[object]]  # RequestRefused where a key or a session has ended
+KEEP_ALIVE = 15.0  # seconds; proxies close what is silent for longer. As often the key is looked at again
 _PATIENCE = 10.0  # how long a WebSocket may take to say its key
 
 _EXAMPLE = """event: snapshot
@@ -45,39 +47,50 @@ async def stream_events(request: Request, key: Key) -> StreamingResponse:
     """The workspace's uploads as they move."""
     hub: Hub = request.app.state.hub
     return StreamingResponse(
-        _events(hub, key),
+        _events(hub, key, lambda: guard(request)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _events(hub: Hub, key: Key) -> AsyncIterator[str]:
+async def _events(hub: Hub, key: Key, admitted: Admitted) -> AsyncIterator[str]:
     yield "retry: 2000\n\n"
-    # Without a database the stream ends; whoever listens comes again by itself.
-    with suppress(RetryLater), hub.subscribed(key.workspace_id) as subscriber:
-        while (message := await subscriber.next(KEEP_ALIVE)) is not None:
+    # Without a database, or with its key or session, the stream ends; whoever listens comes again by itself.
+    with suppress(RetryLater, RequestRefused), hub.subscribed(key.workspace_id) as subscriber:
+        async for message in _messages(subscriber, admitted):
             if message:
                 yield f"event: {message['type']}\ndata: {json.dumps(message)}\n\n"
             else:
                 yield ": still here\n\n"
 
 
+async def _messages(subscriber: Subscriber, admitted: Admitted) -> AsyncIterator[Message]:
+    """What there is to tell, and something empty in silence. RequestRefused once whoever listens may not any more."""
+    looked = monotonic()
+    while (message := await subscriber.next(KEEP_ALIVE)) is not None:
+        if not message or monotonic() - looked >= KEEP_ALIVE:
+            await admitted()
+            looked = monotonic()
+        yield message
+
+
 @router.websocket("/api/ws")
 @needs("read")
 async def notify(socket: WebSocket) -> None:
-    """S1's notifier. 4401: no valid key; 4403: it may not read."""
+    """S1's notifier. 4401: no valid key, or not any more; 4403: it may not read."""
     hub: Hub = socket.app.state.hub
     await socket.accept()
     try:
-        key = await admit(app_of(socket), secret_of(socket) or await _first_message(socket), "read")
+        secret = secret_of(socket) or await _first_message(socket)
+        key = await admit(app_of(socket), secret, "read")
     except RequestRefused as refusal:
-        await socket.send_json({"type": "error", "error": refusal.code, "message": refusal.message})
-        await socket.close(4000 + refusal.status)
+        await _refuse(socket, refusal)
         return
     except WebSocketDisconnect:
         return
     with hub.subscribed(key.workspace_id) as subscriber:
-        talking = asyncio.create_task(_talk(socket, subscriber))
+        messages = _messages(subscriber, lambda: admit(app_of(socket), secret, "read"))
+        talking = asyncio.create_task(_talk(socket, messages))
         hearing = asyncio.create_task(_hear(socket))
         done, waiting = await asyncio.wait({talking, hearing}, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
@@ -96,12 +109,20 @@ async def _first_message(socket: WebSocket) -> str | None:
     return secret if isinstance(secret, str) else None
 
 
-async def _talk(socket: WebSocket, subscriber: Subscriber) -> None:
-    # uvicorn pings by itself, so silence needs no message.
-    while (message := await subscriber.next(KEEP_ALIVE)) is not None:
-        if message:
-            await socket.send_json(message)
-    await socket.close(1001)
+async def _talk(socket: WebSocket, messages: AsyncIterator[Message]) -> None:
+    try:
+        async for message in messages:
+            if message:  # uvicorn pings by itself, so silence needs none
+                await socket.send_json(message)
+    except RequestRefused as refusal:
+        await _refuse(socket, refusal)
+    else:
+        await socket.close(1001)
+
+
+async def _refuse(socket: WebSocket, refusal: RequestRefused) -> None:
+    await socket.send_json({"type": "error", "error": refusal.code, "message": refusal.message})
+    await socket.close(4000 + refusal.status)
 
 
 async def _hear(socket: WebSocket) -> None:

@@ -100,10 +100,13 @@ async def get_preview(
     upload_id: UUID,
     key: Key,
     app: TheApp,
-    fresh: Annotated[bool, Query(description="Compare again, whatever is known from before.")] = False,
+    fresh: Annotated[
+        bool, Query(description="Compare again; without the scope operate, what is older than 10 seconds.")
+    ] = False,
 ) -> PreviewOut:
     """What a held upload would insert, update and leave as it is, over all its rows."""
-    found = await steps.preview(app.ctx, await find(app, key, upload_id), fresh=fresh)
+    upload = await find(app, key, upload_id)
+    found = await steps.preview(app.ctx, upload, fresh=fresh, operates=key.may("operate"))
     upload, pipeline = found.upload, app.ctx.pipelines[found.upload.pipeline]
     return PreviewOut(
         upload_id=upload.id,

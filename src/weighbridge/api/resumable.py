@@ -21,6 +21,8 @@ from weighbridge.api.access import SECURITY, Key, TheApp, needs, opened
 from weighbridge.api.problems import documented, problem
 from weighbridge.api.turns import Turn, Turns
 from weighbridge.api.uploads import find
+from weighbridge.app import App
+from weighbridge.db.keys import ApiKey
 from weighbridge.db.resumable import Resumable
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import TERMINAL, Status
@@ -61,6 +63,12 @@ class FileProgress(BaseModel):
     finished_at: datetime | None
 
 
+class FileKnown(BaseModel):
+    """Of a file whose content was here before: since when. It may be another's, who called it otherwise."""
+
+    created_at: datetime
+
+
 class FileOut(BaseModel):
     """A file that comes in parts, and what became of it."""
 
@@ -75,9 +83,13 @@ class FileOut(BaseModel):
     error: str | None = Field(description="Why the whole file was refused, if it was.")
     message: str | None
     ended: bool = Field(
-        description="Refused, or completed, partial or failed: nothing more happens by itself."
+        description="Refused, or completed, partial or failed: nothing more happens by itself. A preview that is held "
+        "has not ended: it waits for a person, for days if need be."
     )
-    progress: FileProgress | None = Field(description="Of its upload; only for the key that began the file.")
+    progress: FileProgress | FileKnown | None = Field(
+        description="Of its upload, for the key that began the file. Of a duplicate all of it only where the key "
+        "may read, else `created_at` alone."
+    )
 
 
 @router.options(tus.PATH, include_in_schema=False)
@@ -125,7 +137,7 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
 @needs("upload")
 async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """How much of it is here: Upload-Offset. A request that still waits for its bytes is ended first."""
-    upload = await resume.find(app.ctx, key.workspace_id, _id(file_id))
+    upload = await _find(app, key, file_id)
     if not upload.ended and not upload.whole:
         async with _turns(request).take(upload.id), resume.held(app.ctx, upload) as (upload, _):
             pass
@@ -159,7 +171,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
     """The next bytes, as application/offset+octet-stream. With the last ones the file is taken in, and the answer says
     as which upload."""
     offset, checksum = tus.offset_of(request), tus.checksum_of(request)
-    upload = await resume.find(app.ctx, key.workspace_id, _id(file_id))
+    upload = await _find(app, key, file_id)
     if upload.ended:
         return _over(upload, offset)
     async with (
@@ -195,7 +207,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
 @needs("upload")
 async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """Forget a file that is not to come any more. What was recorded as an upload stays."""
-    upload = await resume.find(app.ctx, key.workspace_id, _id(file_id))
+    upload = await _find(app, key, file_id)
     async with _turns(request).take(upload.id), resume.held(app.ctx, upload) as (upload, part):
         if upload.upload_id is not None:
             message = f"The file is here, as upload {upload.upload_id}, and stays."
@@ -212,10 +224,12 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
 @needs("upload")
 async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
     """How far a file has come, and what became of it."""
-    upload = await resume.find(app.ctx, key.workspace_id, _id(file_id))
-    progress = None
+    upload = await _find(app, key, file_id)
+    progress: FileProgress | FileKnown | None = None
     if upload.upload_id is not None and upload.request.get("key_id") == str(key.id):
-        progress = _fares(await find(app, key, upload.upload_id))
+        found = await find(app, key, upload.upload_id)
+        others = upload.duplicate and not key.may("read")
+        progress = FileKnown(created_at=found.created_at) if others else _fares(found)
     return FileOut(
         file_id=upload.id,
         offset=upload.received,
@@ -235,6 +249,12 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
 def _fares(upload: Upload) -> FileProgress:
     same = {name: getattr(upload, name) for name in FileProgress.model_fields if hasattr(upload, name)}
     return FileProgress(**same, rejected=upload.bins.rejected)
+
+
+async def _find(app: App, key: ApiKey, file_id: str) -> Resumable:
+    """A file of the workspace; for a token, which is in anybody's browser, one that its own key began."""
+    begun_by = key.id if key.bounds is not None else None
+    return await resume.find(app.ctx, key.workspace_id, _id(file_id), begun_by=begun_by)
 
 
 def _id(said: str) -> UUID:

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -140,14 +141,15 @@ def _next_steps(console: Console, outcomes: list[Outcome]) -> None:
 
 
 async def _open_console(app: App, console: Console, serving: bool) -> None:
-    """Where the browser finds all this, and with which key: one of the demo's own, new each time."""
-    from weighbridge.db import keys
+    """Where the browser finds all this, and with which key: one of the demo's own, new each time, for a day."""
+    from weighbridge.db import clock, keys
 
     async with app.db.tx() as tx:
         for key in await keys.listing(tx, UUID(DEFAULT_WORKSPACE)):
             if key.name == _KEY and key.revoked_at is None:
                 await keys.revoke(tx, key.id)
-        _, secret = await keys.create(tx, UUID(DEFAULT_WORKSPACE), _KEY, ("admin",), None)
+        ends = await clock.now(tx) + timedelta(days=1)
+        _, secret = await keys.create(tx, UUID(DEFAULT_WORKSPACE), _KEY, ("upload", "read", "operate"), ends)
     console.print()
     console.rule("In a browser", align="left", style="dim")
     host = f"[{app.settings.host}]" if ":" in app.settings.host else app.settings.host

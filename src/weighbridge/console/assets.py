@@ -21,7 +21,8 @@ class Static(StaticFiles):
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         answer = await super().get_response(path, scope)
-        versioned = scope["query_string"].startswith(b"v=")
+        asked = f"/static/{path}?{scope['query_string'].decode('latin-1')}"
+        versioned = answer.status_code == 200 and asked == address(path)
         answer.headers["Cache-Control"] = "public, max-age=31536000, immutable" if versioned else "no-cache"
         answer.headers["X-Content-Type-Options"] = "nosniff"
         return answer

@@ -10,8 +10,8 @@ from fastapi.responses import HTMLResponse, Response
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.conversions import get_conversion
-from weighbridge.console import frame
-from weighbridge.console.deliveries import CIRCUITS, SIGNS, put_back
+from weighbridge.console import frame, words
+from weighbridge.console.deliveries import put_back
 from weighbridge.db import conversions, sites
 from weighbridge.db.outbound import SALE_CANCELED
 from weighbridge.steps.deliver import ROLE
@@ -35,8 +35,8 @@ async def shown(request: Request, sale_id: UUID, key: Key, app: TheApp) -> HTMLR
         groups={each.provider_key: each for each in groups},
         active=any(each.status in ("QUEUED", "RETRY", "PROCESSING") for each in whole.deliveries)
         or any(each.confirmation == "AWAITED" for each in whole.deliveries),
-        signs=SIGNS,
-        circuits=CIRCUITS,
+        signs=words.CONVERSIONS,
+        circuits=words.CIRCUITS,
         canceled=SALE_CANCELED,
     )
 

@@ -16,7 +16,7 @@ from weighbridge.api.conversion_models import ConversionOut, DeliveryStatus
 from weighbridge.api.conversions import list_conversions
 from weighbridge.api.sites import reset_provider
 from weighbridge.app import App
-from weighbridge.console import frame
+from weighbridge.console import frame, words
 from weighbridge.console.listing import PAGE, Ask, Asked, Listing, href, listed
 from weighbridge.db import calls, conversions, sites
 from weighbridge.db.calls import Lately, Watched
@@ -33,15 +33,6 @@ router = frame.router()
 GROUPS = 100  # of a page
 SITES = 200  # to choose from
 CALLS = 20
-# A sign of S2's for each state of S4's, and what it says.
-SIGNS = {
-    "QUEUED": ("queued", "Queued"),
-    "RETRY": ("queued", "To be tried again"),
-    "PROCESSING": ("processing", "Being sent"),
-    "COMPLETED": ("completed", "Delivered"),
-    "FAILED": ("error", "Failed"),
-}
-CIRCUITS = {"CLOSED": ("good", "Closed"), "HALF_OPEN": ("wait", "Half open"), "OPEN": ("bad", "Open")}
 IN_THE_WAY = {
     "unknown_provider": "This provider is not known here.",
     "not_in_use": "The provider was taken off the site: what waits stays.",
@@ -54,7 +45,6 @@ IN_THE_WAY = {
 }
 
 Blank = BeforeValidator(lambda said: said or None)  # a field of a form that was left empty
-_NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
 
 
 @dataclass(frozen=True)
@@ -74,10 +64,10 @@ class Filter:
 
 async def _filter(
     site_id: Annotated[UUID | None, Blank, Query()] = None,
-    provider: Annotated[str, Query(max_length=100, pattern=_NO_NUL)] = "",
+    provider: Annotated[str, Query(max_length=100, pattern=frame.NO_NUL)] = "",
     status: Annotated[DeliveryStatus | None, Blank, Query()] = None,
     category: Annotated[Category | None, Blank, Query()] = None,
-    order_id: Annotated[str, Query(max_length=200, pattern=_NO_NUL)] = "",
+    order_id: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)] = "",
 ) -> Filter:
     return Filter(site_id, provider or None, status, category, order_id.strip() or None)
 
@@ -141,8 +131,8 @@ async def shown(
         | {each.standing.site_id: each.standing.site_name for each in groups},
         providers=providers,
         page=await _listed(app, key, wanted, asked),
-        signs=SIGNS,
-        circuits=CIRCUITS,
+        signs=words.CONVERSIONS,
+        circuits=words.CIRCUITS,
         most=conversions.MOST_COUNTED,
         categories=[each.value for each in Category],
     )
@@ -169,9 +159,9 @@ async def requeue(
     key: Key,
     app: TheApp,
     category: Annotated[Category, Form()],
-    code: Annotated[str, Form(max_length=200, pattern=_NO_NUL)] = "",
+    code: Annotated[str, Form(max_length=200, pattern=frame.NO_NUL)] = "",
     site_id: Annotated[UUID | None, Blank, Form()] = None,
-    provider: Annotated[str, Form(max_length=100, pattern=_NO_NUL)] = "",
+    provider: Annotated[str, Form(max_length=100, pattern=frame.NO_NUL)] = "",
 ) -> Response:
     """All that failed with an error, of what the page showed."""
     wish = sites.Requeue(

@@ -30,6 +30,7 @@ from weighbridge.model.errors import RequestRefused
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _FILES = "weighbridge_files"
+NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
 NOTE = "wb_note"  # a cookie with one sentence for the next page
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -143,8 +144,10 @@ def _as_page(handler: Callable[..., Any]) -> Callable[[Request, Exception], Awai
             return told
         problem = json.loads(bytes(told.body) or b"{}")
         if told.status_code == 401:
-            wanted = request.url.path if request.method == "GET" else urlsplit(_referer(request)).path
-            return await back(request, f"/sign-in?next={quote(inside(wanted))}", problem.get("message", ""))
+            asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            wanted = asked if request.method == "GET" else _referer(request)
+            next_ = quote(inside(wanted), safe="/")
+            return await back(request, f"/sign-in?next={next_}", problem.get("message", ""))
         sentence = problem.get("message", "")
         if request.method == "POST" and (came_from := _referer(request)):
             return await back(request, came_from, sentence)
@@ -166,4 +169,4 @@ def _referer(request: Request) -> str:
     came_from = urlsplit(request.headers.get("referer", ""))
     if came_from.netloc != request.headers.get("host") or came_from.path == "/sign-in":
         return ""
-    return came_from.path + (f"?{came_from.query}" if came_from.query else "")
+    return inside(came_from.path + (f"?{came_from.query}" if came_from.query else ""))

@@ -24,9 +24,8 @@ from weighbridge.steps import groups as steps
 
 router = frame.router()
 
-_NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
-Text = Annotated[str, Form(max_length=20_000, pattern=_NO_NUL)]
-Word = Annotated[str, StringConstraints(pattern=_NO_NUL)]
+Text = Annotated[str, Form(max_length=20_000, pattern=frame.NO_NUL)]
+Word = Annotated[str, StringConstraints(pattern=frame.NO_NUL)]
 
 
 @router.post("/projects/{project_id}/tokens/merge")

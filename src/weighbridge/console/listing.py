@@ -1,7 +1,7 @@
 """Endless lists: a page of rows, where the next one begins, and how far it goes down when it is looked at again.
 
-Once a second page is shown below it, the first is asked for by where it ended (`until`) and not by its length: rows
-that come in between push nothing off its end that would then be shown nowhere (fresh.js).
+Once another page is shown below it, a page is asked for by where it ended (`until`) and not by its length: rows that
+come or go in between leave none out and show none twice (fresh.js).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastapi import Depends, Query
 from weighbridge.api import cursor
 
 PAGE = 50
-LONGEST = 200  # rows that the first page may have grown to
+LONGEST = 200  # rows that a page may have grown to
 
 Row = TypeVar("Row")
 Place = tuple[Any, ...]
@@ -39,7 +39,7 @@ class Listing(Generic[Row]):
     rows: Sequence[Row]
     here: str  # this page
     next: str | None  # the one behind it
-    down_to_here: str | None  # the first, down to where the next one begins
+    down_to_here: str | None  # this page, down to where the next one begins
     first: str | None  # the first, where this is another
 
 
@@ -65,7 +65,7 @@ def listed(asked: Asked, rows: Sequence[Row], more: str | None, path: str, **sai
         rows=rows,
         here=href(path, **said, after=asked.after),
         next=more and href(path, **said, after=more),
-        down_to_here=more and href(path, **said, until=more),
+        down_to_here=more and href(path, **said, after=asked.after, until=more),
         first=href(path, **said) if asked.after else None,
     )
 

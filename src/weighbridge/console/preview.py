@@ -34,7 +34,7 @@ async def show(
     upload = await find(app, key, upload_id)
     pipeline = steps.pipeline_of(app.ctx, upload)
     try:
-        found = await steps.preview(app.ctx, upload)
+        found = await steps.preview(app.ctx, upload, operates=key.may("operate"))
         entity = entity or pipeline.grain.name
         kind = kind or _telling(found, entity)
         rows = await steps.page(app.ctx, upload, Page(entity, kind, after, PAGE + 1))

@@ -13,33 +13,20 @@ from fastapi.responses import HTMLResponse, Response
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.projects import ProjectId, find
-from weighbridge.console import frame
+from weighbridge.console import frame, words
 from weighbridge.console.listing import Ask, Asked, href, paged
-from weighbridge.db import grouping, lookup, projects
+from weighbridge.db import grouping, lookup, overview
 from weighbridge.db.grouping import Place
+from weighbridge.db.overview import InFull
 from weighbridge.db.pool import Tx
 from weighbridge.model.errors import NoProject, ProcessingLocked
-from weighbridge.model.project import Standing
 from weighbridge.pipelines.keywords.tokens import normalised
 from weighbridge.steps import projects as steps
 
 router = frame.router()
 
 FILES = 200  # of a page
-# S2 §11.0.1's signs, by the state of a file's job.
-SIGNS = {
-    "queued": ("queued", "Queued"),
-    "running": ("processing", "Processing"),
-    "succeeded": ("completed", "Completed"),
-    "failed": ("error", "Error"),
-}
-_STATES = {
-    "idle": ("", "No file yet"),
-    "queued": ("queued", "Queued"),
-    "processing": ("processing", "Processing"),
-    "grouping": ("processing", "Grouping"),
-    "complete": ("completed", "Complete"),
-}
+COPIES = 200  # that are shown
 
 
 class Tab(StrEnum):
@@ -56,22 +43,20 @@ class FileState(StrEnum):
     FAILED = "failed"
 
 
+_SAID: dict[str, Any] = {"jobs": words.JOBS, "states": words.PROJECTS, "locked": ProcessingLocked().message}
 Name = Annotated[str, Form(max_length=2000)]
-Searched = Annotated[str, Query(max_length=200, pattern=r"^[^\x00]*$")]
+Searched = Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)]
 
 
 @router.get("/projects")
 @frame.page("read")
 async def listed(request: Request, key: Key, app: TheApp, asked: Ask) -> HTMLResponse:
     behind = cursor.read("after", asked.after, int, int) or 0
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        found = await projects.page(tx, key.workspace_id, behind, asked.size + 1)
-        page = paged(asked, found, lambda project: (project.id,), "/projects")
-        # As the page of each project has it: what is said of it in two places is never two things.
-        standing = [await projects.standing(tx, project.id) for project in page.rows]
-    told = [described(each) for each in standing if each is not None]
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
+        found = await overview.listed(tx, key.workspace_id, behind, asked.size + 1)
+    page = paged(asked, found, lambda project: (project.project_id,), "/projects")
     return await frame.show(
-        request, "projects.html", projects=told, page=page, active=any(each["active"] for each in told)
+        request, "projects.html", page=page, active=any(each.active for each in page.rows), **_SAID
     )
 
 
@@ -96,14 +81,15 @@ async def shown(
     state: FileState | None = None,
     from_file: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> HTMLResponse:
+    place = Place(key.workspace_id, project_id)
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
+        project = await overview.in_full(tx, place)
+    if project is None:
+        raise NoProject
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        standing = await projects.standing(tx, project_id)
-        if standing is None:
-            raise NoProject
-        place = Place(key.workspace_id, project_id)
         match tab:
             case Tab.FILES:
-                told = _files(standing, state, from_file)
+                told = await _files(tx, place, project, state, from_file)
             case Tab.GROUPS:
                 told = await _groups(tx, place, q, asked)
             case Tab.KEYWORDS:
@@ -113,7 +99,14 @@ async def shown(
             case _:
                 assert_never(tab)
     return await frame.show(
-        request, f"project_{tab}.html", project=described(standing), tab=tab.value, q=q, **told
+        request,
+        f"project_{tab}.html",
+        project=project,
+        why=_SAID["locked"] if project.locked else "",
+        tab=tab.value,
+        q=q,
+        **_SAID,
+        **told,
     )
 
 
@@ -144,40 +137,20 @@ async def retry_failed(
     return await frame.back(request, f"/projects/{project_id}", said)
 
 
-def described(standing: Standing) -> dict[str, Any]:
-    """A project as pages show it, with whether to look again (S2 §11.0.1) and why nothing may be edited."""
-    told = standing.as_dict()
-    kind, word = _STATES[standing.status]
-    return {
-        **told,
-        "name": standing.name,
-        "kind": kind,
-        "word": word,
-        "active": standing.locked
-        or standing.status == "grouping"
-        or told["processedFileCount"] != told["uploadedFileCount"],
-        "why": ProcessingLocked().message if standing.locked else "",
-        "inserted": sum(file.inserted for file in standing.files),
-        "duplicate": sum(file.duplicate for file in standing.files),
-        "invalid": sum(file.invalid for file in standing.files),
-    }
-
-
-def _files(standing: Standing, state: FileState | None, first: int) -> dict[str, Any]:
+async def _files(
+    tx: Tx, place: Place, project: InFull, state: FileState | None, first: int
+) -> dict[str, Any]:
     """In order of arrival. Duplicates stand at the end: they are shown, never counted."""
-    wanted = [file for file in standing.files if state is None or file.status == state]
-    page = wanted[first : first + FILES]
-    last = first + FILES >= len(wanted)
-    names = {file.job_id: file.filename for file in standing.files}
-    path = f"/projects/{standing.project_id}"
+    found = await overview.files(tx, place, state and state.value, first, FILES + 1)
+    last = len(found) <= FILES
+    copies = await overview.copies(tx, place, COPIES + 1) if last and state is None else []
+    path = f"/projects/{place.project_id}"
     return {
-        "signs": SIGNS,
-        "files": page,
+        "files": found[:FILES],
         "only": state and state.value,
-        "counts": {each.value: standing.count(each.value) for each in FileState},
-        "duplicates": [(each, names.get(each.duplicate_of)) for each in standing.duplicates]
-        if last and state is None
-        else [],
+        "counts": {each.value: getattr(project, each.value) for each in FileState},
+        "copies": copies[:COPIES],
+        "more_copies": len(copies) > COPIES,
         "earlier": None if not first else href(path, state=state, from_file=max(first - FILES, 0) or None),
         "later": None if last else href(path, state=state, from_file=first + FILES),
     }

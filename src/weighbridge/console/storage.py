@@ -8,10 +8,9 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.uploads import find
 from weighbridge.app import App
 from weighbridge.console import frame
-from weighbridge.db import storage, usage
+from weighbridge.db import storage, uploads, usage
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.steps import replay
@@ -63,6 +62,7 @@ async def _own(app: App, key: ApiKey, queue_id: UUID) -> None:
     """A file that waits is another's as if it were not there."""
     async with app.db.tx() as tx:
         upload_id = await storage.upload_of(tx, queue_id)
-    if upload_id is None:
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        upload = upload_id and await uploads.get(tx, upload_id)
+    if not upload:
         raise RequestRefused(404, "unknown_file", "No such file waits here, or it does not any more.")
-    await find(app, key, upload_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Annotated
 from urllib.parse import urlencode
 from uuid import UUID
@@ -10,10 +10,12 @@ from uuid import UUID
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, Response
 
+from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads import find
 from weighbridge.console import frame
 from weighbridge.db import history, listing
+from weighbridge.db.keys import ApiKey
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
 from weighbridge.steps import reopen
@@ -37,7 +39,7 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
     async with (
         app.db.tx() as tx
     ):  # attempts and operators are the service's; the upload is known to be the key's
-        moments = await history.trace(tx, upload.id)
+        moments = [_told(moment, key) for moment in await history.trace(tx, upload.id)]
     return await frame.show(
         request,
         "upload.html",
@@ -60,17 +62,19 @@ async def rows(
     upload_id: UUID,
     key: Key,
     app: TheApp,
-    code: Annotated[str, Query(max_length=200)],
-    column: Annotated[str | None, Query(max_length=500)] = None,
-    after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
+    code: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)],
+    column: Annotated[str | None, Query(max_length=500, pattern=frame.NO_NUL)] = None,
+    after: Annotated[str | None, Query()] = None,
 ) -> HTMLResponse:
     """Refused rows of one reason, as they were."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        found = await listing.refused_for(tx, upload.id, code, column, after, PAGE + 1)
+        behind = cursor.read("after", after, listing.RefusedAt, int, str)
+        found = await listing.refused_for(tx, upload.id, listing.Why(code, column), behind, PAGE + 1)
     page = found[:PAGE]
     asked = {"code": code, **({"column": column} if column is not None else {})}
-    more = f"?{urlencode({**asked, 'after': page[-1].row_index})}" if len(found) > PAGE else ""
+    last = cursor.write(page[-1].row_index, page[-1].stage) if len(found) > PAGE else None
+    more = f"?{urlencode({**asked, 'after': last})}" if last else ""
     return await frame.show(
         request, "rejected.html", upload=upload, code=code, column=column, rows=page, more=more
     )
@@ -95,6 +99,15 @@ async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> R
     return await frame.back(request, f"/uploads/{upload_id}", "It is off the list of what needs someone.")
 
 
+def _told(moment: history.Moment, key: ApiKey) -> history.Moment:
+    """Which machine and what a consumer said is for those who run the service."""
+    if key.may("admin"):
+        return moment
+    if moment.what in ("delivered", "gave up"):
+        return replace(moment, detail=moment.detail.partition(":")[0])
+    return replace(moment, detail="") if moment.what.startswith("attempt") else moment
+
+
 def _under_way(upload: Upload) -> bool:
     return upload.status in LIVE and not upload.held
 
@@ -107,4 +120,5 @@ def _rows_address(upload: Upload, reason: history.Reason) -> str:
 def _retry(upload: Upload) -> dict[str, bool]:
     """What another try could be."""
     may = upload.status in (Status.FAILED, Status.PARTIAL) and upload.storage_status != "removed"
-    return {"possible": may, "by_force": may and not upload.force_partial and upload.bins.rejected > 0}
+    forcible = may and not upload.force_partial and upload.bins.rejected > 0
+    return {"possible": may, "by_force": forcible, "after_all": upload.error_code == "discarded"}

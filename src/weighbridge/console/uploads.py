@@ -22,7 +22,9 @@ from weighbridge.console import frame
 from weighbridge.db import listing, projects, sites
 from weighbridge.db.keys import ApiKey
 from weighbridge.db.uploads import Place
+from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
+from weighbridge.steps.request import HIGHEST_PROJECT
 
 router = frame.router()
 PAGE = 50
@@ -54,14 +56,14 @@ async def show(
     key: Key,
     app: TheApp,
     kind: Annotated[str, Query()] = "all",
-    pipeline: Annotated[str | None, Query()] = None,
-    project_id: Annotated[str | None, Query()] = None,
-    q: Annotated[str, Query(max_length=200)] = "",
+    pipeline: Annotated[str | None, Query(max_length=200, pattern=frame.NO_NUL)] = None,
+    project_id: Annotated[str | None, Query(max_length=100)] = None,
+    q: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)] = "",
     before: Annotated[str | None, Query(description="Behind this one.")] = None,
     until: Annotated[str | None, Query(description="Down to this one.")] = None,
 ) -> HTMLResponse:
     kind = kind if kind in KINDS else "all"
-    project = int(project_id) if project_id and project_id.isascii() and project_id.isdigit() else None
+    project = _number(project_id)
     chosen = replace(
         KINDS[kind][1],
         pipeline=pipeline or None,
@@ -88,9 +90,16 @@ async def show(
         kind=kind,
         asked={name: value for name, value in asked.items() if value},
         more=_address(asked, before=last) if last else "",
-        down_to_here=_address(asked, until=last) if last else "",
+        down_to_here=_address(asked, before=before, until=last) if last else "",
+        cut=bool(until) and len(found) > size,
         **await _choices(app, key, pipeline, project),
     )
+
+
+def _number(said: str | None) -> int | None:
+    """A project's, where it can be one."""
+    number = int(said) if said and said.isascii() and said.isdigit() else None
+    return number if number is not None and number <= HIGHEST_PROJECT else None
 
 
 def _place(name: str, word: str | None) -> Place | None:
@@ -103,8 +112,14 @@ def _place(name: str, word: str | None) -> Place | None:
 async def send(request: Request, key: Key, app: TheApp) -> Response:
     """The form without a script: all files in one request, and a sentence on what became of them."""
 
+    session = getattr(request.state, "session", None)
+    if session is None:
+        raise RequestRefused(
+            403, "no_session", "This form is for browsers. Send files with a key to POST /api/uploads."
+        )
+
     async def ours(part: Part) -> None:
-        frame.check_csrf(request.state.session, await part.text() if part.name == "csrf" else "")
+        frame.check_csrf(session, await part.text() if part.name == "csrf" else "")
 
     answer = await take_in(request, key, app, ours)
     told = json.loads(bytes(answer.body))

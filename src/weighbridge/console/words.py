@@ -9,29 +9,58 @@ from typing import Any
 from markupsafe import Markup
 
 from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
 
-# S2 §11.0.1's four signs: every state of a file is one of them.
-SIGNS = {
-    "completed": ("✓", "Completed"),
-    "processing": ("⏳", "Processing"),
-    "queued": ("🕒", "Queued"),
-    "error": ("⚠️", "Error"),
-    "held": ("⏸", "Waiting for you"),
+# S2 §11.0.1's four signs, and one for what waits for a person.
+SIGNS = {"completed": "✓", "processing": "⏳", "queued": "🕒", "error": "⚠️", "held": "⏸"}
+
+Shown = tuple[str, str]  # which sign, and what it says
+_UPLOADS: dict[Status, Shown] = {
+    Status.PENDING: ("queued", "Queued"),
+    Status.PROCESSING: ("processing", "Processing"),
+    Status.STAGING_COMPLETE: ("processing", "Processing"),
+    Status.PROMOTING: ("processing", "Processing"),
+    Status.COMPLETED: ("completed", "Completed"),
+    Status.PARTIAL: ("completed", "Completed in part"),
+    Status.FAILED: ("error", "Error"),
 }
-_SIGN_OF = {
-    Status.PENDING: "queued",
-    Status.PROCESSING: "processing",
-    Status.STAGING_COMPLETE: "processing",
-    Status.PROMOTING: "processing",
-    Status.COMPLETED: "completed",
-    Status.PARTIAL: "completed",
-    Status.FAILED: "error",
+JOBS: dict[str, Shown] = {  # of a project's files
+    "queued": ("queued", "Queued"),
+    "running": ("processing", "Processing"),
+    "succeeded": ("completed", "Completed"),
+    "failed": ("error", "Error"),
+}
+PROJECTS: dict[str, Shown] = {
+    "idle": ("", "No file yet"),
+    "queued": ("queued", "Queued"),
+    "processing": ("processing", "Processing"),
+    "grouping": ("processing", "Grouping"),
+    "complete": ("completed", "Complete"),
+}
+CONVERSIONS: dict[str, Shown] = {
+    "QUEUED": ("queued", "Queued"),
+    "RETRY": ("queued", "To be tried again"),
+    "PROCESSING": ("processing", "Being sent"),
+    "COMPLETED": ("completed", "Delivered"),
+    "FAILED": ("error", "Failed"),
+}
+# Circuits have a colour and no sign.
+CIRCUITS: dict[str, Shown] = {
+    "CLOSED": ("good", "Closed"),
+    "HALF_OPEN": ("wait", "Half open"),
+    "OPEN": ("bad", "Open"),
 }
 
 
-def sign(status: Status | str) -> str:
-    """Which of S2's signs a state has: completed, processing, queued, error."""
-    return _SIGN_OF[Status(status)]
+def of_upload(upload: Upload) -> Shown:
+    """A file that waits for the store is the service's to go on with (S5); one that is held, a person's."""
+    if upload.storage_status == "pending_retry":
+        return _UPLOADS[Status.PROCESSING]
+    if upload.held:
+        return "held", "Waiting for you"
+    if upload.error_code == "discarded":
+        return "error", "Discarded"
+    return _UPLOADS[upload.status]
 
 
 def number(value: float | None) -> str:
@@ -64,7 +93,7 @@ def duration(value: timedelta | float | None) -> str:
 
 
 def when(moment: datetime | None) -> Markup | str:
-    """A moment in UTC; local.js shows it in the reader's own time zone."""
+    """A moment in UTC; fresh.js shows it in the reader's own time zone."""
     if moment is None:
         return "–"
     utc = moment.astimezone(UTC)
@@ -82,5 +111,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": duration,
     "when": when,
     "share": share,
-    "sign": sign,
+    "sign": SIGNS.__getitem__,
+    "of_upload": of_upload,
 }

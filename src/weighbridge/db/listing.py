@@ -23,6 +23,7 @@ class Filter:
 
     statuses: tuple[Status, ...] = ()
     held: bool | None = None  # previews that wait for a person
+    deferred: bool | None = None  # of the pending: those whose file waits for the store
     pipeline: str | None = None
     project_id: int | None = None
     words: str | None = None  # anywhere in the file's name or the batch's
@@ -71,6 +72,7 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
             "workspace": workspace_id,
             "statuses": list(which.statuses) or None,
             "held": which.held,
+            "deferred": which.deferred,
             "pipeline": which.pipeline,
             "project": which.project_id,
             "words": f"%{_literal(which.words)}%" if which.words else None,
@@ -97,11 +99,28 @@ async def sent_again(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, list[Sent
     return found
 
 
+@dataclass(frozen=True)
+class Why:
+    """One way in which rows of a file are wrong."""
+
+    code: str
+    column: str | None
+
+
+@dataclass(frozen=True)
+class RefusedAt:
+    """Where a page of refused rows ended: a row may be refused twice, at parsing and at promotion."""
+
+    row_index: int
+    stage: str
+
+
 async def refused_for(
-    tx: Tx, upload_id: UUID, code: str, column: str | None, after: int, limit: int
+    tx: Tx, upload_id: UUID, why: Why, behind: RefusedAt | None, limit: int
 ) -> list[Rejection]:
-    """Refused rows with one reason, those behind a row of the file."""
-    values = {"upload": upload_id, "code": code, "column": column, "after": after, "limit": limit}
+    """Refused rows with one reason, those behind a place in the file."""
+    place = behind or RefusedAt(-1, "")
+    values = {"upload": upload_id, **vars(why), **vars(place), "limit": limit}
     return [Rejection(*row) for row in await fetch_all(tx, _SQL["refused_for"], values)]
 
 

@@ -63,19 +63,17 @@ class Standing:
 
     @property
     def locked(self) -> bool:
-        """May the groups not be edited now?"""
-        return self.leased or self.count("queued") + self.count("running") > 0
+        return is_locked(leased=self.leased, under_way=self.count("queued") + self.count("running"))
 
     @property
     def status(self) -> str:
-        """idle: no file yet; queued: nobody works on it; then processing, grouping, complete."""
-        if self.count("running") or (self.leased and self.count("queued")):
-            return "processing"
-        if self.count("queued"):
-            return "queued"
-        if self.leased or self.ungrouped:
-            return "grouping"
-        return "complete" if self.files else "idle"
+        return state_of(
+            leased=self.leased,
+            ungrouped=self.ungrouped,
+            queued=self.count("queued"),
+            running=self.count("running"),
+            files=len(self.files),
+        )
 
     def count(self, status: str) -> int:
         return sum(file.status == status for file in self.files)
@@ -116,6 +114,22 @@ class Standing:
             "grouped_at": self.grouped_at,
             "groupings": self.groupings,
         }
+
+
+def is_locked(*, leased: bool, under_way: int) -> bool:
+    """May the groups not be edited now?"""
+    return leased or under_way > 0
+
+
+def state_of(*, leased: bool, ungrouped: bool, queued: int, running: int, files: int) -> str:
+    """idle: no file yet; queued: nobody works on it; then processing, grouping, complete."""
+    if running or (leased and queued):
+        return "processing"
+    if queued:
+        return "queued"
+    if leased or ungrouped:
+        return "grouping"
+    return "complete" if files else "idle"
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,8 @@ class Lanes(httpx.AsyncBaseTransport):
     async def _give(self, key: _Key, lane: httpx.AsyncHTTPTransport) -> None:
         now = monotonic()
         self._idle.append((key, now, lane))
-        while len(self._idle) > KEPT or self._idle[0][1] < now - IDLE:
+        # Closing waits, and whoever comes meanwhile may take the last one.
+        while self._idle and (len(self._idle) > KEPT or self._idle[0][1] < now - IDLE):
             await self._idle.popleft()[2].aclose()
 
 

@@ -27,6 +27,7 @@ from weighbridge.steps.write import ROLE
 
 CLEAN = "weighbridge_clean"
 REASONS = 20  # why rows were refused, the most frequent first
+HOLDS = timedelta(seconds=10)  # a comparison, whatever is promoted meanwhile: it reads every row
 
 
 @dataclass(frozen=True)
@@ -49,32 +50,38 @@ class Preview:
         return self.upload.bins.duplicate
 
 
-async def preview(ctx: Context, upload: Upload, *, fresh: bool = False) -> Preview:
+async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates: bool = True) -> Preview:
     """The comparison of all rows. RequestRefused(409) where it is not held, or has to be read again first.
 
-    It is kept, and holds until something of the workspace is promoted; `fresh` compares again in any case.
+    It is kept, and holds until something of the workspace is promoted, but for `HOLDS` at least; `fresh` compares again
+    in any case. To whoever only reads (not `operates`) it holds as long all the same, and no file is read again.
     """
     pipeline = pipeline_of(ctx, upload)
     async with ctx.db.tx() as tx:
         upload = await uploads.get(tx, upload.id) or upload
         standing = await held.standing(tx, upload.id)
         reasons = await history.reasons(tx, upload.id, REASONS)
+        now = await clock.now(tx)
     if standing is None:
         raise _not_held(upload, "compared")
     counts, as_of = standing.counts, standing.counted_at
-    if fresh or counts is None or as_of is None or standing.outdated:
-        counts, as_of = await _compare(ctx, pipeline, upload)
+    insists = fresh and operates
+    wanted = fresh or standing.outdated
+    if counts is None or as_of is None or insists or (wanted and as_of <= now - HOLDS):
+        counts, as_of = await _compare(ctx, pipeline, upload, operates=operates)
     expires_at = standing.staged_at + timedelta(days=ctx.limits.staging_days)
     return Preview(upload, as_of, expires_at, counts, tuple(reasons))
 
 
-async def _compare(ctx: Context, pipeline: Pipeline, upload: Upload) -> tuple[dict[str, Changes], datetime]:
+async def _compare(
+    ctx: Context, pipeline: Pipeline, upload: Upload, *, operates: bool
+) -> tuple[dict[str, Changes], datetime]:
     try:
         async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
             as_of = await clock.now(tx)
             counts = await comparison.counts(tx, pipeline, upload)
     except StagingGone:
-        raise await _read_again(ctx, upload) from None
+        raise await _read_again(ctx, upload, operates=operates) from None
     async with ctx.db.tx() as tx:
         await held.note(tx, upload.id, counts, as_of)
     return counts, as_of
@@ -157,8 +164,14 @@ def _one_of(name: str, value: str, known: list[str] | tuple[str, ...]) -> None:
         raise RequestRefused(422, f"unknown_{name}", message)
 
 
-async def _read_again(ctx: Context, upload: Upload) -> RequestRefused:
+async def _read_again(ctx: Context, upload: Upload, *, operates: bool) -> RequestRefused:
     """Its rows are gone with a crash, or days that were as in production are not any more and were never staged."""
+    if not operates:  # to read a file again locks its project
+        message = (
+            "What it would change has to be found out anew, and the file read again for that. "
+            "Someone whose key has the scope operate must look at the preview."
+        )
+        return RequestRefused(409, "read_again", message)
     async with ctx.db.tx() as tx:
         await held.restage(tx, upload.id)
     message = (

@@ -79,15 +79,16 @@ async def settled(ctx: Context, request: Request, head: bytes) -> Request:
 
 
 def settle(request: Request, fit: Fit) -> Request:
-    """The request as it is for this pipeline."""
-    scope = fit.pipeline.scope
+    """The request as it is for this pipeline. What a token says stays: the check refuses what does not fit."""
+    scope, bound = fit.pipeline.scope, request.bound
     of_project = "project_id" in scope
+    of_client = not of_project or "client_id" in scope
     return replace(
         request,
         pipeline=fit.pipeline.name,
-        platform=fit.platform,
-        project_id=request.project_id if of_project else None,
-        client_id=None if of_project and "client_id" not in scope else request.client_id,
+        platform=request.platform if "platform" in bound else fit.platform,
+        project_id=request.project_id if of_project or "project_id" in bound else None,
+        client_id=request.client_id if of_client or "client_id" in bound else None,
     )
 
 

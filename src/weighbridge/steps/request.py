@@ -37,6 +37,7 @@ class Request:
     source_batch_id: str | None = None  # what the sender calls its batch; names one upload (S3 §3.1)
     preview: bool = False  # stop when it is staged, and show what it would change (preview.py)
     key_id: str | None = None  # whose key it came with; nobody says it
+    bound: tuple[str, ...] = ()  # which of these fields an upload token says: no step may leave them out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,7 @@ def check(ctx: Context, request: Request) -> Checked:
         raise _unprocessable("pipeline", request.pipeline, known)
     if request.source not in SOURCES:
         raise _unprocessable("source", request.source, SOURCES)
+    _within_bounds(pipeline, request)
     return Checked(
         workspace_id=_workspace(request),
         client_id=_client(pipeline, request.client_id),
@@ -96,6 +98,23 @@ def check(ctx: Context, request: Request) -> Checked:
         source_batch_id=_batch(request.source_batch_id),
         preview=request.preview,
     )
+
+
+def _within_bounds(pipeline: Pipeline, request: Request) -> None:
+    """A token for a client, a project or a platform opens no pipeline whose files belong to none."""
+    has = {
+        "client_id": ("client", "client_id" in pipeline.scope),
+        "project_id": ("project", "project_id" in pipeline.scope),
+        "platform": ("platform", bool(pipeline.profiles)),
+    }
+    for name, (kind, belongs) in has.items():
+        if name in request.bound and not belongs:
+            bound = said_back(str(getattr(request, name)))
+            message = (
+                f"{name}: this upload token is for {bound} only; "
+                f"files of the pipeline {pipeline.name} belong to no {kind}."
+            )
+            raise RequestRefused(403, "wrong_scope", message)
 
 
 def _workspace(request: Request) -> UUID:

@@ -50,11 +50,14 @@ async def begin(ctx: Context, request: Request, length: int, metadata: str) -> R
     return Resumable(**vars(new), received=0, expires_at=expires_at)
 
 
-async def find(ctx: Context, workspace_id: UUID, id_: UUID) -> Resumable:
-    """A file of this workspace; RequestRefused where there is none, or none any more."""
+async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | None = None) -> Resumable:
+    """A file of this workspace; RequestRefused where there is none, or none any more.
+
+    `begun_by`: the file of another key is as if it did not exist.
+    """
     async with ctx.db.tx("weighbridge_tenant", workspace_id) as tx:
         found = await resumable.get(tx, id_)
-    if found is None:
+    if found is None or (begun_by and found.request.get("key_id") != str(begun_by)):
         raise RequestRefused(404, "unknown_file", f"There is no file {id_} under way. Begin a new one.")
     if found.expired:
         raise RequestRefused(

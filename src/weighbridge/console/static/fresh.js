@@ -4,7 +4,7 @@
 // server sets while something is queued or running, or fewer files are processed than were uploaded (S2 §11.0.1).
 // Only the server ends it. While the events are cut off, the page looks by itself, so that nothing is missed.
 
-const EVERY = 1000, CUT_OFF = 5000, AT_MOST_EVERY = 350;
+const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, PATIENCE = 10000;
 const regions = (root) => [...root.querySelectorAll("[data-fresh]")];
 const connection = document.getElementById("connection");
 let heard = false, looking = false, again = false, timer = 0, last = 0, failures = 0;
@@ -16,12 +16,14 @@ async function look() {
   clearTimeout(timer);
   last = Date.now();
   try {
-    for (const source of new Set(regions(document).map(sourceOf))) await renew(source);
+    await Promise.all([...new Set(regions(document).filter(inReach).map(sourceOf))].map(renew));
     failures = 0;
     say("");
   } catch (error) {
     failures += 1;
-    say(navigator.onLine ? "Weighbridge does not answer. Trying again…" : "The network is away. Waiting for it…");
+    say(!navigator.onLine ? "The network is away. Waiting for it…"
+      : error.status ? `This page cannot be had any more (${error.status}). Load it again.`
+        : "Weighbridge does not answer. Trying again…");
   }
   looking = false;
   localTimes(document);
@@ -31,11 +33,18 @@ async function look() {
 const sourceOf = (region) => region.dataset.src || location.pathname + location.search;
 const twin = (told, region) => told.querySelector(`[data-fresh="${region.dataset.fresh || "-"}"]`) || told.getElementById(region.id);
 
+// Of an endless list only the pages that can be seen soon; scrolling looks again.
+function inReach(region) {
+  if (!region.dataset.src) return true;
+  const { top, bottom } = region.getBoundingClientRect();
+  return bottom > -innerHeight && top < 2 * innerHeight;
+}
+
 async function renew(source) {
-  const answer = await fetch(source, { headers: { "X-Fresh": "1", Accept: "text/html" }, cache: "no-store" });
-  if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.assign(answer.url); return; }
-  if (answer.status >= 500) throw new Error(answer.status);
-  const told = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const told = await page(source);
+  if (!told) return;
+  const token = told.querySelector("meta[name=csrf]");
+  if (token) document.querySelector("meta[name=csrf]").content = token.content;
   for (const region of regions(document)) {
     if (sourceOf(region) !== source) continue;
     const next = twin(told, region);
@@ -44,12 +53,20 @@ async function renew(source) {
   watchLinks();
 }
 
+async function page(source) {
+  const answer = await fetch(source, { headers: { "X-Fresh": "1", Accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.assign(answer.url); return null; }
+  if (!answer.ok) throw Object.assign(new Error(answer.statusText), { status: answer.status < 500 && answer.status });
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
 const active = () => regions(document).some((region) => region.hasAttribute("data-active"));
+const slow = () => regions(document).some((region) => region.hasAttribute("data-slow")); // the events do not tell of it
 
 function plan() {
   clearTimeout(timer);
   if (document.hidden && !active()) return;
-  const pause = failures ? Math.min(EVERY * 2 ** failures, 15000) : active() ? EVERY : heard ? 0 : CUT_OFF;
+  const pause = failures ? Math.min(EVERY * 2 ** failures, SLOW) : active() ? EVERY : !heard ? CUT_OFF : slow() ? SLOW : 0;
   if (pause) timer = setTimeout(look, pause);
 }
 
@@ -76,14 +93,14 @@ function morph(from, to) {
     if (mine === at) at = at.nextSibling; else from.insertBefore(mine, at);
     if (mine.nodeType !== Node.ELEMENT_NODE) { if (mine.data !== next.data) mine.data = next.data; }
     else if (mine.nodeName === "TIME" && mine.dateTime === next.dateTime) continue;
-    else if (!mine.hasAttribute("data-keep")) morph(mine, next);
+    else morph(mine, next);
   }
-  while (at) { const gone = at; at = at.nextSibling; if (!gone.hasAttribute?.("data-kept")) gone.remove(); }
+  while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
 }
 
 // What the reader did: opened details, typed words.
-const kept = (element, name) => name === "data-src" || (element.nodeName === "DETAILS" && name === "open")
-  || (["INPUT", "SELECT", "TEXTAREA"].includes(element.nodeName) && ["value", "checked"].includes(name));
+const kept = (element, name) => name === "data-src" || (name === "data-until" && element.dataset.src) || (element.nodeName === "DETAILS" && name === "open")
+  || (["INPUT", "SELECT", "TEXTAREA"].includes(element.nodeName) && element.type !== "hidden" && ["value", "checked"].includes(name));
 
 function localTimes(root) {
   for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
@@ -92,8 +109,8 @@ function localTimes(root) {
   }
 }
 
-// Endless lists: the next page's rows are added when the link to it comes into view. The first page's rows then go
-// down to where the second begins, so that what is pushed off it is still shown.
+// Endless lists: the next page's rows are added when the link to it comes into view. The page before it then goes from
+// where it begins to where the next one does, however many rows that are by then.
 const inView = new IntersectionObserver((seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && more(target)));
 const watchLinks = () => document.querySelectorAll("a[data-more]").forEach((link) => inView.observe(link));
 const fetching = new Set();
@@ -101,14 +118,14 @@ async function more(link) {
   inView.unobserve(link);
   if (fetching.has(link.href)) return;
   fetching.add(link.href);
-  const answer = await fetch(link.href, { headers: { "X-Fresh": "1" } }).catch(() => null);
-  if (!answer?.ok) { fetching.delete(link.href); return; }
-  const told = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const pages = link.closest("[data-list]")?.querySelectorAll("[data-rows]"), rows = told.querySelector("[data-rows]");
-  if (!rows || !pages.length) return;
-  if (pages.length === 1 && pages[0].dataset.until) pages[0].dataset.src = pages[0].dataset.until;
+  const told = await page(link.href).catch(() => null);
+  fetching.delete(link.href);
+  const pages = link.closest("[data-list]")?.querySelectorAll("[data-rows]"), rows = told?.querySelector("[data-rows]");
+  if (!rows || !pages?.length) return;
+  const before = pages[pages.length - 1];
+  if (before.dataset.until) before.dataset.src = before.dataset.until;
   rows.dataset.src = new URL(link.href).pathname + new URL(link.href).search;
-  pages[pages.length - 1].after(document.importNode(rows, true));
+  before.after(document.importNode(rows, true));
   link.closest("[data-fresh]")?.removeAttribute("data-fresh");
   const next = told.querySelector("a[data-more]");
   if (next) { link.href = next.href; inView.observe(link); } else link.closest(".older").remove();
@@ -139,6 +156,7 @@ if (regions(document).length) {
   addEventListener("online", soon);
   addEventListener("offline", () => say("The network is away. Waiting for it…"));
   document.addEventListener("visibilitychange", seen);
+  document.addEventListener("scrollend", soon);
   document.addEventListener("wb-upload-sent", soon);
   document.addEventListener("wb-upload-done", soon);
 }

@@ -118,7 +118,8 @@ WHERE %(provider)s::text IS NULL OR k.provider_key = %(provider)s
 ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
 
 -- name: groups_standing
--- Groups that there is anything to say of. Rows that wait or failed are counted up to a bound, from indexes.
+-- Groups that there is anything to say of. Rows that wait or failed are counted up to a bound, from indexes. The orders
+-- hold the planner to them: beside a site with very many, it would look for those of a site with none in the whole table.
 WITH calls AS MATERIALIZED ( -- from the index of PROCESSING rows, of which there are few
     SELECT site_id, provider_key, count(*) AS rows FROM public.offline_conversion_queue
     WHERE status = 'PROCESSING' AND (%(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s)
@@ -135,8 +136,9 @@ WITH calls AS MATERIALIZED ( -- from the index of PROCESSING rows, of which ther
            OR EXISTS (SELECT FROM public.provider_credentials c WHERE (c.site_id, c.provider_key) = (s.id, k.provider_key))
            OR EXISTS (SELECT FROM calls x WHERE (x.site_id, x.provider_key) = (s.id, k.provider_key))
            OR EXISTS (SELECT FROM public.provider_upload_metrics m WHERE (m.site_id, m.provider_key) = (s.id, k.provider_key))
-           OR EXISTS (SELECT FROM public.offline_conversion_queue q
-                      WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')))
+           OR (SELECT true FROM public.offline_conversion_queue q
+               WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')
+               ORDER BY q.due_at LIMIT 1) IS NOT NULL)
     ORDER BY s.id, k.provider_key LIMIT %(limit)s
 )
 SELECT g.site_id, g.site_name, g.provider_key, g.in_use, g.paused_until, coalesce(h.state, 'CLOSED') AS state,
@@ -152,8 +154,8 @@ LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
 LEFT JOIN public.provider_upload_metrics m USING (site_id, provider_key)
 CROSS JOIN LATERAL (SELECT count(*) AS waiting FROM (
     SELECT FROM public.offline_conversion_queue q WHERE q.site_id = g.site_id AND q.provider_key = g.provider_key
-      AND q.status IN ('QUEUED', 'RETRY') LIMIT %(most)s) x) w
+      AND q.status IN ('QUEUED', 'RETRY') ORDER BY q.due_at LIMIT %(most)s) x) w
 CROSS JOIN LATERAL (SELECT count(*) AS failed FROM (
     SELECT FROM public.offline_conversion_queue q WHERE q.site_id = g.site_id AND q.provider_key = g.provider_key
-      AND q.status = 'FAILED' LIMIT %(most)s) x) f
+      AND q.status = 'FAILED' ORDER BY q.updated_at LIMIT %(most)s) x) f
 ORDER BY g.site_id, g.provider_key

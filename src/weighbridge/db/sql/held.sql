@@ -4,8 +4,7 @@ SELECT d.staged_at, d.preview_counts AS counts, d.previewed_at AS counted_at,
                WHERE o.workspace_id = d.workspace_id AND o.status IN ('completed', 'partial', 'failed')
                  AND o.finished_at >= d.previewed_at)
        OR EXISTS (SELECT FROM public.data_uploads o
-                  WHERE o.workspace_id = d.workspace_id AND o.status IN ('processing', 'promoting')
-                    AND o.status = 'promoting') AS outdated
+                  WHERE o.workspace_id = d.workspace_id AND o.status = 'promoting') AS outdated
 FROM public.data_uploads d
 WHERE d.id = %s AND d.preview AND d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id)
 

@@ -4,6 +4,7 @@ SELECT id FROM public.data_uploads
 WHERE workspace_id = %(workspace)s
   AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s))
   AND (%(held)s::boolean IS NULL OR (preview AND status = 'staging_complete') = %(held)s)
+  AND (%(deferred)s::boolean IS NULL OR status <> 'pending' OR (storage_status = 'pending_retry') = %(deferred)s)
   AND (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
   AND (%(project)s::bigint IS NULL OR project_id = %(project)s)
   AND (%(words)s::text IS NULL OR filename ILIKE %(words)s OR source_batch_id ILIKE %(words)s)
@@ -15,20 +16,23 @@ ORDER BY created_at DESC, id
 LIMIT %(limit)s
 
 -- name: standing
--- What has ended is counted in an index; the partial indexes of what has not are short.
+-- What has ended is counted in an index; the partial indexes of what has not are short. A file that waits for the store
+-- is under way (S5).
 WITH counted AS MATERIALIZED (
     SELECT status, false AS preview, count(*) AS uploads FROM public.data_uploads
     WHERE workspace_id = %(workspace)s AND status IN ('completed', 'partial', 'failed')
     GROUP BY status
     UNION ALL
-    SELECT status, preview, count(*) FROM public.data_uploads
+    SELECT CASE WHEN storage_status = 'pending_retry' THEN 'processing' ELSE status END, preview, count(*)
+    FROM public.data_uploads
     WHERE workspace_id = %(workspace)s AND status IN ('pending', 'staging_complete') AND project_id IS NULL
-    GROUP BY status, preview
+    GROUP BY 1, preview
     UNION ALL
-    SELECT status, preview, count(*) FROM public.data_uploads
+    SELECT CASE WHEN storage_status = 'pending_retry' THEN 'processing' ELSE status END, preview, count(*)
+    FROM public.data_uploads
     WHERE workspace_id = %(workspace)s AND project_id IS NOT NULL
       AND status IN ('pending', 'processing', 'staging_complete', 'promoting')
-    GROUP BY status, preview
+    GROUP BY 1, preview
     UNION ALL
     SELECT status, preview, count(*) FROM public.data_uploads
     WHERE workspace_id = %(workspace)s AND status IN ('processing', 'promoting') AND project_id IS NULL
@@ -53,7 +57,7 @@ ORDER BY last_at, filename
 -- The refused rows of one reason after a place in the file, in its order.
 SELECT row_index, line, stage, column_name, code, message, raw, more
 FROM public.upload_rejections
-WHERE upload_id = %(upload)s AND row_index > %(after)s AND code = %(code)s
+WHERE upload_id = %(upload)s AND (row_index, stage) > (%(row_index)s, %(stage)s) AND code = %(code)s
   AND column_name IS NOT DISTINCT FROM %(column)s
 ORDER BY row_index, stage
 LIMIT %(limit)s

@@ -1,0 +1,119 @@
+"""An open stream is no way to go on listening: it ends with the key, or the session, that opened it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import httpx
+import pytest
+import uvicorn
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.conftest import Clock
+from weighbridge.api import live
+from weighbridge.api.hub import Hub
+from weighbridge.app import App
+from weighbridge.console import create
+from weighbridge.db import keys
+
+Headers = dict[str, str]
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "KEEP_ALIVE", 0.05)
+
+
+@pytest.fixture
+async def port(app: App) -> AsyncIterator[int]:
+    """The whole site on a socket, in this process: whose clock for keys is the database's, and for silence ours."""
+    config = uvicorn.Config(create(app), port=0, lifespan="off", log_config=None, timeout_graceful_shutdown=5)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await serving
+
+
+@pytest.fixture
+async def site(port: int) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=20) as client:
+        yield client
+
+
+async def _revoke(app: App) -> None:
+    async with app.db.tx() as tx:
+        (key,) = await keys.listing(tx, None)
+        assert await keys.revoke(tx, key.id)
+
+
+async def _silent(lines: AsyncIterator[str]) -> None:
+    """Until it has been said twice that the stream still stands."""
+    seen = 0
+    async for line in lines:
+        seen += line == ": still here"
+        if seen == 2:
+            return
+    raise AssertionError("the stream ended")
+
+
+async def _rest(lines: AsyncIterator[str]) -> list[str]:
+    async with asyncio.timeout(10):
+        return [line async for line in lines]
+
+
+async def test_events_end_with_their_key(app: App, site: httpx.AsyncClient, key: Headers) -> None:
+    async with site.stream("GET", "/api/live", headers=key) as answer:
+        lines = answer.aiter_lines()
+        await _silent(lines)
+        await _revoke(app)
+        await _rest(lines)
+    assert (await site.get("/api/live", headers=key)).status_code == 401
+
+
+async def test_events_end_with_their_session(site: httpx.AsyncClient, key: Headers, clock: Clock) -> None:
+    secret = key["Authorization"].removeprefix("Bearer ")
+    await site.post("/sign-in", data={"key": secret, "next": "/uploads"})
+    async with site.stream("GET", "/api/live") as answer:
+        lines = answer.aiter_lines()
+        await _silent(lines)
+        clock.forward(hours=13)
+        await _rest(lines)
+    assert (await site.get("/api/live")).status_code == 401
+
+
+async def test_a_websocket_ends_with_its_key(app: App, port: int, key: Headers) -> None:
+    secret = key["Authorization"].removeprefix("Bearer ")
+    async with connect(f"ws://127.0.0.1:{port}/api/ws") as socket, asyncio.timeout(10):
+        await socket.send(json.dumps({"key": secret}))
+        assert json.loads(await socket.recv())["type"] == "snapshot"
+        await _revoke(app)
+        assert json.loads(await socket.recv())["error"] == "wrong_key"
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+        assert socket.close_code == 4401
+
+
+async def test_a_stream_that_is_never_silent_ends_all_the_same(
+    app: App, workspace: UUID, key: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 0.0
+    monkeypatch.setattr(live, "KEEP_ALIVE", 15.0)
+    monkeypatch.setattr(live, "monotonic", lambda: seconds)
+    secret, hub, heard = key["Authorization"].removeprefix("Bearer "), Hub(app.db), []
+    with hub.subscribed(workspace) as subscriber, contextlib.suppress(live.RequestRefused):
+        async for message in live._messages(subscriber, lambda: live.admit(app, secret, "read")):
+            heard.append((seconds, message["type"]))
+            subscriber.tell({"type": "upload"})
+            if seconds == 2:
+                await _revoke(app)
+            seconds += 1
+            assert seconds < 100, "it goes on for ever"
+    assert heard == [(0, "snapshot"), *((at, "upload") for at in range(1, 15))]
