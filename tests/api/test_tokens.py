@@ -61,6 +61,8 @@ async def test_a_token_uploads_and_does_nothing_else(client: httpx.AsyncClient, 
         ("POST", f"/api/uploads/{sent.json()['upload_id']}/retry"),
         ("GET", "/api/sites"),
         ("GET", "/api/live"),
+        ("POST", "/api/conversions"),
+        ("POST", "/api/projects/7/kick"),
         ("POST", "/api/tokens"),
     ):
         answer = await client.request(method, path, headers=token)
@@ -227,6 +229,10 @@ async def test_a_file_that_another_key_began_is_not_there_for_a_token(
         ({"pipeline": "ads", "platform": "mta"}, 422),
         ({"pipeline": "keywords"}, 422),
         ({"colour": "red"}, 422),
+        ({"platform": "zzz"}, 422),
+        ({"created_by": "nope"}, 422),
+        ({"project_id": -1}, 422),
+        ({"client_id": "x\0"}, 422),
     ],
 )
 async def test_a_wish_that_no_file_could_meet_is_refused(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psycopg
 from playwright.async_api import Page, async_playwright
 
 from weighbridge.testing.exports import write_demo_exports
@@ -64,7 +65,7 @@ def main(folder: Path) -> None:
         with _up(settings) as url:
             secret = _run(home, "keys", "create", "--name", "Ada", "--scope", "admin")
             seen = asyncio.run(_fill(url, secret, Path(home), meta))
-            asyncio.run(_take(url, secret, folder, chromium, seen))
+            asyncio.run(_take(url, secret, folder, chromium, seen, _run(home, "db", "url")))
 
 
 async def _fill(url: str, secret: str, home: Path, meta: FakeMeta) -> dict[str, str]:
@@ -84,7 +85,12 @@ async def _fill(url: str, secret: str, home: Path, meta: FakeMeta) -> dict[str, 
         for number, words in enumerate(WORDS):
             name = f"keywords-{number + 1}.csv"
             sent["project"] = await send(name, keywords(*words).encode(), pipeline="keywords", project_id=7)
-        await client.post("/api/projects", json={"name": "Outdoor shop", "project_id": 7})
+        await send("lamps.csv", keywords("desk lamp", "lamp for desk", "red lamp").encode(), pipeline="keywords",
+                   project_id=8)  # fmt: skip
+        for number, name in ((7, "Outdoor shop"), (8, "Lamps")):
+            await client.post("/api/projects", json={"name": name, "project_id": number})
+        merge = {"tokens": ["jackets"], "into": "jacket"}
+        await client.post("/api/projects/7/tokens/merge", json=merge)
         await send("spend-of-a-bad-day.csv", ads(12, broken=9).encode(), platform="meta")
         await _ended(client)
         changed = (home / "demo" / "meta-ads-daily.csv").read_bytes().replace(b",12.", b",13.")
@@ -127,14 +133,37 @@ async def _ended(client: httpx.AsyncClient) -> None:
     raise SystemExit("The files were not loaded within two minutes.")
 
 
-async def _take(url: str, secret: str, folder: Path, chromium: str, seen: dict[str, str]) -> None:
+async def _more_keywords(url: str, secret: str, name: str) -> None:
+    """Two files for a project that has groups already."""
+    async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {secret}"}) as client:
+        for number in (1, 2):
+            data = {"pipeline": "keywords", "project_id": "8"}
+            content = keywords(f"{name} lamp {number}", f"lamp {name} {number}").encode()
+            file = {"file": (f"{name}-{number}.csv", content)}
+            (await client.post("/api/uploads", data=data, files=file)).raise_for_status()
+
+
+@contextmanager
+def _held_up(database: str) -> Iterator[None]:
+    """Files of keywords stand in the middle of their processing, until this ends."""
+    with psycopg.connect(database) as connection:
+        connection.execute("LOCK TABLE keywords IN SHARE ROW EXCLUSIVE MODE")
+        yield
+        connection.rollback()
+
+
+async def _take(
+    url: str, secret: str, folder: Path, chromium: str, seen: dict[str, str], database: str
+) -> None:
     pages = {
         "uploads": "/uploads",
         "upload": f"/uploads/{seen['meta']}",
-        "rejected": f"/uploads/{seen['meta']}#rejected",
         "preview": f"/uploads/{seen['preview']}/preview",
         "projects": "/projects",
+        "project-files": "/projects/7",
         "project": "/projects/7?tab=groups",
+        "project-keywords": "/projects/7?tab=keywords",
+        "project-tokens": "/projects/7?tab=tokens",
         "deliveries": "/deliveries",
         "conversion": f"/deliveries/{seen['sale']}",
         "storage": "/storage",
@@ -152,6 +181,13 @@ async def _take(url: str, secret: str, folder: Path, chromium: str, seen: dict[s
             for name, path in pages.items():
                 await page.goto(f"{url}{path}")
                 await _shot(page, folder / f"{name}-{scheme}.png")
+            await page.goto(f"{url}/uploads/{seen['meta']}")
+            await page.locator("#rejected table a").first.click()  # the rows of the most frequent reason
+            await _shot(page, folder / f"rejected-{scheme}.png")
+            with _held_up(database):
+                await _more_keywords(url, secret, scheme)
+                await page.goto(f"{url}/projects/8?tab=groups")
+                await _shot(page, folder / f"project-locked-{scheme}.png")
             await page.set_viewport_size({"width": 390, "height": 800})
             await page.goto(f"{url}/uploads")
             await _shot(page, folder / f"phone-{scheme}.png")

@@ -171,6 +171,20 @@ async def test_strange_questions_get_a_sentence(member: httpx.AsyncClient, path:
     assert "<h1>" in answer.text
 
 
+@pytest.mark.parametrize("url", ["//[", "http://["])
+async def test_addresses_that_are_none_are_refused_not_tripped_over(
+    member: httpx.AsyncClient, url: str
+) -> None:
+    assert (await member.get("/sign-in", params={"next": url})).status_code == 200
+    for header in ("Origin", "Referer"):
+        answer = await member.post("/sign-out", headers={header: url}, data={"csrf": "wrong"})
+        assert answer.status_code in (303, 403), header
+
+
+async def test_a_pages_head_can_be_had(member: httpx.AsyncClient) -> None:
+    assert (await member.head("/storage")).status_code == 200
+
+
 async def test_a_key_sends_no_form(visitor: httpx.AsyncClient, app: App) -> None:
     async with app.db.tx() as tx:
         _, secret = await keys.create(tx, uuid4(), "x", ("admin",), None)

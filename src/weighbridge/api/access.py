@@ -27,6 +27,7 @@ _SCOPE = "weighbridge_scope"
 CRON = "cron"  # no key has this scope
 _NOT_IN_PRODUCTION = "weighbridge_not_in_production"
 _PAGE = "weighbridge_page"
+_BROWSERS = "weighbridge_browsers"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
 SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either will do, says OpenAPI
@@ -36,11 +37,12 @@ _SCHEMES = {
 }
 
 
-def needs(scope: str) -> Callable[[Endpoint], Endpoint]:
-    """Open a route to keys with this scope."""
+def needs(scope: str, *, browsers: bool = False) -> Callable[[Endpoint], Endpoint]:
+    """Open a route to keys with this scope; with `browsers` to upload tokens, too."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _SCOPE, scope)
+        setattr(endpoint, _BROWSERS, browsers)
         return endpoint
 
     return mark
@@ -96,7 +98,12 @@ async def guard(connection: HTTPConnection) -> None:
         connection.state.key = _allowed(session.key, scope)
         return
     if secret is not None and secret.startswith(TOKEN):
-        connection.state.key = _allowed(await _admit_token(connection, secret), scope)
+        key = await _admit_token(connection, secret)
+        if not getattr(endpoint, _BROWSERS, False):
+            raise RequestRefused(
+                403, "wrong_scope", "An upload token hands over files, and does nothing else."
+            )
+        connection.state.key = _allowed(key, scope)
         return
     connection.state.key = await admit(app_of(connection), secret, scope)
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from weighbridge.api.invalid import NO_NUL
 from weighbridge.model.delivery import Category
 
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", min_length=1, max_length=200)]
@@ -121,9 +122,9 @@ class RequeueIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
     sale_ids: list[UUID] | None = Field(None, max_length=1000)
     site_id: UUID | None = None
-    provider: str | None = None
+    provider: str | None = Field(None, pattern=NO_NUL)
     category: Category | None = None
-    code: str | None = None
+    code: str | None = Field(None, pattern=NO_NUL)
 
 
 class RequeuedOut(BaseModel):

@@ -26,6 +26,7 @@ from weighbridge.api.conversion_models import (
     RequeueIn,
     WholeConversionOut,
 )
+from weighbridge.api.invalid import NO_NUL
 from weighbridge.api.problems import documented
 from weighbridge.db import conversions, sites
 from weighbridge.db.conversions import Entry, Place, Shown, Wanted
@@ -36,7 +37,7 @@ from weighbridge.steps.deliver import ROLE
 
 router = APIRouter(tags=["conversions"])
 
-Provider = Annotated[str | None, Query(description="Only those for this provider.")]
+Provider = Annotated[str | None, Query(description="Only those for this provider.", pattern=NO_NUL)]
 
 
 @router.post(

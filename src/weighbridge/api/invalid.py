@@ -31,6 +31,8 @@ _EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own wo
     "dict_type": "a JSON object, sent as Content-Type: application/json",
 }
 
+NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
+
 
 def sentences(error: RequestValidationError, route: object) -> str:
     """`query.limit: expected at most 200.`, one for each thing that is wrong."""

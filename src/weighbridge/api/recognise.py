@@ -56,7 +56,7 @@ class RecognisedOut(BaseModel):
     ),
     openapi_extra={"security": SECURITY, "requestBody": _BODY},
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def recognise_file(
     request: Request,
     key: Key,

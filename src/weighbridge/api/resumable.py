@@ -116,7 +116,7 @@ async def describe_tus(app: TheApp) -> Response:
     ),
     **_empty("Upload-Length", "Upload-Metadata"),
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
     """Begin a file: Upload-Length, and the fields of `POST /api/uploads` in Upload-Metadata. Location is where to
     send it."""
@@ -134,7 +134,7 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
     responses=documented(_404=_404, _410=_410, _412=_412, _422=_422, _423=_423),
     **_empty(),
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """How much of it is here: Upload-Offset. A request that still waits for its bytes is ended first."""
     upload = await _find(app, key, file_id)
@@ -166,7 +166,7 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
     ),
     **_empty("Upload-Offset", "Upload-Checksum"),
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """The next bytes, as application/offset+octet-stream. With the last ones the file is taken in, and the answer says
     as which upload."""
@@ -204,7 +204,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
     ),
     **_empty(),
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """Forget a file that is not to come any more. What was recorded as an upload stays."""
     upload = await _find(app, key, file_id)
@@ -221,7 +221,7 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
     responses=documented(_404=_404, _410="It has expired.", _422=_422),
     openapi_extra={"security": SECURITY},
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
     """How far a file has come, and what became of it."""
     upload = await _find(app, key, file_id)

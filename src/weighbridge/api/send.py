@@ -55,7 +55,7 @@ FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
     responses=SEND_RESPONSES,
     openapi_extra={"requestBody": SEND_BODY, "parameters": SEND_PARAMETERS, "security": SECURITY},
 )
-@needs("upload")
+@needs("upload", browsers=True)
 async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
     """Hand over files. Fields come before the files and apply to all of them."""
     return await take_in(request, key, app)

@@ -11,7 +11,11 @@ from weighbridge.api import fields
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
 from weighbridge.api.sessions import LONGEST_TOKEN, Passes
+from weighbridge.app import App
+from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
+from weighbridge.observe.redact import said_back
+from weighbridge.steps.request import AUTO, HIGHEST_PROJECT, uuid_of
 
 router = APIRouter(tags=["uploads"])
 
@@ -23,7 +27,7 @@ class TokenIn(BaseModel):
     seconds: int = Field(900, ge=10, le=int(LONGEST_TOKEN.total_seconds()))
     pipeline: str | None = None
     platform: str | None = None
-    project_id: int | None = None
+    project_id: int | None = Field(None, ge=0, le=HIGHEST_PROJECT)
     client_id: str | None = Field(None, description="Which client, or for conversions which site.")
     created_by: str | None = Field(None, description="Whose files they are, for quotas: a UUID.")
 
@@ -42,14 +46,25 @@ class TokenOut(BaseModel):
 @needs("upload")
 async def make_token(request: Request, key: Key, app: TheApp, wish: TokenIn | None = None) -> TokenOut:
     """A short-lived token that may only upload, for a browser."""
-    if key.bounds is not None:
-        raise RequestRefused(403, "wrong_scope", "An upload token makes no other tokens; a key does.")
     wish = wish or TokenIn.model_validate({})
     said = {
         name: str(value) for name, value in wish.model_dump(exclude={"seconds"}).items() if value is not None
     }
-    if "pipeline" in said and said["pipeline"] != "auto":
-        fields.checked(app, fields.request_of(said, key), key)
+    _refuse_what_no_file_meets(app, key, said)
     passes: Passes = request.app.state.passes
     token, until = await passes.token(key, timedelta(seconds=wish.seconds), said)
     return TokenOut(token=token, expires_at=until)
+
+
+def _refuse_what_no_file_meets(app: App, key: ApiKey, said: dict[str, str]) -> None:
+    """RequestRefused now, rather than for each file of the people that the token is for."""
+    if said.get("pipeline", AUTO) != AUTO:
+        fields.checked(app, fields.request_of(said, key), key)
+        return
+    for name in ("client_id", "created_by"):
+        if name in said:
+            uuid_of(said[name], name, name)
+    platforms = sorted({profile.name for each in app.ctx.pipelines.values() for profile in each.profiles})
+    if (platform := said.get("platform")) is not None and platform not in platforms:
+        message = f"platform: expected one of {', '.join(platforms)}, got {said_back(platform)}."
+        raise RequestRefused(422, "unknown_platform", message)

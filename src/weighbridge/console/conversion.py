@@ -48,7 +48,7 @@ async def requeue(
     sale_id: UUID,
     key: Key,
     app: TheApp,
-    provider: Annotated[str, Form(max_length=100)],
+    provider: Annotated[str, Form(max_length=100, pattern=frame.NO_NUL)],
 ) -> Response:
     wish = sites.Requeue(key.workspace_id, f"key {key.id}", sales=[sale_id], provider_key=provider)
     return await frame.back(request, f"/deliveries/{sale_id}", await put_back(app, wish))

@@ -17,20 +17,20 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from weighbridge.api.access import as_page, is_page, needs
+from weighbridge.api.invalid import NO_NUL as NO_NUL
 from weighbridge.api.sessions import Passes, Session, same
 from weighbridge.console import assets, words
 from weighbridge.model.errors import RequestRefused
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _FILES = "weighbridge_files"
-NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
 NOTE = "wb_note"  # a cookie with one sentence for the next page
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -50,8 +50,17 @@ _PAGES = Environment(
 _PAGES.filters.update(words.FILTERS)
 
 
+class _Pages(APIRouter):
+    """Where a page can be had, its head can, too: monitors ask for no more."""
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **how: Any) -> None:
+        if "GET" in (how.get("methods") or ()):
+            how["methods"] = ["GET", "HEAD"]
+        super().add_api_route(path, endpoint, **how)
+
+
 def router() -> APIRouter:
-    return APIRouter(include_in_schema=False, dependencies=[Depends(_ours)])
+    return _Pages(include_in_schema=False, dependencies=[Depends(_ours)])
 
 
 def page(scope: str) -> Callable[[Endpoint], Endpoint]:
@@ -105,7 +114,7 @@ async def back(request: Request, path: str, sentence: str = "") -> Response:
 
 def inside(path: str | None) -> str:
     """Where to go on, as a page of this site; the front page for anything else."""
-    parts = urlsplit(path or "")
+    parts = _split(path or "")
     ours = not parts.scheme and not parts.netloc and parts.path.startswith("/") and "\\" not in (path or "")
     return path or "/" if ours and not (path or "").startswith("//") else "/"
 
@@ -115,7 +124,7 @@ async def _ours(request: Request) -> None:
     if request.method != "POST":
         return
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    if origin is not None and _split(origin).netloc != request.headers.get("host"):
         raise RequestRefused(403, "other_origin", "This form came from another site.")
     session: Session | None = getattr(request.state, "session", None)
     kind = request.headers.get("content-type", "").partition(";")[0]
@@ -147,15 +156,29 @@ def _as_page(handler: Callable[..., Any]) -> Callable[[Request, Exception], Awai
             asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             wanted = asked if request.method == "GET" else _referer(request)
             next_ = quote(inside(wanted), safe="/")
-            return await back(request, f"/sign-in?next={next_}", problem.get("message", ""))
+            # Whoever opens the console for the first time needs no word on how programs send a key.
+            sentence = problem.get("message", "") if problem.get("error") == "session_ended" else ""
+            return await back(request, f"/sign-in?next={next_}", sentence)
         sentence = problem.get("message", "")
         if request.method == "POST" and (came_from := _referer(request)):
             return await back(request, came_from, sentence)
-        return await show(
+        shown = await show(
             request, "refused.html", told.status_code, sentence=sentence, status=told.status_code
         )
+        for name in ("allow", "retry-after"):
+            if name in told.headers:
+                shown.headers[name] = told.headers[name]
+        return shown
 
     return answer
+
+
+def _split(url: str) -> SplitResult:
+    """Its parts; none where it is no URL."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 def _unknown_page(request: Request) -> bool:
@@ -166,7 +189,7 @@ def _unknown_page(request: Request) -> bool:
 
 def _referer(request: Request) -> str:
     """The page of ours that a form was on."""
-    came_from = urlsplit(request.headers.get("referer", ""))
+    came_from = _split(request.headers.get("referer", ""))
     if came_from.netloc != request.headers.get("host") or came_from.path == "/sign-in":
         return ""
     return inside(came_from.path + (f"?{came_from.query}" if came_from.query else ""))

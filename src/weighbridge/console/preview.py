@@ -41,7 +41,9 @@ async def show(
     except RequestRefused as refusal:
         if refusal.status != 409:
             raise
-        return await frame.back(request, f"/uploads/{upload_id}", refusal.message)
+        # After a form that was refused, its sentence says more.
+        sentence = "" if frame.NOTE in request.cookies else refusal.message
+        return await frame.back(request, f"/uploads/{upload_id}", sentence)
     page = rows[:PAGE]
     more = _address(entity, kind, after=page[-1].seq) if len(rows) > PAGE else ""
     return await frame.show(

@@ -310,7 +310,7 @@ class WbUpload extends HTMLElement {
   // The token has ended: the page is asked for another, and has a minute to set it.
   async #token(item, answer) {
     if (answer.key !== this.getAttribute("key")) return; // it is here already
-    if (!answer.key && !this.hasAttribute("server")) throw new Refusal(answer.json); // the session has ended
+    if (!answer.key && !this.hasAttribute("server")) throw new Refusal({ ...answer.json, message: "You are signed out. Load the page again and sign in." });
     this.#show(item, item.sign, "Waiting for a new upload token…");
     this.#tell("token");
     if (answer.key !== this.getAttribute("key")) return;

@@ -1,0 +1,50 @@
+"""One table of signs, text of others set apart, and a sheet of styles without what nobody uses."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+
+from weighbridge.api.conversion_models import DeliveryStatus
+from weighbridge.api.project_models import ProjectStatus
+from weighbridge.console import frame, words
+
+CONSOLE = files("weighbridge.console")
+TEMPLATES = {each.name: each.read_text() for each in CONSOLE.joinpath("templates").iterdir()}
+PYTHON = "".join(each.read_text() for each in CONSOLE.iterdir() if each.name.endswith(".py"))
+
+
+def test_every_state_has_a_sign_and_only_one_place_knows_them() -> None:
+    assert set(words.PROJECTS) == {each.value for each in ProjectStatus}
+    assert set(words.CONVERSIONS) == {each.value for each in DeliveryStatus}
+    for table in (words.JOBS, words.PROJECTS, words.CONVERSIONS):
+        assert {sign for sign, _ in table.values()} <= {*words.SIGNS, ""}
+    elsewhere = PYTHON.replace(CONSOLE.joinpath("words.py").read_text(), "") + "".join(TEMPLATES.values())
+    assert not [sign for sign in words.SIGNS.values() if sign in elsewhere.replace("✓ confirmed", "")]
+
+
+def test_a_sentence_with_a_name_in_it_keeps_its_direction() -> None:
+    module = frame._PAGES.get_template("parts.html").module
+    said = module.noted_sentence("\u05e7\u05d5\u05d1\u05e5.csv: <b>")  # type: ignore[attr-defined]
+    assert "<bdi>\u05e7\u05d5\u05d1\u05e5.csv: &lt;b&gt;</bdi>" in said
+
+
+def test_what_went_wrong_with_a_file_keeps_its_direction() -> None:
+    module = frame._PAGES.get_template("upload_parts.html").module
+    upload = {"storage_status": "stored", "status": "failed", "held": False, "error_text": "\u05e7: wrong"}
+    assert "<bdi>\u05e7: wrong</bdi>" in module.progress_of(upload)  # type: ignore[attr-defined]
+
+
+def test_the_sheet_has_no_class_that_no_page_has() -> None:
+    sheet = CONSOLE.joinpath("static/console.css").read_text()
+    sheet = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", sheet, flags=re.DOTALL)  # selectors alone
+    known = set(re.findall(r"[a-z][a-z-]*", "".join(_classes(text) for text in TEMPLATES.values())))
+    known |= {word for word, _ in (*words.CIRCUITS.values(), *words.JOBS.values())} | set(words.SIGNS)
+    known |= {f"bin-{name}" for name in re.findall(r'"(\w+)"', PYTHON.split("_BINS = ")[1].split("\n")[0])}
+    assert set(re.findall(r"\.([a-z][a-z-]*)", sheet)) - known == set()
+
+
+def _classes(text: str) -> str:
+    """What stands in class attributes, and what macros are given as a class."""
+    found = re.findall(r'class="((?:[^"{]|\{\{.*?\}\}|\{%.*?%\})*)"|kind="([a-z]+)"', text)
+    return " ".join(" ".join(each) for each in found) + " "
