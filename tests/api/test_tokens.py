@@ -103,13 +103,18 @@ async def test_a_token_is_for_what_it_was_made_for(client: httpx.AsyncClient, ke
 ESCAPES = pytest.mark.parametrize(
     ("wish", "content", "fields", "named"),
     [
-        ({"project_id": 7}, CSV, {}, "project_id: this upload token is for '7' only"),
-        ({"project_id": 7, "pipeline": "auto"}, CSV, {}, "the pipeline ads belong to no project"),
-        ({"client_id": CLIENT}, KEYWORDS, {"project_id": "99"}, "the pipeline keywords belong to no client"),
-        ({"platform": "meta"}, KEYWORDS, {"project_id": "99"}, "the pipeline keywords belong to no platform"),
-        ({"client_id": CLIENT}, JUDGMENTS, {}, "the pipeline judgments belong to no client"),
+        pytest.param({"project_id": 7}, CSV, {}, "for '7' only; files of the pipeline ads belong", id="project"),
+        pytest.param({"project_id": 7, "pipeline": "auto"}, CSV, {}, "to no project", id="project, auto"),
+        pytest.param(
+            {"client_id": CLIENT}, KEYWORDS, {"project_id": "99"}, f"for '{CLIENT}' only; files", id="client"
+        ),
+        pytest.param(
+            {"platform": "meta"}, KEYWORDS, {"project_id": "99"}, "platform: this upload token is for 'meta'",
+            id="platform",
+        ),
+        pytest.param({"client_id": CLIENT}, JUDGMENTS, {}, "pipeline judgments belong to no client", id="scope"),
     ],
-)
+)  # fmt: skip
 
 
 @ESCAPES

@@ -43,6 +43,7 @@ IN_THE_WAY = {
     "circuit_open": "The circuit is open until the next probe.",
     "being_probed": "Another worker probes it right now.",
 }
+STUCK = {IN_THE_WAY[each] for each in ("no_credentials", "credentials_refused", "not_in_use")}
 
 Blank = BeforeValidator(lambda said: said or None)  # a field of a form that was left empty
 
@@ -80,6 +81,7 @@ class Group:
     lately: Lately
     next_run: Forecast | None  # None: nothing is due
     trouble: str | None  # what is in the way, as a sentence
+    stuck: bool  # until someone does something about it
     resettable: bool
 
 
@@ -122,7 +124,7 @@ async def shown(
         groups=groups,
         more_groups=last and _href(wanted, group=cursor.write(last.site_id, last.provider_key)),
         vault=shares is not None,
-        active=any(each.standing.waiting or each.standing.in_call for each in groups),
+        active=any(each.standing.in_call or (each.standing.waiting and not each.stuck) for each in groups),
         limit=app.settings.deliver_limit,
         errors=errors,
         calls=recent,
@@ -204,11 +206,13 @@ def _group(
 ) -> Group:
     key = (standing.site_id, standing.provider_key)
     next_run = (shares or {}).get(key)
+    trouble = _trouble(standing, next_run)
     return Group(
         standing=standing,
         lately=lately[key],
         next_run=next_run,
-        trouble=_trouble(standing, next_run),
+        trouble=trouble,
+        stuck=trouble in STUCK,
         resettable=standing.state != "CLOSED" or standing.refused_at is not None,
     )
 

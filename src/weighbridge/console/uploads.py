@@ -89,6 +89,7 @@ async def show(
         kinds=[(name, label, _address({**asked, "kind": name})) for name, (label, _) in KINDS.items()],
         kind=kind,
         asked={name: value for name, value in asked.items() if value},
+        without_project=_address({**asked, "project_id": None}),
         more=_address(asked, before=last) if last else "",
         down_to_here=_address(asked, before=before, until=last) if last else "",
         cut=bool(until) and len(found) > size,
