@@ -32,10 +32,14 @@ LONGEST = 500  # rows of the first page, where more have come since it was loade
 # What a person asks for, and which states that is.
 KINDS: dict[str, tuple[str, listing.Filter]] = {
     "all": ("All", listing.Filter()),
-    "queued": ("Queued", listing.Filter((Status.PENDING,))),
+    "queued": ("Queued", listing.Filter((Status.PENDING,), deferred=False)),
     "processing": (
         "Processing",
-        listing.Filter((Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING), held=False),
+        listing.Filter(
+            (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
+            held=False,
+            deferred=True,
+        ),
     ),
     "held": ("Waiting for you", listing.Filter((Status.STAGING_COMPLETE,), held=True)),
     "completed": ("Completed", listing.Filter((Status.COMPLETED, Status.PARTIAL))),

@@ -100,6 +100,11 @@ def when(moment: datetime | None) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC")
 
 
+def spoken(sentence: str | None) -> str:
+    """An error's sentence, without where programs look next: here there are links."""
+    return (sentence or "").partition(" See why: ")[0]
+
+
 def share(part: float | None, whole: float | None) -> float:
     """How much of a whole, in percent; nothing of nothing is nothing."""
     return round(min(100.0, 100 * (part or 0) / whole), 2) if whole else 0.0
@@ -111,6 +116,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "duration": duration,
     "when": when,
     "share": share,
+    "spoken": spoken,
     "sign": SIGNS.__getitem__,
     "of_upload": of_upload,
 }
