@@ -133,6 +133,7 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await console.send("new.csv", ads(3), platform="meta")
     await page.mouse.wheel(0, -50_000)
     await expect(rows).to_have_count(161, timeout=15_000)
+    await expect(rows.first).to_contain_text("Completed", timeout=15_000)
     # And what leaves a filter is shown no more, nor anything else twice.
     await console.open(page, "/uploads?kind=completed")
     for loaded in (100, 145):
