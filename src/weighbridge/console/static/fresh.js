@@ -27,7 +27,7 @@ async function look() {
   }
   looking = false;
   localTimes(document);
-  if (again) { again = false; soon(); } else plan();
+  if (again && !failures) { again = false; soon(); } else plan(); // what went wrong is to be read, and tried again in a while
 }
 
 const sourceOf = (region) => region.dataset.src || location.pathname + location.search;
@@ -71,6 +71,7 @@ function plan() {
 }
 
 function soon() {
+  if (looking) { again = true; return; }
   clearTimeout(timer);
   timer = setTimeout(look, Math.max(0, AT_MOST_EVERY - (Date.now() - last)));
 }
@@ -156,7 +157,7 @@ if (regions(document).length) {
   addEventListener("online", soon);
   addEventListener("offline", () => say("The network is away. Waiting for it…"));
   document.addEventListener("visibilitychange", seen);
-  document.addEventListener("scrollend", soon);
+  addEventListener("scroll", soon, { passive: true });
   document.addEventListener("wb-upload-sent", soon);
   document.addEventListener("wb-upload-done", soon);
 }
