@@ -50,8 +50,11 @@ class Standing:
 
     @property
     def active(self) -> bool:
-        """Whether a page must go on asking (S2 §11.0.1). A preview waits for a person, not for a worker."""
-        return self.queued > 0 or self.running > 0 or self.processed + self.held != self.uploaded
+        """Whether a page must go on asking (S2 §11.0.1). A preview waits for a person, not for a worker.
+
+        All counts are of one statement: where nothing is queued or running, what is uploaded is processed or held.
+        """
+        return self.queued > 0 or self.running > 0
 
 
 @dataclass(frozen=True)
