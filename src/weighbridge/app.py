@@ -32,7 +32,6 @@ from weighbridge.providers.vault import Vault
 from weighbridge.settings import Settings
 from weighbridge.slots.base import SlotLimits, Slots
 from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.slots.redis import RedisSlots
 from weighbridge.steps.announce import alerting, consumers
 from weighbridge.steps.context import Allowance, Consumer, Context, Limits, Outbound
 from weighbridge.steps.webhooks import announcing
@@ -111,7 +110,13 @@ async def _open_outbound(
         timedelta(milliseconds=settings.semaphore_ttl_ms),
     )
     redis = settings.redis_url
-    slots: Slots = RedisSlots(redis.get_secret_value(), limits) if redis else PostgresSlots(db, limits)
+    slots: Slots
+    if redis:
+        from weighbridge.slots.redis import RedisSlots  # a quarter of a command's start
+
+        slots = RedisSlots(redis.get_secret_value(), limits)
+    else:
+        slots = PostgresSlots(db, limits)
     timeout = httpx.Timeout(settings.provider_seconds, connect=min(settings.provider_seconds, 10))
     try:
         # No limit of connections: slots limit the calls, and one site's slow receivers must not use up all of them.

@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from tests.conftest import worked_out
 from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.db import keys, projects
@@ -54,7 +55,7 @@ async def key(make_key: MakeKey) -> dict[str, str]:
 @pytest.fixture
 async def client(app: App) -> AsyncIterator[httpx.AsyncClient]:
     """The API without a socket."""
-    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(worked_out(create(app)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
         yield client
 

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import httpx
 
+from tests.conftest import worked_out
 from weighbridge.api import create
 from weighbridge.app import App, open_app
 from weighbridge.providers.vault import new_key
@@ -87,7 +88,7 @@ async def serving(
         usual["provider_urls"] = (f"google_ads={url}",)
     chosen = {name: value for name, value in {**usual, **settings}.items() if value is not None}
     async with open_app(read(home=home, DATABASE_URL=database_url, **chosen)) as app:
-        transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+        transport = httpx.ASGITransport(worked_out(create(app)), raise_app_exceptions=False)
         key = await new_api_key(app.db, workspace, ("admin",))
         async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
             yield Service(app, client, key, workspace)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,10 @@ def weighbridge(environment: dict[str, str], tmp_path: Path) -> Command:
     return weighbridge
 
 
+# All commands with their options: a process makes them once, and so does that of the tests.
+_commands = cache(typer.main.get_command)
+
+
 @pytest.fixture
 def main(
     environment: dict[str, str],
@@ -67,6 +73,7 @@ def main(
             patched.chdir(tmp_path)
             patched.setattr(sys, "argv", ["weighbridge", *map(str, arguments)])
             patched.setattr(sys, "path", [*sys.path])
+            patched.setattr(typer.main, "get_command", _commands)
             for name, value in {**environment, **settings}.items():
                 patched.setenv(name, value)
             with pytest.raises(SystemExit) as ended:

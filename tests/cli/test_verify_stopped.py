@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.conftest import WAITING
 from tests.proof.workers import until
 from weighbridge.app import App
 from weighbridge.cli import golden_path
@@ -27,7 +28,6 @@ HELD_UP = (
     " $$ BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN NEW; END $$;"
     " CREATE TRIGGER hold_up BEFORE INSERT ON judgments FOR EACH ROW EXECUTE FUNCTION hold_up()"
 )
-WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 Start = Callable[..., "subprocess.Popen[str]"]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,13 @@ from weighbridge.db.pool import Database
 from .chromium import NONE, find
 
 LOCAL = re.compile(r"(?:http://(?:127\.0\.0\.1|localhost):|blob:|data:|about:)")
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
 
 
 @pytest.fixture(scope="session")
@@ -85,7 +93,7 @@ class Console:
         self.process.kill()
         self.process.wait(30)
 
-    def query(self, statement: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, values: Any = ()) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database_url, autocommit=True) as connection:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else []
@@ -154,9 +162,13 @@ def consoles(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def running(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
-    """One that tests share; each has a workspace of its own."""
+    """One that tests share, with an origin that may embed <wb-upload>; each test has a workspace of its own."""
+    settings = {
+        "WEIGHBRIDGE_POLL_SECONDS": "0.2",
+        "WEIGHBRIDGE_CORS_ORIGINS": f"http://127.0.0.1:{free_port()}",
+    }
     with fresh_database(postgres) as url:
-        console = Console(url, tmp_path_factory.mktemp("home"), {})
+        console = Console(url, tmp_path_factory.mktemp("home"), settings)
         console.start()
         yield console
         console.stop()

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from tests.conftest import Clock
+from tests.conftest import Clock, worked_out
 from weighbridge.api.access import is_page, scope_of
 from weighbridge.app import App
 from weighbridge.console import assets, create
@@ -20,7 +20,7 @@ from weighbridge.db import keys
 
 @pytest.fixture
 async def visitor(app: App) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(worked_out(create(app)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
         yield client
 
@@ -148,7 +148,7 @@ async def test_a_refused_form_goes_back_to_no_other_site(member: httpx.AsyncClie
         "/uploads?project_id=99999999999999999999",
         "/uploads?pipeline=%00",
         "/uploads?q=%00",
-        "/uploads?before=x",
+        "/uploads?after=x",
         "/uploads?until=%FF",
         "/uploads?kind=%00",
         "/uploads/{}/rows?code=%00",

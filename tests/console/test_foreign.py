@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.api.delivering import Service
-from tests.conftest import Clock
+from tests.conftest import Clock, worked_out
 from weighbridge.app import App
 from weighbridge.console import create
 from weighbridge.db import charts, keys
@@ -47,7 +47,7 @@ class Person:
 
 @pytest.fixture
 async def sign_in(app: App) -> AsyncIterator[SignIn]:
-    site, browsers = create(app), []
+    site, browsers = worked_out(create(app)), []
 
     async def sign_in(workspace: UUID) -> Person:
         async with app.db.tx() as tx:

@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 from tests.api.conftest import make_upload
+from tests.conftest import worked_out
 from tests.projects.conftest import Send, keyword_file, send, take_up, work
 from weighbridge.app import App
 from weighbridge.console import create
-from weighbridge.db import conversions, keys, listing, overview, projects
+from weighbridge.db import browse, conversions, keys, overview, projects
 from weighbridge.db.grouping import Place
 from weighbridge.db.queries import load
 from weighbridge.model.states import Status
@@ -43,7 +44,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
 @pytest.fixture
 async def reader(app: App, workspace: UUID) -> AsyncIterator[httpx.AsyncClient]:
     """Somebody who looks at the pages, without a socket."""
-    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(worked_out(create(app)), raise_app_exceptions=False)
     async with app.db.tx() as tx:
         _, secret = await keys.create(tx, workspace, "reader", ("read",), None)
     async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge") as client:
@@ -199,9 +200,9 @@ async def test_a_file_that_waits_for_the_store_is_under_way(
     make_upload(status="processing")
 
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
-        standing = await listing.standing(tx, workspace)
-        others = await listing.page(tx, workspace, listing.Filter((Status.PENDING,), deferred=False), 10)
-        theirs = await listing.page(tx, workspace, listing.Filter((Status.PENDING,), deferred=True), 10)
+        standing = await browse.standing(tx, workspace)
+        others = await browse.page(tx, workspace, browse.Filter((Status.PENDING,), deferred=False), 10)
+        theirs = await browse.page(tx, workspace, browse.Filter((Status.PENDING,), deferred=True), 10)
     assert (standing.uploaded, standing.queued, standing.running) == (3, 1, 2)
     assert [upload.id for upload in others] == [queued]
     assert [upload.id for upload in theirs] == [waits]

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 import psycopg
-import pytest
 from playwright.async_api import Page, expect
 
 from weighbridge.db.queries import load
@@ -32,28 +31,13 @@ def _fill(url: str, workspace: UUID) -> None:
         connection.execute("VACUUM ANALYZE data_uploads")
 
 
-@pytest.mark.parametrize("depth", [0, 50_000])
-def test_a_page_of_many_reads_no_more_than_one_of_few(database_url: str, workspace: UUID, depth: int) -> None:
-    _fill(database_url, workspace)
-    asked: dict[str, Any] = dict.fromkeys(
-        ("statuses", "held", "deferred", "pipeline", "project", "words", "before", "behind", "until", "last")
-    )
-    with psycopg.connect(database_url) as connection:
-        if depth:
-            place = "SELECT created_at, id FROM data_uploads ORDER BY created_at DESC, id OFFSET %s LIMIT 1"
-            row = connection.execute(place, (depth,)).fetchone()
-            assert row is not None
-            asked["before"], asked["behind"] = row
-        explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + load("listing")["page_of_uploads"]
-        told = connection.execute(explain, {**asked, "workspace": workspace, "limit": 51}).fetchone()
-    assert told is not None
-    plan = told[0][0]["Plan"]
-    assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 120, plan
-
-
-async def test_the_first_page_is_usable_within_a_second(consoles: Callable[..., Console], page: Page) -> None:
+async def test_a_page_of_many_comes_within_a_second_and_reads_no_more_than_one_of_few(
+    consoles: Callable[..., Console], page: Page
+) -> None:
     console = consoles()
     _fill(console.database_url, console.workspace)
+    for depth in (0, 50_000):
+        assert _blocks(console, depth) < 120
     await console.sign_in(page)
     times = []
     for _ in range(5):
@@ -62,6 +46,19 @@ async def test_the_first_page_is_usable_within_a_second(consoles: Callable[..., 
         await expect(page.locator("wb-upload")).to_be_visible()
         times.append(await page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
     assert min(times) < 1000, times  # the best of five: other tests run beside this one
+
+
+def _blocks(console: Console, depth: int) -> int:
+    """What is read for the page so many uploads down."""
+    names = "statuses held deferred set_aside pipeline project words before behind until last"
+    asked: dict[str, Any] = dict.fromkeys(names.split())
+    if depth:
+        place = "SELECT created_at, id FROM data_uploads ORDER BY created_at DESC, id OFFSET %s LIMIT 1"
+        [(asked["before"], asked["behind"])] = console.query(place, (depth,))
+    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + load("browse")["page_of_uploads"]
+    [(told,)] = console.query(explain, {**asked, "workspace": console.workspace, "limit": 51})
+    plan = told[0]["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
 async def test_the_console_is_used_without_a_mouse(console: Console, page: Page) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.async_api import BrowserContext, Page, expect
@@ -43,11 +44,18 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     other = await context.new_page()
     await console.open(other, page.url.removeprefix(console.url))
     await page.get_by_role("button", name="Discard").click()
-    await expect(page.locator(".state").first).to_contain_text("Discarded")
+    await expect(page.locator(".state").first).to_contain_text("✕ Discarded")
     await other.get_by_role("button", name="Promote").click()
     await expect(other.locator(".noted")).to_contain_text("was discarded")
     assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
-    # Sent again, and promoted.
+    # No failure, in the list either. Sent again, and promoted.
+    await console.open(page, "/uploads")
+    figures = page.locator("#standing")
+    await expect(figures).to_contain_text(re.compile(r"2 / 2.*Failed\s*0\s*Discarded\s*1", re.DOTALL))
+    await page.get_by_role("link", name="Failed", exact=True).click()
+    await expect(page.locator("[data-rows]")).to_contain_text("No upload is like this.")
+    await page.get_by_role("link", name="Discarded", exact=True).click()
+    await expect(page.locator("[data-rows] tr")).to_have_count(1)
     await console.open(page, "/uploads")
     await page.get_by_label("Preview first").check()
     await page.locator("wb-upload input[type=file]").set_input_files(

@@ -111,10 +111,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
     await expect(page.get_by_text("No word counts as another yet.")).to_be_visible()
 
 
-async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(
-    consoles: Callable[..., Console], page: Page
-) -> None:
-    console = consoles(WEIGHBRIDGE_POLL_SECONDS="0.2")
+async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Console, page: Page) -> None:
     await sent(console, "a.csv", numbered(100, 130))
     await console.sign_in(page)
     await console.open(page, "/projects/1?tab=groups")
@@ -179,9 +176,8 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(
 
 
 async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
-    consoles: Callable[..., Console], browser: Browser, page: Page
+    console: Console, browser: Browser, page: Page
 ) -> None:
-    console = consoles(WEIGHBRIDGE_POLL_SECONDS="0.2")
     long = "x" * 250 + ".csv"
     await sent(console, MARKUP, keyword_file([("<script>alert(1)</script>", 3), ("أحذية رياضية", 7)]))
     await sent(console, RTL, numbered(0, 3))

@@ -82,7 +82,12 @@ async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Conso
     await expect(page.locator(".noted")).to_contain_text("opened again")
     await expect(page.locator(".state").first).to_contain_text("Completed in part", timeout=30_000)
     await expect(page.locator("#changed td.number").first).not_to_have_text("0")
-    await expect(page.locator("#timeline")).to_contain_text("retry")
+    told = page.locator("#timeline b")
+    begun = ["received", "attempt opened", "processing"]
+    ended = ["staging_complete", "promoting", "partial"]
+    for moment in (*begun, "failed", "retry", *ended):
+        await expect(told.get_by_text(moment, exact=True).first).to_be_visible()
+    assert (await told.all_inner_texts())[:3] == begun
     assert not await serious(page)
 
 

@@ -35,6 +35,16 @@ def test_what_went_wrong_with_a_file_keeps_its_direction() -> None:
     assert "<bdi>\u05e7: wrong</bdi>" in module.progress_of(upload)  # type: ignore[attr-defined]
 
 
+def test_sentences_for_programs_are_not_shown_to_people() -> None:
+    for said, shown in {
+        "Rows are wrong. See why: GET /api/uploads/1/rejects, or weighbridge uploads rejects 1.": "Rows are wrong.",
+        "There is no such site. POST /api/sites makes one; GET /api/sites shows them.": "There is no such site.",
+        "GET /api/sites lists them.": "GET /api/sites lists them.",  # nothing else is said
+        "a. b.csv: wrong!  Mend it.": "a. b.csv: wrong! Mend it.",
+    }.items():
+        assert words.spoken(said) == shown
+
+
 def test_the_sheet_has_no_class_that_no_page_has() -> None:
     sheet = CONSOLE.joinpath("static/console.css").read_text()
     sheet = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", sheet, flags=re.DOTALL)  # selectors alone

@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.conftest import WAITING
 from tests.engine.steps import claim, parse_by_hand
 from weighbridge.db import uploads
 from weighbridge.model.states import Status
@@ -129,7 +130,7 @@ async def test_a_reset_that_meets_a_takeover_does_not_touch_the_run_that_is_live
     async with await connect(database_url) as operator, await connect(database_url) as worker:
         await worker.execute(take_up)
         resetting = asyncio.create_task(operator.execute(RESET, (BATCH,)))
-        await eventually(lambda: query("SELECT 1 FROM pg_locks WHERE NOT granted"))
+        await eventually(lambda: query(WAITING))
         await worker.commit()
         with pytest.raises(psycopg.Error, match="a worker is at"):
             await resetting

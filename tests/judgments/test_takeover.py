@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.conftest import WAITING
 from tests.engine.steps import claim
 from weighbridge.db import uploads
 from weighbridge.db.pool import Database
@@ -190,7 +191,7 @@ async def test_an_orphan_that_another_took_between_look_and_lock_is_left_alone(
         await keeper.execute("SELECT pg_advisory_lock(42)")
         assert (await (await quick.execute(TAKE_UP)).fetchall())[0][0] == upload_id
         looking = asyncio.create_task(slow.execute(TAKE_UP))
-        await eventually(lambda: query("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"))
+        await eventually(lambda: query(WAITING))
         await quick.commit()
         await keeper.execute("SELECT pg_advisory_unlock(42)")
         assert await (await looking).fetchall() == []

@@ -40,7 +40,7 @@ def test_a_module_gives_its_pipelines(module: Callable[..., str], suffix: str) -
 
 def test_a_package_gives_its_pipelines(module: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("orders", f"{module(orders=ORDERS)}:orders", pipelines.GROUP)
-    monkeypatch.setattr(pipelines, "entry_points", lambda group: [point])
+    monkeypatch.setattr(pipelines, "installed", lambda group: [point])
     assert pipelines.find()["orders"] is ORDERS
 
 

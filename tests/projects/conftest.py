@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.api.conftest import new_key
+from tests.conftest import worked_out
 from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.db import grouping, projects, uploads
@@ -151,6 +152,6 @@ def wish(ctx: Context, **wishes: Any) -> uploads.Claim:
 async def http(app: App, workspace: UUID) -> AsyncIterator[httpx.AsyncClient]:
     """The API without a socket, for somebody who may do everything."""
     key = await new_key(app.db, workspace, ("upload", "read", "operate"))
-    transport = httpx.ASGITransport(create(app), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(worked_out(create(app)), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://weighbridge", headers=key) as client:
         yield client

@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tests.conftest import WAITING
 from tests.projects.conftest import QUICK, Send, Work, keyword_file, numbered
 from weighbridge.db import projects
 from weighbridge.model.errors import RequestRefused, RetryLater
@@ -187,8 +188,7 @@ async def test_a_worker_that_stops_does_not_wait_for_its_grouping(
     with psycopg.connect(database_url) as other:
         other.execute("LOCK TABLE token_merges")  # the grouping waits for it
         async with worker(ctx, QUICK):
-            waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-            await eventually(lambda: query(waiting))
+            await eventually(lambda: query(WAITING))
         assert query("SELECT outcome FROM weighbridge.attempts WHERE queue = 'projects'") == [("done",)]
         assert query("SELECT ungrouped, groupings, failures FROM projects") == [(True, 0, 0)]
     await work(received)

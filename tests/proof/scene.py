@@ -56,6 +56,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "attempts",
         "crashes",
         "rows_read",
+        "states",
     ),
     "upload_rejections": (),
     "upload_warnings": (),
@@ -136,7 +137,8 @@ class Stage:
     def deserted(self) -> bool:
         """No worker's session is left."""
         return not self.query(
-            "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'weighbridge%%'"
+            "SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE 'weighbridge%%'"
         )
 
     def forward(self, seconds: float) -> None:
@@ -178,7 +180,9 @@ class Stage:
     def waits_for(self, table: str) -> bool:
         """Somebody waits for a lock on the table."""
         return self.holds(
-            "EXISTS (SELECT FROM pg_locks WHERE relation = %s::regclass AND NOT granted)", (table,)
+            "EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database AND d.datname = current_database()"
+            " WHERE l.relation = %s::regclass AND NOT l.granted)",
+            (table,),
         )
 
     def send_again(self) -> None:

@@ -26,7 +26,7 @@ from tests.proof.scene import Scene, Stage, differences
 from tests.proof.workers import Fleet, Moment, points, until
 from weighbridge.db import embedded
 
-SHARES = 4
+SHARES = 2
 
 How = Literal["crash that undoes", "crash that keeps", "stop"]
 
@@ -98,10 +98,10 @@ def _ended(stage: Stage) -> bool:
 @pytest.mark.parametrize(
     ("how", "at", "every", "first"),
     [
-        ("crash that undoes", "after", 2, 1),
-        ("crash that keeps", "after", 2, 2),
-        ("crash that undoes", "before", 5, 2),
-        ("stop", "after", 5, 4),
+        ("crash that undoes", "after", 4, 1),
+        ("crash that keeps", "after", 4, 3),
+        ("crash that undoes", "before", 8, 2),
+        ("stop", "after", 8, 4),
     ],
 )
 def test_a_restart_around_a_commit_leaves_no_trace(

@@ -90,9 +90,7 @@ def test_a_name_is_given_once(module: str, tmp_path: Path) -> None:
 def test_one_of_an_installed_package_is_found(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(value: str) -> None:
         entry = EntryPoint("own", f"{module}:{value}", providers.GROUP)
-        monkeypatch.setattr(
-            providers, "entry_points", lambda group: [entry] if group == providers.GROUP else []
-        )
+        monkeypatch.setattr(providers, "installed", lambda group: [entry] if group == providers.GROUP else [])
 
     installed("own")
     assert find()["own"].max_batch == 10

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from tests.conftest import Clock
+from tests.conftest import WAITING, Clock
 from tests.observe.conftest import Lines
 from tests.slots.test_conformance import A, got, pattern
 from weighbridge.db.pool import Database
@@ -22,7 +22,6 @@ B = Place(UUID(int=2), "meta_capi")
 Query = Callable[..., list[tuple[Any, ...]]]
 ACQUIRE = "SELECT weighbridge.acquire_slots(%s, %s, %s, 2, 10, '2 minutes')"
 RELEASE = "SELECT weighbridge.release_slots(%s)"
-WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 @pytest.fixture

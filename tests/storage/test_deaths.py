@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import httpx
 import psycopg
 
-from tests.conftest import Clock
+from tests.conftest import WAITING, Clock
 from tests.engine.conftest import meta_file
 from tests.proof.workers import until
 from tests.storage.proxy import Proxy
@@ -21,6 +21,7 @@ from tests.storage.s3 import S3
 from tests.storage.site import FILE, FIRST_PAUSE, Site, check_deferred
 
 LEASE = timedelta(seconds=61)
+OURS = "datname = current_database() AND application_name LIKE 'weighbridge%%'"
 
 Query = Callable[..., list[tuple[Any, ...]]]
 Settled = Callable[[UUID | str], None]
@@ -99,11 +100,11 @@ def test_an_api_killed_between_file_and_row_leaves_a_file_that_the_sweep_removes
     line.refuse()
     with in_the_way(database_url, "LOCK TABLE upload_queue IN SHARE ROW EXCLUSIVE MODE"):
         sending = site.sending(FILE)
-        until(lambda: query("SELECT FROM pg_locks WHERE relation = 'upload_queue'::regclass AND NOT granted"))
+        until(lambda: query(WAITING))
         [left] = site.waiting
         site.kill()
     assert isinstance(sending.exception(), httpx.TransportError)
-    until(lambda: not query("SELECT FROM pg_stat_activity WHERE application_name LIKE 'weighbridge%%'"))
+    until(lambda: not query(f"SELECT FROM pg_stat_activity WHERE {OURS}"))
     assert query("SELECT count(*) FROM data_uploads") == query("SELECT count(*) FROM upload_queue") == [(0,)]
 
     long_ago = time.time() - 3600

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.cli.conftest import Command, environment, weighbridge  # noqa: F401 (fixtures)
+from tests.conftest import WAITING
 from tests.storage.counting import CSV, USAGE, increment, send
 from tests.storage.s3 import S3
 from weighbridge.blobs.store import open_store
@@ -227,7 +228,7 @@ async def test_a_recount_waits_for_those_who_count(
     async def before_the_commit(tx: Tx, upload_id: UUID) -> None:
         nonlocal counting
         counting = asyncio.create_task(recount(ctx, workspace))
-        while not query("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+        while not query(WAITING):
             await asyncio.sleep(0.01)
             assert not counting.done()
 

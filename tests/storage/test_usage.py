@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import WAITING
 from tests.storage.counting import CSV, USAGE, increment, month_of, send, until_next_month
 from weighbridge.app import App
 from weighbridge.db import migrate, roles, usage
@@ -181,9 +182,7 @@ async def test_one_that_began_before_the_month_turned_does_not_turn_it_back(
         waiting = asyncio.create_task(
             older.execute("SELECT weighbridge.increment_storage_usage(%s, 5)", (DEFAULT_USER,))
         )
-        while not query(
-            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-        ):
+        while not query(WAITING):
             await asyncio.sleep(0.01)
         clock.forward(until_next_month(query))
         await newer.execute("SELECT weighbridge.increment_storage_usage(%s, 11)", (DEFAULT_USER,))

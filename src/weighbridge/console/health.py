@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.console import frame
-from weighbridge.db import charts, figures, listing
+from weighbridge.db import browse, charts, figures
 
 router = frame.router()
 PERIODS = {
@@ -29,7 +29,7 @@ async def show(
     _, each, number = PERIODS[period]
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await figures.of_workspace(tx)
-        standing = await listing.standing(tx, key.workspace_id)
+        standing = await browse.standing(tx, key.workspace_id)
         stretches = await charts.stretches(tx, each, number)
         letters = await charts.dead_letters(tx, 10)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # alerts are the service's

@@ -40,7 +40,8 @@ class Listing(Generic[Row]):
     here: str  # this page
     next: str | None  # the one behind it
     down_to_here: str | None  # this page, down to where the next one begins
-    first: str | None  # the first, where this is another
+    first: str  # the first page
+    cut: bool = False  # more have come to this page than it shows
 
 
 def paged(
@@ -50,23 +51,27 @@ def paged(
 
     `place`: where a row stands in the order of the list; `said`: what else the address says.
     """
-    rows = found[: asked.size]
+    rows, within = found[: asked.size], found
     if asked.until and found:
         types = [type(part) for part in place(found[0])]
         until = cursor.read("until", asked.until, lambda *parts: parts, *types)
-        rows = [row for row in rows if until is not None and place(row) <= until]
+        within = [row for row in found if until is not None and place(row) <= until]
+        rows = within[: asked.size]
     more = cursor.write(*place(rows[-1])) if rows and len(found) > len(rows) else None
-    return listed(asked, rows, more, path, **said)
+    return listed(asked, rows, more, path, cut=len(within) > len(rows), **said)
 
 
-def listed(asked: Asked, rows: Sequence[Row], more: str | None, path: str, **said: Any) -> Listing[Row]:
-    """The same where the place of the next page is known."""
+def listed(
+    asked: Asked, rows: Sequence[Row], more: str | None, path: str, *, cut: bool = False, **said: Any
+) -> Listing[Row]:
+    """The same where the place of the next page is known. `cut`: there were more rows than are shown."""
     return Listing(
         rows=rows,
         here=href(path, **said, after=asked.after),
         next=more and href(path, **said, after=more),
         down_to_here=more and href(path, **said, after=asked.after, until=more),
-        first=href(path, **said) if asked.after else None,
+        first=href(path, **said),
+        cut=cut and asked.until is not None,
     )
 
 

@@ -14,7 +14,7 @@ from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads import find
 from weighbridge.console import frame
-from weighbridge.db import history, listing
+from weighbridge.db import browse, history
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
@@ -35,7 +35,7 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         reasons = await history.reasons(tx, upload.id, REASONS)
         warnings = await history.warnings(tx, upload.id, None, PAGE)
-        again = (await listing.sent_again(tx, [upload.id])).get(upload.id, [])
+        again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
     async with (
         app.db.tx() as tx
     ):  # attempts and operators are the service's; the upload is known to be the key's
@@ -69,8 +69,8 @@ async def rows(
     """Refused rows of one reason, as they were."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        behind = cursor.read("after", after, listing.RefusedAt, int, str)
-        found = await listing.refused_for(tx, upload.id, listing.Why(code, column), behind, PAGE + 1)
+        behind = cursor.read("after", after, browse.RefusedAt, int, str)
+        found = await browse.refused_for(tx, upload.id, browse.Why(code, column), behind, PAGE + 1)
     page = found[:PAGE]
     asked = {"code": code, **({"column": column} if column is not None else {})}
     last = cursor.write(page[-1].row_index, page[-1].stage) if len(found) > PAGE else None

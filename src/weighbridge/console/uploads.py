@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import Query, Request
@@ -19,7 +17,8 @@ from weighbridge.api.multipart import Part
 from weighbridge.api.send import take_in
 from weighbridge.app import App
 from weighbridge.console import frame
-from weighbridge.db import listing, projects, sites
+from weighbridge.console.listing import Ask, href, listed
+from weighbridge.db import browse, projects, sites
 from weighbridge.db.keys import ApiKey
 from weighbridge.db.uploads import Place
 from weighbridge.model.errors import RequestRefused
@@ -27,24 +26,24 @@ from weighbridge.model.states import Status
 from weighbridge.steps.request import HIGHEST_PROJECT
 
 router = frame.router()
-PAGE = 50
-LONGEST = 500  # rows of the first page, where more have come since it was loaded
 # What a person asks for, and which states that is.
-KINDS: dict[str, tuple[str, listing.Filter]] = {
-    "all": ("All", listing.Filter()),
-    "queued": ("Queued", listing.Filter((Status.PENDING,), deferred=False)),
+KINDS: dict[str, tuple[str, browse.Filter]] = {
+    "all": ("All", browse.Filter()),
+    "queued": ("Queued", browse.Filter((Status.PENDING,), deferred=False)),
     "processing": (
         "Processing",
-        listing.Filter(
+        browse.Filter(
             (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
             held=False,
             deferred=True,
         ),
     ),
-    "held": ("Waiting for you", listing.Filter((Status.STAGING_COMPLETE,), held=True)),
-    "completed": ("Completed", listing.Filter((Status.COMPLETED, Status.PARTIAL))),
-    "failed": ("Failed", listing.Filter((Status.FAILED,))),
+    "held": ("Waiting for you", browse.Filter((Status.STAGING_COMPLETE,), held=True)),
+    "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
+    "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
+    "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
 }
+_RARE = ("held", "discarded")  # offered where there are any
 
 
 @router.get("/")
@@ -59,12 +58,11 @@ async def show(
     request: Request,
     key: Key,
     app: TheApp,
+    asked: Ask,
     kind: Annotated[str, Query()] = "all",
     pipeline: Annotated[str | None, Query(max_length=200, pattern=frame.NO_NUL)] = None,
     project_id: Annotated[str | None, Query(max_length=100)] = None,
     q: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)] = "",
-    before: Annotated[str | None, Query(description="Behind this one.")] = None,
-    until: Annotated[str | None, Query(description="Down to this one.")] = None,
 ) -> HTMLResponse:
     kind = kind if kind in KINDS else "all"
     project = _number(project_id)
@@ -73,30 +71,31 @@ async def show(
         pipeline=pipeline or None,
         project_id=project,
         words=q.strip() or None,
-        behind=_place("before", before),
-        until=_place("until", until),
+        behind=_place("after", asked.after),
+        until=_place("until", asked.until),
     )
-    size = LONGEST if until else PAGE
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        standing = await listing.standing(tx, key.workspace_id)
-        found = await listing.page(tx, key.workspace_id, chosen, size + 1)
-        again = await listing.sent_again(tx, [upload.id for upload in found[:size]])
-    page = found[:size]
-    last = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > size else None
-    asked = {"kind": kind, "pipeline": pipeline, "project_id": project, "q": q}
+        standing = await browse.standing(tx, key.workspace_id)
+        found = await browse.page(tx, key.workspace_id, chosen, asked.size + 1)
+        rows = found[: asked.size]
+        again = await browse.sent_again(tx, [upload.id for upload in rows])
+    cut = len(found) > len(rows)
+    more = cursor.write(rows[-1].created_at.isoformat(), rows[-1].id) if cut else asked.until
+    said = {"kind": kind if kind != "all" else None, "pipeline": pipeline, "project_id": project, "q": q}
     return await frame.show(
         request,
         "uploads.html",
         standing=standing,
-        uploads=page,
+        page=listed(asked, rows, more, "/uploads", cut=cut, **said),
         again=again,
-        kinds=[(name, label, _address({**asked, "kind": name})) for name, (label, _) in KINDS.items()],
+        kinds=[
+            (name, label, href("/uploads", **{**said, "kind": name if name != "all" else None}))
+            for name, (label, _) in KINDS.items()
+            if name == kind or name not in _RARE or getattr(standing, name)
+        ],
         kind=kind,
-        asked={name: value for name, value in asked.items() if value},
-        without_project=_address({**asked, "project_id": None}),
-        more=_address(asked, before=last) if last else "",
-        down_to_here=_address(asked, before=before, until=last) if last else "",
-        cut=bool(until) and len(found) > size,
+        asked={name: value for name, value in said.items() if value},
+        without_project=href("/uploads", **{**said, "project_id": None}),
         **await _choices(app, key, pipeline, project),
     )
 
@@ -120,7 +119,7 @@ async def send(request: Request, key: Key, app: TheApp) -> Response:
     session = getattr(request.state, "session", None)
     if session is None:
         raise RequestRefused(
-            403, "no_session", "This form is for browsers. Send files with a key to POST /api/uploads."
+            403, "no_session", "This form is for browsers; files with a key go to POST /api/uploads."
         )
 
     async def ours(part: Part) -> None:
@@ -163,8 +162,3 @@ async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | N
         "wanted_project": project,
         "max_mb": app.settings.max_upload_mb,
     }
-
-
-def _address(asked: Mapping[str, object], **more: object) -> str:
-    said = {name: value for name, value in {**asked, **more}.items() if value and value != "all"}
-    return f"/uploads?{urlencode(said)}" if said else "/uploads"

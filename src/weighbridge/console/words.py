@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,8 +12,11 @@ from markupsafe import Markup
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
-# S2 §11.0.1's four signs, and one for what waits for a person.
-SIGNS = {"completed": "✓", "processing": "⏳", "queued": "🕒", "error": "⚠️", "held": "⏸"}
+# S2 §11.0.1's four signs, and one each for what waits for a person and what a person did not want.
+SIGNS = {"completed": "✓", "processing": "⏳", "queued": "🕒", "error": "⚠️", "held": "⏸", "discarded": "✕"}
+
+_SENTENCES = re.compile(r"(?<=[.!?])\s+")
+_FOR_PROGRAMS = re.compile(r"\b(GET|POST|PUT|PATCH|DELETE) /api/")
 
 Shown = tuple[str, str]  # which sign, and what it says
 _UPLOADS: dict[Status, Shown] = {
@@ -58,8 +62,8 @@ def of_upload(upload: Upload) -> Shown:
         return _UPLOADS[Status.PROCESSING]
     if upload.held:
         return "held", "Waiting for you"
-    if upload.error_code == "discarded":
-        return "error", "Discarded"
+    if upload.set_aside:
+        return "discarded", "Discarded"
     return _UPLOADS[upload.status]
 
 
@@ -100,9 +104,10 @@ def when(moment: datetime | None) -> Markup | str:
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def spoken(sentence: str | None) -> str:
-    """An error's sentence, without where programs look next: here there are links."""
-    return (sentence or "").partition(" See why: ")[0]
+def spoken(said: str | None) -> str:
+    """What an error says, without its sentences for programs: here there are links (wb-upload.js does the same)."""
+    sentences = _SENTENCES.split(said or "")
+    return " ".join(each for each in sentences if not _FOR_PROGRAMS.search(each)) or said or ""
 
 
 def share(part: float | None, whole: float | None) -> float:

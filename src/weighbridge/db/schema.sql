@@ -445,6 +445,7 @@ CREATE TABLE public.data_uploads (
     preview boolean DEFAULT false NOT NULL,
     preview_counts jsonb,
     previewed_at timestamp with time zone,
+    states jsonb DEFAULT '[]'::jsonb NOT NULL,
     CONSTRAINT claimed_when_stored CHECK (((storage_status = 'stored'::text) OR (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) OR (run_after = 'infinity'::timestamp with time zone))),
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
@@ -1507,6 +1508,8 @@ BEGIN
                               THEN 'A finished upload changes only by an operator''s verb: weighbridge uploads retry.'
                               ELSE 'The moves there are stand in weighbridge.moves.' END;
     END IF;
+    NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
+                  || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now()));
     PERFORM pg_notify('weighbridge_live', json_build_object(
         'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
     RETURN NEW;

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
@@ -17,6 +20,17 @@ def imported(name: str, setting: str) -> ModuleType:
     """The module that a setting names, or a ConfigError that says in which line it cannot be imported."""
     with explained(f"{setting}: cannot import '{name}'"):
         return import_module(name)
+
+
+def installed(group: str) -> EntryPoints:
+    """What installed packages declare for a group."""
+    return _installed(group, tuple(sys.path))
+
+
+@cache
+def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
+    """Once for each path: every installed package is looked at."""
+    return entry_points(group=group)
 
 
 @contextmanager

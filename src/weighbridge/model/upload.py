@@ -125,6 +125,11 @@ class Upload:
     held: bool = False  # and has: nobody is at it
 
     @property
+    def set_aside(self) -> bool:
+        """A preview that was discarded, or that nobody came for: no failure."""
+        return self.preview and self.error_code in ("discarded", "preview_expired")
+
+    @property
     def batch(self) -> str:
         """What it is called in logs and alerts: as its sender called it, or by its id. Never the file's name."""
         return self.source_batch_id or str(self.id)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import entry_points
 
 from weighbridge.model.errors import ConfigError, did_you_mean
-from weighbridge.model.imports import explained, imported
+from weighbridge.model.imports import explained, imported, installed
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.pipelines import ads, conversions, judgments, keywords
 
@@ -44,7 +43,7 @@ def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Pipeline]]:
 
 
 def _from_packages() -> Iterator[tuple[str, Pipeline]]:
-    for entry in entry_points(group=GROUP):
+    for entry in installed(GROUP):
         with explained(f"Entry point {entry.name} of {GROUP}: cannot import '{entry.value}'"):
             value = entry.load()
         if not isinstance(value, Pipeline):

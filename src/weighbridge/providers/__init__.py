@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from importlib.metadata import entry_points
 from inspect import iscoroutinefunction
 from typing import Any
 
 from weighbridge.model.errors import ConfigError, did_you_mean
-from weighbridge.model.imports import explained, imported
+from weighbridge.model.imports import explained, imported, installed
 from weighbridge.providers.base import Provider
 from weighbridge.providers.google_ads import GoogleAds
 from weighbridge.providers.google_datamanager import GoogleDataManager
@@ -76,7 +75,7 @@ def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Provider]]:
 
 
 def _from_packages() -> Iterator[tuple[str, Provider]]:
-    for entry in entry_points(group=GROUP):
+    for entry in installed(GROUP):
         origin = f"Entry point {entry.name} of {GROUP}"
         with explained(f"{origin}: cannot import '{entry.value}'"):
             value = entry.load()

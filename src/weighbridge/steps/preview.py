@@ -183,7 +183,7 @@ async def _read_again(ctx: Context, upload: Upload, *, operates: bool) -> Reques
 def _not_held(upload: Upload, verb: str) -> RequestRefused:
     if upload.preview and upload.status in (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE):
         is_ = "is still being read"
-    elif upload.error_code in ("discarded", "preview_expired"):
+    elif upload.set_aside:
         is_ = "was discarded" if upload.error_code == "discarded" else "was kept long enough, and discarded"
     else:
         is_ = f"is {'' if upload.status in TERMINAL else 'on its way: '}{upload.status}"

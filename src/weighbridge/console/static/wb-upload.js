@@ -6,7 +6,7 @@
 
 const PART = 8 * 2 ** 20, HEAD = 2 ** 16, AT_ONCE = 3, EVERY = 1000, LONGEST_PAUSE = 15000, SILENT = 60000;
 const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial"];
-const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", error: "⚠️ Error", held: "⏸ Waiting for you", cancelled: "✕ Cancelled" };
+const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", error: "⚠️ Error", held: "⏸ Waiting for you", discarded: "✕ Discarded", cancelled: "✕ Cancelled" };
 const WEATHER = [408, 423, 429, 502, 503, 504]; // it passes
 const OFFLINE = "Waiting for the network…", AWAY = "The server does not answer. Trying again…";
 
@@ -29,6 +29,7 @@ p, ul { margin: 0; padding: 0; list-style: none; }
 .total { font-weight: 600; }
 li { padding-block: .6rem; border-top: 1px solid var(--line); }
 .name { flex: 1 1 12rem; min-width: 0; font-weight: 600; }
+a { color: inherit; }
 [data-sign=done] .state { color: var(--good); }
 [data-sign=error] :is(.state, .note) { color: var(--bad); }
 button { font: inherit; padding: .1rem .7rem; border: 1px solid var(--soft); border-radius: .4rem; background: none; color: inherit; }
@@ -45,7 +46,7 @@ progress:indeterminate::-moz-progress-bar { background: none; }`);
 
 // What ends a file for good: the API's own code and sentence.
 class Refusal extends Error {
-  constructor(told) { super(told?.message || "The server refused the file."); this.code = told?.error || "refused"; }
+  constructor(told) { super(spoken(told?.message) || "The server refused the file."); this.code = told?.error || "refused"; }
 }
 class Cut extends Error {}
 
@@ -55,6 +56,16 @@ const make = (name, about = {}, ...inside) => {
   element.append(...inside);
   return element;
 };
+// What is for people, without the sentences for programs.
+const spoken = (said = "") => said.split(/(?<=[.!?])\s+/).filter((each) => !/\b(GET|POST|PUT|PATCH|DELETE) \/api\//.test(each)).join(" ") || said;
+// The files of what was dropped: a folder's, and those of the folders in it.
+async function filesOf(entry) {
+  const ask = (how) => new Promise((found, lost) => how(found, lost));
+  if (!entry.isDirectory) return [await ask((...to) => entry.file(...to))];
+  const reader = entry.createReader(), inside = [];
+  for (let some; (some = await ask((...to) => reader.readEntries(...to))).length;) inside.push(...some);
+  return (await Promise.all(inside.filter(({ name }) => !name.startsWith(".")).map(filesOf))).flat();
+}
 const base64 = (text) => btoa(String.fromCharCode(...new TextEncoder().encode(text)));
 const number = (value) => value.toLocaleString();
 const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
@@ -85,7 +96,7 @@ class WbUpload extends HTMLElement {
     for (const kind of ["dragover", "dragleave", "drop"]) this.addEventListener(kind, (event) => {
       drop.classList.toggle("over", kind === "dragover");
       if (kind !== "dragleave") event.preventDefault();
-      if (kind === "drop") this.add(event.dataTransfer.files);
+      if (kind === "drop") this.#dropped(event.dataTransfer);
     });
   }
 
@@ -130,6 +141,15 @@ class WbUpload extends HTMLElement {
     this.#next();
   }
 
+  #dropped({ items, files }) {
+    const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+    if (!entries.some(({ isDirectory }) => isDirectory)) return this.add(files);
+    Promise.all(entries.map(filesOf)).then((found) => found.flat()).then((found) => {
+      set(this.#line, found.length ? "" : "There is no file in this folder.");
+      this.add(found);
+    }, () => set(this.#line, "This folder cannot be read. Choose its files instead."));
+  }
+
   #fields() {
     const form = this.querySelector("form"), said = form ? new FormData(form) : new Map();
     return Object.fromEntries(FIELDS.map((name) => {
@@ -145,8 +165,9 @@ class WbUpload extends HTMLElement {
     item.note = make("p", { part: "note" });
     item.stop = make("button", { part: "cancel", type: "button", textContent: "Cancel", ariaLabel: `Cancel ${item.file.name}` });
     item.stop.onclick = () => {
-      item.abort.abort();
       this.#input.focus(); // the button goes
+      if (item.over) return this.#again(item);
+      item.abort.abort();
       const place = this.#waiting.indexOf(item);
       if (place >= 0) { this.#waiting.splice(place, 1); this.#cancelled(item); }
     };
@@ -202,9 +223,21 @@ class WbUpload extends HTMLElement {
     }
   }
 
+  // With what the fields say now.
+  #again(item) {
+    item.row.remove();
+    this.#items.splice(this.#items.indexOf(item), 1);
+    this.add([item.file]);
+  }
+
   #end(item, sign, note, code) {
     item.over = item.stop.disabled = true;
     item.refused = sign === "error" && !item.state?.upload_id;
+    if (item.refused || sign === "cancelled") {
+      item.stop.disabled = false;
+      set(item.stop, "Send again");
+      item.stop.ariaLabel = `Send ${item.file.name} again`;
+    }
     this.#show(item, sign, note);
     this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${note}`);
     if (sign === "error") this.#tell("error", item, { code, message: note });
@@ -361,6 +394,8 @@ class WbUpload extends HTMLElement {
     item.state = json;
     if (json.error) throw new Refusal(json);
     if (!before) this.#tell("sent", item);
+    const page = this.getAttribute("link");
+    if (page && json.upload_id && !item.name.firstElementChild) item.name.replaceChildren(make("a", { href: page + json.upload_id, textContent: item.file.name }));
     this.#fares(item, json, json.progress || {});
     if (JSON.stringify(before) !== JSON.stringify(json)) this.#tell(item.over ? "done" : "progress", item);
   }
@@ -378,9 +413,10 @@ class WbUpload extends HTMLElement {
       reads && rows_read && `${number(rows_read)} rows read`,
       read && total_rows && `${number(promoted_rows)} of ${number(total_rows)} rows in place`,
       failed_rows && `${number(failed_rows)} rejected`,
-      error_text,
+      error_text && spoken(error_text),
     ].filter(Boolean).join(". ");
-    if (ended) return this.#end(item, done ? "done" : "error", note, error_code);
+    const setAside = ["discarded", "preview_expired"].includes(error_code);
+    if (ended) return this.#end(item, done ? "done" : setAside ? "discarded" : "error", note, error_code);
     this.#show(item, waits ? "busy" : held ? "held" : reads || read ? "busy" : "queued", note);
   }
 }

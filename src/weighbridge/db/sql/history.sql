@@ -24,27 +24,33 @@ ORDER BY count(*) DESC, code, column_name
 LIMIT %s
 
 -- name: trace
--- Everything that happened to an upload, in order: received, attempts, events, deliveries, operators' verbs.
+-- Everything that happened to an upload, in order: received, its states, attempts, events, deliveries, operators' verbs.
 SELECT at, what, detail FROM (
     SELECT d.created_at AS at, 'received' AS what,
            format('%%s, %%s bytes, %%s', d.source, d.byte_size, coalesce(d.filename, 'no name')) AS detail, 0 AS rank
     FROM public.data_uploads d WHERE d.id = %(upload)s
     UNION ALL
-    SELECT a.opened_at, 'attempt opened', a.worker, 1 FROM weighbridge.attempts a WHERE a.subject = %(upload)s
+    SELECT l.at, l.action, l.actor, 1 FROM weighbridge.audit_log l WHERE l.subject = %(upload)s
     UNION ALL
-    SELECT a.closed_at, 'attempt ' || a.outcome, concat_ws(': ', a.worker, a.error), 2
+    SELECT a.opened_at, 'attempt opened', a.worker, 2 FROM weighbridge.attempts a WHERE a.subject = %(upload)s
+    UNION ALL
+    SELECT s.at, s.status, CASE WHEN s.latest THEN concat_ws(': ', d.error_code, d.error_text) ELSE '' END, 3
+    FROM public.data_uploads d, LATERAL (
+        SELECT said ->> 0 AS status, (said ->> 1)::timestamptz AS at, n = jsonb_array_length(d.states) AS latest
+        FROM jsonb_array_elements(d.states) WITH ORDINALITY AS move (said, n)
+        UNION ALL
+        SELECT d.status, d.finished_at, true WHERE d.states = '[]' AND d.finished_at IS NOT NULL
+    ) AS s
+    WHERE d.id = %(upload)s
+    UNION ALL
+    SELECT a.closed_at, 'attempt ' || a.outcome, concat_ws(': ', a.worker, a.error), 4
     FROM weighbridge.attempts a WHERE a.subject = %(upload)s AND a.closed_at IS NOT NULL
     UNION ALL
-    SELECT d.finished_at, d.status, concat_ws(': ', d.error_code, d.error_text), 3
-    FROM public.data_uploads d WHERE d.id = %(upload)s AND d.finished_at IS NOT NULL
-    UNION ALL
-    SELECT e.created_at, e.type, '', 4 FROM weighbridge.events e WHERE e.upload_id = %(upload)s
+    SELECT e.created_at, e.type, '', 5 FROM weighbridge.events e WHERE e.upload_id = %(upload)s
     UNION ALL
     SELECT coalesce(v.delivered_at, v.gave_up_at), CASE WHEN v.delivered_at IS NULL THEN 'gave up' ELSE 'delivered' END,
-           concat_ws(': ', v.consumer, v.last_error), 5
+           concat_ws(': ', v.consumer, v.last_error), 6
     FROM weighbridge.event_deliveries v JOIN weighbridge.events e ON e.id = v.event_id
     WHERE e.upload_id = %(upload)s AND coalesce(v.delivered_at, v.gave_up_at) IS NOT NULL
-    UNION ALL
-    SELECT l.at, l.action, l.actor, 6 FROM weighbridge.audit_log l WHERE l.subject = %(upload)s
 ) AS told
 ORDER BY at, rank

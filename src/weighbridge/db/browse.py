@@ -14,7 +14,7 @@ from weighbridge.db.uploads import Place, get_many
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
-_SQL = load("listing")
+_SQL = load("browse")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Filter:
     statuses: tuple[Status, ...] = ()
     held: bool | None = None  # previews that wait for a person
     deferred: bool | None = None  # of the pending: those whose file waits for the store
+    set_aside: bool | None = None  # of the failed: discarded previews
     pipeline: str | None = None
     project_id: int | None = None
     words: str | None = None  # anywhere in the file's name or the batch's
@@ -42,11 +43,12 @@ class Standing:
     completed: int
     partial: int
     failed: int
+    discarded: int  # previews; nobody's failure
 
     @property
     def processed(self) -> int:
         """Ended, well or not (S2 §11.0.2: a failed file counts, too)."""
-        return self.completed + self.partial + self.failed
+        return self.completed + self.partial + self.failed + self.discarded
 
     @property
     def active(self) -> bool:
@@ -76,6 +78,7 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
             "statuses": list(which.statuses) or None,
             "held": which.held,
             "deferred": which.deferred,
+            "set_aside": which.set_aside,
             "pipeline": which.pipeline,
             "project": which.project_id,
             "words": f"%{_literal(which.words)}%" if which.words else None,

@@ -5,6 +5,8 @@ WHERE workspace_id = %(workspace)s
   AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s))
   AND (%(held)s::boolean IS NULL OR (preview AND status = 'staging_complete') = %(held)s)
   AND (%(deferred)s::boolean IS NULL OR status <> 'pending' OR (storage_status = 'pending_retry') = %(deferred)s)
+  AND (%(set_aside)s::boolean IS NULL
+       OR (preview AND coalesce(error_code IN ('discarded', 'preview_expired'), false)) = %(set_aside)s)
   AND (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s)
   AND (%(project)s::bigint IS NULL OR project_id = %(project)s)
   AND (%(words)s::text IS NULL OR filename ILIKE %(words)s OR source_batch_id ILIKE %(words)s)
@@ -37,6 +39,10 @@ WITH counted AS MATERIALIZED (
     SELECT status, preview, count(*) FROM public.data_uploads
     WHERE workspace_id = %(workspace)s AND status IN ('processing', 'promoting') AND project_id IS NULL
     GROUP BY status, preview
+),
+set_aside AS MATERIALIZED (
+    SELECT count(*) AS uploads FROM public.data_uploads
+    WHERE workspace_id = %(workspace)s AND preview AND status = 'failed' AND error_code IN ('discarded', 'preview_expired')
 )
 SELECT coalesce(sum(uploads), 0)::bigint AS uploaded,
        coalesce(sum(uploads) FILTER (WHERE status = 'pending'), 0)::bigint AS queued,
@@ -45,7 +51,8 @@ SELECT coalesce(sum(uploads), 0)::bigint AS uploaded,
        coalesce(sum(uploads) FILTER (WHERE status = 'staging_complete' AND preview), 0)::bigint AS held,
        coalesce(sum(uploads) FILTER (WHERE status = 'completed'), 0)::bigint AS completed,
        coalesce(sum(uploads) FILTER (WHERE status = 'partial'), 0)::bigint AS partial,
-       coalesce(sum(uploads) FILTER (WHERE status = 'failed'), 0)::bigint AS failed
+       coalesce(sum(uploads) FILTER (WHERE status = 'failed'), 0)::bigint - (SELECT uploads FROM set_aside) AS failed,
+       (SELECT uploads FROM set_aside) AS discarded
 FROM counted
 
 -- name: sent_again
