@@ -13,6 +13,7 @@ INDEXES = (
     "data_uploads_content",
     "data_uploads_ended",
     "data_uploads_staged",
+    "data_uploads_blob",
     "weighbridge.attempts_history",
 )
 
@@ -26,8 +27,10 @@ def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
         ]
         connection.execute(f"DROP INDEX {', '.join(INDEXES)}")  # faster made afterwards
         connection.execute(
-            "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size, status)"
-            " SELECT %s, 'manual', 'ads', sha256(n::text::bytea), 1, 'completed' FROM generate_series(1, %s) AS n",
+            "INSERT INTO data_uploads"  # ids in their order, and one time: what is not asked about should not take any
+            " (id, created_at, workspace_id, source, pipeline, content_sha256, byte_size, status)"
+            " SELECT lpad(n::text, 32, '0')::uuid, now(), %s, 'manual', 'ads', sha256(n::text::bytea), 1, 'completed'"
+            " FROM generate_series(1, %s) AS n",
             (workspace, FINISHED),
         )
         connection.execute(
@@ -38,9 +41,10 @@ def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
         )
         # Each was worked on, and the attempts stay: who, when, how it ended.
         connection.execute(
-            "INSERT INTO weighbridge.attempts (queue, subject, workspace_id, slot, worker, opened_at, progressed_at,"
-            " lease_until, closed_at, outcome) SELECT 'uploads', id, workspace_id, 1, 'w', created_at, created_at,"
-            " created_at, created_at, 'done' FROM data_uploads WHERE status = 'completed'"
+            "INSERT INTO weighbridge.attempts (lease_token, queue, subject, workspace_id, slot, worker, opened_at,"
+            " progressed_at, lease_until, closed_at, outcome)"
+            " SELECT id, 'uploads', id, workspace_id, 1, 'w', created_at, created_at, created_at, created_at, 'done'"
+            " FROM data_uploads WHERE status = 'completed'"
         )
         connection.execute(
             "UPDATE data_uploads SET workspace_id = gen_random_uuid() WHERE id IN"
