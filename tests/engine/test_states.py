@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from tests.conftest import Clock
+from weighbridge.db import history
+from weighbridge.db.pool import Database
 from weighbridge.model.states import MOVES, Status
 
 
@@ -38,6 +42,34 @@ def test_the_guard_lets_only_declared_moves_pass_even_in_psql(
         with pytest.raises(psycopg.Error, match="is not a move") as caught:
             query("UPDATE data_uploads SET status = %s", (after,))
         assert caught.value.sqlstate == "WB002"
+
+
+async def test_each_state_has_its_time_down_to_the_last_hundred(
+    db: Database, query: Any, workspace: UUID, clock: Clock
+) -> None:
+    [(upload,)] = query(
+        "INSERT INTO data_uploads (workspace_id, source, pipeline, content_sha256, byte_size)"
+        " VALUES (%s, 'manual', 'ads', sha256('x'), 1) RETURNING id",
+        (workspace,),
+    )
+    moves = ["processing", "pending"] * 51
+    for status in moves:
+        query("UPDATE data_uploads SET status = %s", (status,))
+        query("UPDATE data_uploads SET status = status, rows_read = rows_read + 1")  # no move
+    clock.forward(hours=1)
+    query("UPDATE data_uploads SET status = 'processing'")
+    query(
+        "UPDATE data_uploads SET status = 'failed', error_code = 'x', error_text = 'No.', finished_at = now()"
+    )
+    async with db.tx() as tx:
+        told = await history.trace(tx, upload)
+    assert [moment.what for moment in told] == ["received", *moves[4:], "processing", "failed"]
+    assert [moment.at for moment in told] == sorted(moment.at for moment in told)
+    assert told[-1].at - told[-3].at >= timedelta(hours=1)
+    assert [moment.detail for moment in told[-2:]] == ["", "x: No."]
+    query("UPDATE data_uploads SET states = '[]'")  # a file from before there were any
+    async with db.tx() as tx:
+        assert [moment.what for moment in await history.trace(tx, upload)] == ["received", "failed"]
 
 
 def test_an_operators_retry_opens_a_failed_upload_and_is_audited(query: Any, workspace: UUID) -> None:
