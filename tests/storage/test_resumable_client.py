@@ -228,6 +228,7 @@ def test_a_client_that_comes_back_before_the_server_knows_is_not_kept_waiting(
     stuck = threading.Thread(target=lambda: _given_up(sending), daemon=True)
     stuck.start()
     assert line.stuck.wait(20)
+    until(lambda: service.received(workspace) > 8_000_000)
     began = time.monotonic()
     again = TusClient(f"{service.address}/api/files", headers=service.key(workspace))
     url = sending.url.replace(line.url, service.address)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from weighbridge.db.pool import Tx, fetch_all
 from weighbridge.db.queries import load
@@ -28,6 +29,8 @@ class OpenAlert:
     severity: str
     message: str
     opened_at: datetime
+    upload_id: UUID | None  # what it is about, where it is one thing
+    site_id: UUID | None
 
 
 @dataclass(frozen=True)

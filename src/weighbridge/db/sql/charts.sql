@@ -31,14 +31,12 @@ LIMIT %s
 
 -- name: open_alerts
 -- What an alert is about begins with the id of an upload or a site, or is empty: then it is about the whole service.
-SELECT a.condition, a.severity, a.message, a.opened_at
+SELECT a.condition, a.severity, a.message, a.opened_at, d.id AS upload_id, s.id AS site_id
 FROM weighbridge.alerts a
 CROSS JOIN LATERAL (SELECT CASE WHEN a.subject ~ '^[0-9a-f]{8}-[0-9a-f-]{27}(/|$)'
                                 THEN left(a.subject, 36)::uuid END AS id) AS about
-WHERE a.closed_at IS NULL
-  AND (about.id IS NULL AND %(of_service)s
-       OR EXISTS (SELECT FROM public.data_uploads d
-                  WHERE d.id = about.id AND d.workspace_id = weighbridge.workspace())
-       OR EXISTS (SELECT FROM public.sites s WHERE s.id = about.id AND s.workspace_id = weighbridge.workspace()))
+LEFT JOIN public.data_uploads d ON d.id = about.id AND d.workspace_id = weighbridge.workspace()
+LEFT JOIN public.sites s ON s.id = about.id AND s.workspace_id = weighbridge.workspace()
+WHERE a.closed_at IS NULL AND (about.id IS NULL AND %(of_service)s OR d.id IS NOT NULL OR s.id IS NOT NULL)
 ORDER BY a.severity, a.opened_at DESC
 LIMIT 200
