@@ -70,7 +70,7 @@ class Deliverer:
                     continue
                 if not runs and any(tally and tally.processed for tally in (run.result() for run in ended)):
                     continue
-                await self._wait({stopping, *runs}, self._wake)
+                await self._wait({stopping, *runs}, self._wake, self._room.claimed)
         finally:
             stopping.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
@@ -78,13 +78,14 @@ class Deliverer:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _wait(self, tasks: set[asyncio.Task[Any]], told: asyncio.Event) -> None:
+    async def _wait(self, tasks: set[asyncio.Task[Any]], *told: asyncio.Event) -> None:
         """Until one of them ends, for what is told, or for a moment."""
         # Jitter: workers that started together must not poll together.
         pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
-        telling = asyncio.create_task(told.wait())
-        await asyncio.wait({*tasks, telling}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-        telling.cancel()
+        telling = {asyncio.create_task(each.wait()) for each in told}
+        await asyncio.wait({*tasks, *telling}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        for each in telling:
+            each.cancel()
 
     async def _deliver(self) -> Tally:
         return await deliver(self.ctx, self._name, self._limit, self._room)
