@@ -15,6 +15,10 @@ from weighbridge.steps.context import Context
 from weighbridge.worker.deliverer import Deliverer
 
 Statuses = Callable[[], dict[str, int]]
+LISTENING = (
+    "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+    " AND query = 'LISTEN \"weighbridge_deliver\"'"
+)
 
 
 @asynccontextmanager
@@ -44,11 +48,7 @@ async def test_a_sale_is_heard_of_before_the_next_look(
 ) -> None:
     site = make_site()
     async with running(ctx, poll=3600):
-        listening = (
-            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND query = 'LISTEN \"weighbridge_deliver\"'"
-        )
-        await eventually(lambda: query(listening))
+        await eventually(lambda: query(LISTENING))
         sell(site)
         await eventually(lambda: statuses() == {"COMPLETED": 1})
 
@@ -85,6 +85,29 @@ async def test_a_provider_that_hangs_holds_up_nobody_else(
         assert query("SELECT count(*) FROM provider_health_state WHERE failure_count > 0") == [(0,)]
         go_on.set()
     assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'PROCESSING'") == [(0,)]
+
+
+async def test_the_last_call_of_a_run_holds_up_no_slot_but_its_own(
+    ctx: Context, make_site: MakeSite, sell: Sell, google: Scripted, eventually: Any, query: Query
+) -> None:
+    """Two slots, two calls a run: when the run before it ends in the middle of its claims, a run is still followed."""
+    google.max_batch = 50
+    may_end = [asyncio.Event() for _ in range(5)]
+
+    async def hang(batch: Batch) -> list[Outcome]:
+        await may_end[len(google.batches) - 1].wait()
+        return [Outcome.completed("r") for _ in batch.conversions]
+
+    google.answer = hang
+    site = make_site()
+    async with running(ctx, poll=3600):
+        await eventually(lambda: query(LISTENING))
+        sell(site, 250)  # told once; from here on it goes by itself
+        for ended, begun in enumerate((2, 3, 4, 5)):  # the fourth call goes on to the end
+            await eventually(lambda begun=begun: len(google.batches) == begun)
+            may_end[ended].set()
+        may_end[3].set()
+        may_end[4].set()
 
 
 async def test_calls_of_a_process_that_is_gone_are_followed_up(
