@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check bench screenshots schema lock clean
+.PHONY: help install demo test soak check bench screenshots schema lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: install ## load sample exports into an embedded Postgres and show what hap
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: install ## the proofs at every commit and with long games, for an hour or more
+	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/slots/test_model.py tests/deliver/test_model.py $(ARGS)
 
 check: install ## lint, formatting, types, import layers
 	$(BIN)/ruff check

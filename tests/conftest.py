@@ -157,10 +157,13 @@ def server_folder() -> Path:
     plenty = psutil.virtual_memory().available > 8 * 2**30
     if not plenty or not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < 8 * 2**30:
         return Path(tempfile.mkdtemp(prefix=SERVERS))
-    for left in MEMORY.glob(f"{SERVERS}*"):  # by a run that was killed
-        if left.stat().st_mtime < time.time() - 600 and not _running(left):
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=SERVERS, dir=MEMORY))
+    for owner in MEMORY.glob(f"{SERVERS}*/owner"):  # by a run that was killed
+        with contextlib.suppress(OSError, ValueError):
+            if not psutil.pid_exists(int(owner.read_text())):
+                _remove(owner.parent)
+    folder = Path(tempfile.mkdtemp(prefix=SERVERS, dir=MEMORY))
+    (folder / "owner").write_text(str(os.getpid()))
+    return folder
 
 
 def _running(home: Path) -> int | None:
@@ -283,13 +286,14 @@ def ctx(app: App) -> Context:
     return app.ctx
 
 
-_WORKED_OUT: dict[int, list[Any]] = {}
+_WORKED_OUT: dict[tuple[int, ...], list[Any]] = {}
 
 
 def worked_out(api: FastAPI) -> FastAPI:
     """With the routes of the first one like it: FastAPI works them out for each application, which takes 0.2 s."""
     routes = api.router.routes
-    first = _WORKED_OUT.setdefault(len(routes), list(routes))
+    like = tuple(id(getattr(each, "original_router", None)) for each in routes)
+    first = _WORKED_OUT.setdefault(like, list(routes))
     pairs = zip(routes, first, strict=True)
     api.router.routes = [
         mine if hasattr(mine, "path") else its for mine, its in pairs

@@ -88,7 +88,10 @@ async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Conso
     for moment in (*begun, "failed", *ended):
         await expect(told.get_by_text(moment, exact=True).first).to_be_visible()
     retried = page.locator("#timeline li").filter(has=page.get_by_text("upload.retry"))
-    await expect(retried).to_contain_text("a person")  # the name of the key
+    await expect(retried).to_contain_text("a person (key ")
+    happened = await told.all_inner_texts()
+    assert happened.index("upload.retry") < happened.index("pending"), happened  # the word, then what it did
+    await expect(page.locator("#timeline")).not_to_contain_text("/api/")
     assert (await told.all_inner_texts())[:3] == begun
     assert not await serious(page)
 
@@ -166,6 +169,8 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await page.get_by_role("button", name="Find").click()
     assert re.search(r"pipeline=judgments", page.url)
     await expect(rows.first).to_contain_text("judgments")
+    await console.open(page, "/uploads?q=nothing-of-that-name")
+    await expect(rows).to_have_text("No upload is like this.")
 
 
 async def test_every_page_works_without_scripts(console: Console, browser: Browser, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Hypothesis plays shops, workers and operators in any order on a real database, a
 every order id again and never forget, so that their own record says what was taken, and how often it came. After each
 step all that the database holds is looked at.
 
-HYPOTHESIS_PROFILE=long plays much longer and different games each time.
+`make soak` plays much longer and different games each time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def _killed(stage: Stage, worker: Worker) -> bool:
 def test_a_load_that_is_killed_around_a_commit_ends_like_an_undisturbed_one(
     scene: Scene, fleet: Fleet, at: Literal["before", "after"], share: int
 ) -> None:
-    # Each commit from one side, and from both where there is time (HYPOTHESIS_PROFILE=long).
+    # Each commit from one side, and from both where there is time (make soak).
     for commit in points(share, SHARES, every=2, first=1 if at == "before" else 2):
         with scene.stage() as stage:
             first = fleet.start(stage.url, Moment(at, commit, SIGKILL))

@@ -4,7 +4,7 @@ Hypothesis plays several workers in several workspaces on a real database, and m
 of Python says what must come of each step; after each step all that the database holds is compared with it. Attempts
 may also stay inside a fenced transaction while others go on, and be taken over there.
 
-HYPOTHESIS_PROFILE=long plays much longer and different games each time.
+`make soak` plays much longer and different games each time.
 """
 
 from __future__ import annotations

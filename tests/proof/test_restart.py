@@ -92,6 +92,7 @@ def _ended(stage: Stage) -> bool:
     return stage.ended
 
 
+# Some of the commits, and all of them where there is time (make soak).
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize(
     ("how", "at", "every", "first"),

@@ -29,7 +29,7 @@ _PROCESSES.set_forkserver_preload(
     ["tests.proof.workers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker.loop"]
 )
 
-# HYPOTHESIS_PROFILE=long also means: every commit, where otherwise a part of them must do.
+# make soak: every commit, where otherwise a part of them must do.
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 SETTINGS = {

@@ -1,7 +1,7 @@
 """Slots against a model of them in a few lines of Python, on both keepers: what is taken, given back, and left to end.
 
 Hypothesis plays several processes, lets time pass, and lets two of them ask at the same moment: then the answers must
-be those of one order or of the other. HYPOTHESIS_PROFILE=long plays much longer, and different games each time.
+be those of one order or of the other. `make soak` plays much longer, and different games each time.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ progress:indeterminate::-moz-progress-bar { background: none; }`);
 
 // What ends a file for good: the API's own code and sentence.
 class Refusal extends Error {
-  constructor(told) { super(spoken(told?.message) || "The server refused the file."); this.code = told?.error || "refused"; }
+  constructor(told) { super(told?.message || "The server refused the file."); this.code = told?.error || "refused"; }
 }
 class Cut extends Error {}
 
@@ -137,6 +137,7 @@ class WbUpload extends HTMLElement {
       this.#items.push(item);
       this.#waiting.push(item);
     }
+    this.#weather();
     if (taken.length) this.#say(taken.length === 1 ? `Sending ${taken[0].name}` : `Sending ${taken.length} files`);
     this.#next();
   }
@@ -144,10 +145,12 @@ class WbUpload extends HTMLElement {
   #dropped({ items, files }) {
     const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
     if (!entries.some(({ isDirectory }) => isDirectory)) return this.add(files);
-    Promise.all(entries.map(filesOf)).then((found) => found.flat()).then((found) => {
-      set(this.#line, found.length ? "" : "There is no file in this folder.");
+    Promise.allSettled(entries.map(filesOf)).then((told) => {
+      const found = told.flatMap(({ value }) => value || []);
       this.add(found);
-    }, () => set(this.#line, "This folder cannot be read. Choose its files instead."));
+      if (told.some(({ reason }) => reason)) set(this.#line, "Not all of it can be read. Choose the files instead.");
+      else if (!found.length) set(this.#line, "There is no file in this folder.");
+    });
   }
 
   #fields() {
@@ -164,7 +167,8 @@ class WbUpload extends HTMLElement {
     item.shown = make("span", { part: "state" });
     item.note = make("p", { part: "note" });
     item.stop = make("button", { part: "cancel", type: "button", textContent: "Cancel", ariaLabel: `Cancel ${item.file.name}` });
-    item.stop.onclick = () => {
+    item.stop.onclick = (event) => {
+      if (event.detail > 1) return; // a second click is meant for what the button was
       this.#input.focus(); // the button goes
       if (item.over) return this.#again(item);
       item.abort.abort();
@@ -180,7 +184,7 @@ class WbUpload extends HTMLElement {
   #show(item, sign, note = "") {
     item.sign = item.row.dataset.sign = sign;
     set(item.shown, SIGNS[sign]);
-    set(item.note, note);
+    set(item.note, spoken(note));
     const counted = this.#items.filter((each) => !each.refused && each.sign !== "cancelled");
     const processed = counted.filter((each) => each.state?.ended).length;
     if (this.#items.length) set(this.#total, `Processed / uploaded: ${number(processed)} / ${number(counted.length)}`);
@@ -239,7 +243,7 @@ class WbUpload extends HTMLElement {
       item.stop.ariaLabel = `Send ${item.file.name} again`;
     }
     this.#show(item, sign, note);
-    this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${note}`);
+    this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${spoken(note)}`);
     if (sign === "error") this.#tell("error", item, { code, message: note });
   }
 
@@ -413,7 +417,7 @@ class WbUpload extends HTMLElement {
       reads && rows_read && `${number(rows_read)} rows read`,
       read && total_rows && `${number(promoted_rows)} of ${number(total_rows)} rows in place`,
       failed_rows && `${number(failed_rows)} rejected`,
-      error_text && spoken(error_text),
+      error_text,
     ].filter(Boolean).join(". ");
     const setAside = ["discarded", "preview_expired"].includes(error_code);
     if (ended) return this.#end(item, done ? "done" : setAside ? "discarded" : "error", note, error_code);

@@ -30,7 +30,9 @@ SELECT at, what, detail FROM (
            format('%%s, %%s bytes, %%s', d.source, d.byte_size, coalesce(d.filename, 'no name')) AS detail, 0 AS rank
     FROM public.data_uploads d WHERE d.id = %(upload)s
     UNION ALL
-    SELECT l.at, l.action, coalesce((SELECT k.name FROM weighbridge.api_keys k WHERE l.actor = 'key ' || k.id), l.actor), 1
+    SELECT l.at - INTERVAL '20 ms', l.action, -- before what it did: both are written at once, the word last
+           coalesce((SELECT format('%%s (%%s)', k.name, l.actor) FROM weighbridge.api_keys k WHERE l.actor = 'key ' || k.id),
+                    l.actor), 1
     FROM weighbridge.audit_log l WHERE l.subject = %(upload)s
     UNION ALL
     SELECT a.opened_at, 'attempt opened', a.worker, 2 FROM weighbridge.attempts a WHERE a.subject = %(upload)s
