@@ -37,6 +37,11 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await expect(page.locator("del").first).to_have_text("1.500000")
     await expect(page.get_by_text("2 rejected")).to_be_visible()
     assert not await serious(page)
+    desk = page.viewport_size
+    assert desk is not None
+    await page.set_viewport_size({"width": 360, "height": 740})
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    await page.set_viewport_size(desk)
     assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
     await page.get_by_role("link", name="8 inserted").click()
     await expect(page.locator("[data-rows] tr")).to_have_count(8)

@@ -87,11 +87,17 @@ async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Conso
     ended = ["staging_complete", "promoting", "partial"]
     for moment in (*begun, "failed", *ended):
         await expect(told.get_by_text(moment, exact=True).first).to_be_visible()
-    retried = page.locator("#timeline li").filter(has=page.get_by_text("upload.retry"))
+    retried = page.locator("#timeline li").filter(has=page.get_by_text("upload.retry, by force"))
     await expect(retried).to_contain_text("a person (key ")
     happened = await told.all_inner_texts()
-    assert happened.index("upload.retry") < happened.index("pending"), happened  # the word, then what it did
+    assert happened.index("upload.retry, by force") < happened.index("pending"), (
+        happened
+    )  # the word, then what it did
     await expect(page.locator("#timeline")).not_to_contain_text("/api/")
+    failed = page.locator("#timeline li").filter(has=page.get_by_text("failed", exact=True))
+    await expect(failed).to_contain_text(
+        "Only 40.0% of 10 rows are valid"
+    )  # kept, though it went in after all
     assert (await told.all_inner_texts())[:3] == begun
     assert not await serious(page)
 

@@ -323,6 +323,7 @@ async def test_a_folder_that_is_dropped_is_opened(
 ) -> None:
     folder = tmp_path / "reports"
     (folder / "older").mkdir(parents=True)
+    (folder / "notes.md").write_text("hello")
     for name, campaign in (("new.csv", "n"), (".hidden", "h"), ("older/old.csv", "o")):
         (folder / name).write_text(f"{ADS}2025-01-01,{campaign},1.00\n")
     uploads = await site.open(page)
@@ -338,7 +339,8 @@ async def test_a_folder_that_is_dropped_is_opened(
             },
         )  # fmt: skip
     await expect(uploads.locator("li[data-sign=done]")).to_have_count(2)
-    assert sorted(await uploads.locator(".name").all_text_contents()) == ["new.csv", "old.csv"]
+    assert await uploads.locator(".name").all_text_contents() == ["new.csv", "old.csv"]
+    await expect(uploads.locator(".line")).to_contain_text("2 of 3 files of the folder")
 
 
 async def test_a_page_that_reads_from_right_to_left_and_a_preview_that_waits(site: Site, page: Page) -> None:

@@ -86,9 +86,13 @@ async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Res
     upload = await find(app, key, upload_id)
     forced = (await request.form()).get("force_partial") == "true"
     await reopen.reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True)
-    sentence = (
-        "It is opened again; its valid rows go in whatever else it has." if forced else "It is opened again."
-    )
+    sentence = "It is opened again."
+    if upload.error_code == "discarded":
+        sentence = "It is opened again, and goes in without another preview."
+    elif upload.preview:
+        sentence = "It is opened again, and stops before production as before."
+    elif forced or upload.force_partial:
+        sentence = "It is opened again; its valid rows go in whatever else it has."
     return await frame.back(request, f"/uploads/{upload_id}", sentence)
 
 

@@ -1509,7 +1509,8 @@ BEGIN
                               ELSE 'The moves there are stand in weighbridge.moves.' END;
     END IF;
     NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
-                  || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now()));
+                  || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
+                      WHEN NEW.status IN ('partial', 'failed') THEN concat_ws(': ', NEW.error_code, left(NEW.error_text, 500)) END));
     PERFORM pg_notify('weighbridge_live', json_build_object(
         'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
     RETURN NEW;
@@ -2757,7 +2758,8 @@ BEGIN
     DELETE FROM upload_warnings WHERE upload_id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
-            jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code));
+            jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code,
+                               'force_partial', p_force_partial));
     PERFORM pg_notify('weighbridge_work', '');
     RETURN 'pending';
 END $$;

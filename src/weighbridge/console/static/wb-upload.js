@@ -6,7 +6,7 @@
 
 const PART = 8 * 2 ** 20, HEAD = 2 ** 16, AT_ONCE = 3, EVERY = 1000, LONGEST_PAUSE = 15000, SILENT = 60000;
 const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial"];
-const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", error: "⚠️ Error", held: "⏸ Waiting for you", discarded: "✕ Discarded", cancelled: "✕ Cancelled" };
+const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", part: "✓ Completed in part", error: "⚠️ Error", held: "⏸ Waiting for you", discarded: "✕ Discarded", cancelled: "✕ Cancelled" };
 const WEATHER = [408, 423, 429, 502, 503, 504]; // it passes
 const OFFLINE = "Waiting for the network…", AWAY = "The server does not answer. Trying again…";
 
@@ -22,15 +22,16 @@ SHEET.replaceSync(`
 .drop.over { border-color: var(--accent); border-style: solid; }
 .choose { display: inline-block; padding: .45rem 1.1rem; border-radius: .4rem; background: var(--accent); color: var(--on-accent); font-weight: 600; cursor: pointer; }
 .sr { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
-input:focus-visible + .choose, button:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
+input:focus-visible + .choose, :is(button, ul):focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 .hint, .note, .line, .bars { color: var(--soft); font-size: .875rem; }
 p, ul { margin: 0; padding: 0; list-style: none; }
+ul { max-height: 40rem; overflow-y: auto; }
 .line { min-height: 1.4rem; }
 .total { font-weight: 600; }
 li { padding-block: .6rem; border-top: 1px solid var(--line); }
 .name { flex: 1 1 12rem; min-width: 0; font-weight: 600; }
 a { color: inherit; }
-[data-sign=done] .state { color: var(--good); }
+:is([data-sign=done], [data-sign=part]) .state { color: var(--good); }
 [data-sign=error] :is(.state, .note) { color: var(--bad); }
 button { font: inherit; padding: .1rem .7rem; border: 1px solid var(--soft); border-radius: .4rem; background: none; color: inherit; }
 button:disabled { visibility: hidden; }
@@ -82,7 +83,7 @@ class WbUpload extends HTMLElement {
   #hint = make("span", { part: "hint" });
   #line = make("p", { part: "line" });
   #total = make("p", { part: "total" });
-  #list = make("ul", { part: "list" });
+  #list = make("ul", { part: "list", ariaLabel: "Files" });
   #live = make("p", { className: "sr", role: "status", ariaLive: "polite" });
 
   constructor() {
@@ -146,11 +147,16 @@ class WbUpload extends HTMLElement {
     const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
     if (!entries.some(({ isDirectory }) => isDirectory)) return this.add(files);
     Promise.allSettled(entries.map(filesOf)).then((told) => {
-      const found = told.flatMap(({ value }) => value || []);
-      this.add(found);
+      const inside = told.flatMap(({ value }) => value || []), found = inside.filter(({ name }) => this.#acceptable(name));
+      this.add(found.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true })));
       if (told.some(({ reason }) => reason)) set(this.#line, "Not all of it can be read. Choose the files instead.");
-      else if (!found.length) set(this.#line, "There is no file in this folder.");
+      else if (found.length < inside.length || !found.length) set(this.#line, `${number(found.length)} of ${number(inside.length)} files of the folder are of a kind that is read here.`);
     });
+  }
+
+  #acceptable(name) {
+    const kinds = this.#input.accept.split(",").map((kind) => kind.trim().toLowerCase()).filter(Boolean);
+    return !kinds.length || kinds.some((kind) => !kind.startsWith(".") || name.toLowerCase().endsWith(kind));
   }
 
   #fields() {
@@ -163,7 +169,8 @@ class WbUpload extends HTMLElement {
 
   #row(item) {
     const bar = (part, name) => make("label", {}, name, item[part] = make("progress", { max: 1, value: 0, part }));
-    item.name = make("bdi", { part: "name", textContent: item.file.name });
+    item.title = item.file.name.replace(/[\u202a-\u202e\u2066-\u2069]/g, ""); // nothing that turns what follows
+    item.name = make("bdi", { part: "name", textContent: item.title });
     item.shown = make("span", { part: "state" });
     item.note = make("p", { part: "note" });
     item.stop = make("button", { part: "cancel", type: "button", textContent: "Cancel", ariaLabel: `Cancel ${item.file.name}` });
@@ -176,6 +183,7 @@ class WbUpload extends HTMLElement {
       if (place >= 0) { this.#waiting.splice(place, 1); this.#cancelled(item); }
     };
     const bars = make("div", { part: "bars" }, bar("sending", "Sending"), bar("parsing", "Parsing"), bar("promoting", "Promoting"));
+    this.#list.tabIndex = this.#items.length > 5 ? 0 : -1; // it scrolls
     item.row = make("li", { part: "file" }, make("div", { className: "top" }, item.name, item.shown, item.stop), bars, item.note);
     this.#list.append(item.row);
     return this.#show(item, "queued");
@@ -399,7 +407,7 @@ class WbUpload extends HTMLElement {
     if (json.error) throw new Refusal(json);
     if (!before) this.#tell("sent", item);
     const page = this.getAttribute("link");
-    if (page && json.upload_id && !item.name.firstElementChild) item.name.replaceChildren(make("a", { href: page + json.upload_id, textContent: item.file.name }));
+    if (page && json.upload_id && !item.name.firstElementChild) item.name.replaceChildren(make("a", { href: page + json.upload_id, textContent: item.title }));
     this.#fares(item, json, json.progress || {});
     if (JSON.stringify(before) !== JSON.stringify(json)) this.#tell(item.over ? "done" : "progress", item);
   }
@@ -420,7 +428,7 @@ class WbUpload extends HTMLElement {
       error_text,
     ].filter(Boolean).join(". ");
     const setAside = ["discarded", "preview_expired"].includes(error_code);
-    if (ended) return this.#end(item, done ? "done" : setAside ? "discarded" : "error", note, error_code);
+    if (ended) return this.#end(item, status === "partial" ? "part" : done ? "done" : setAside ? "discarded" : "error", note, error_code);
     this.#show(item, waits ? "busy" : held ? "held" : reads || read ? "busy" : "queued", note);
   }
 }

@@ -1,7 +1,7 @@
 -- When an upload came to each of its states: what its timeline tells beside its attempts.
 
 ALTER TABLE public.data_uploads
-    ADD COLUMN states jsonb NOT NULL DEFAULT '[]'; -- [status, when] of each move, the last hundred; of files from before, none
+    ADD COLUMN states jsonb NOT NULL DEFAULT '[]'; -- [status, when, why] of each move, the last hundred; of files from before, none
 
 CREATE OR REPLACE FUNCTION weighbridge.guard_status() RETURNS trigger
     LANGUAGE plpgsql
@@ -22,7 +22,8 @@ BEGIN
                               ELSE 'The moves there are stand in weighbridge.moves.' END;
     END IF;
     NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
-                  || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now()));
+                  || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
+                      WHEN NEW.status IN ('partial', 'failed') THEN concat_ws(': ', NEW.error_code, left(NEW.error_text, 500)) END));
     PERFORM pg_notify('weighbridge_live', json_build_object(
         'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
     RETURN NEW;

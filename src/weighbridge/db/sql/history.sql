@@ -30,19 +30,21 @@ SELECT at, what, detail FROM (
            format('%%s, %%s bytes, %%s', d.source, d.byte_size, coalesce(d.filename, 'no name')) AS detail, 0 AS rank
     FROM public.data_uploads d WHERE d.id = %(upload)s
     UNION ALL
-    SELECT l.at - INTERVAL '20 ms', l.action, -- before what it did: both are written at once, the word last
+    -- Before what it did: both are written at once, the word last.
+    SELECT l.at - INTERVAL '20 ms', l.action || CASE WHEN (l.detail ->> 'force_partial')::boolean THEN ', by force' ELSE '' END,
            coalesce((SELECT format('%%s (%%s)', k.name, l.actor) FROM weighbridge.api_keys k WHERE l.actor = 'key ' || k.id),
                     l.actor), 1
     FROM weighbridge.audit_log l WHERE l.subject = %(upload)s
     UNION ALL
     SELECT a.opened_at, 'attempt opened', a.worker, 2 FROM weighbridge.attempts a WHERE a.subject = %(upload)s
     UNION ALL
-    SELECT s.at, s.status, CASE WHEN s.latest THEN concat_ws(': ', d.error_code, d.error_text) ELSE '' END, 3
+    SELECT s.at, s.status, s.why, 3
     FROM public.data_uploads d, LATERAL (
-        SELECT said ->> 0 AS status, (said ->> 1)::timestamptz AS at, n = jsonb_array_length(d.states) AS latest
-        FROM jsonb_array_elements(d.states) WITH ORDINALITY AS move (said, n)
+        SELECT said ->> 0 AS status, (said ->> 1)::timestamptz AS at, coalesce(said ->> 2, '') AS why
+        FROM jsonb_array_elements(d.states) AS said
         UNION ALL
-        SELECT d.status, d.finished_at, true WHERE d.states = '[]' AND d.finished_at IS NOT NULL
+        SELECT d.status, d.finished_at, concat_ws(': ', d.error_code, d.error_text)
+        WHERE d.states = '[]' AND d.finished_at IS NOT NULL
     ) AS s
     WHERE d.id = %(upload)s
     UNION ALL
