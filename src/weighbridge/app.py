@@ -119,11 +119,7 @@ async def _open_outbound(
         slots = PostgresSlots(db, limits)
     timeout = httpx.Timeout(settings.provider_seconds, connect=min(settings.provider_seconds, 10))
     try:
-        # No limit of connections: slots limit the calls, and one site's slow receivers must not use up all of them.
-        connections = httpx.Limits(max_connections=None, max_keepalive_connections=50)
-        async with httpx.AsyncClient(
-            timeout=timeout, limits=connections, follow_redirects=False, transport=lanes.transport()
-        ) as http:
+        async with lanes.client(timeout) as http:
             yield Outbound(
                 providers=platforms,
                 vault=vault,

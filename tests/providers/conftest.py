@@ -8,20 +8,21 @@ import httpx
 import pytest
 
 from tests.providers.cases import CASES, Case
+from weighbridge.providers import lanes
 from weighbridge.providers.base import Provider
 from weighbridge.testing._server import FakeServer
 
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+    async with lanes.client(httpx.Timeout(10)) as client:
         yield client
 
 
 @pytest.fixture
 async def hasty() -> AsyncIterator[httpx.AsyncClient]:
     """One that soon gives up."""
-    async with httpx.AsyncClient(timeout=0.3, trust_env=False) as client:
+    async with lanes.client(httpx.Timeout(0.3)) as client:
         yield client
 
 

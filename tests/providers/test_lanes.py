@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from weighbridge.providers import answers, lanes
-from weighbridge.providers.lanes import Lanes
+from weighbridge.providers.lanes import Client, Lanes
 from weighbridge.testing import FakeMeta, Fault
 
 
@@ -18,7 +18,7 @@ async def ask(http: httpx.AsyncClient, fake: FakeMeta) -> int:
 
 async def test_requests_one_after_another_share_a_connection() -> None:
     with FakeMeta() as fake:
-        async with httpx.AsyncClient(transport=Lanes()) as http:
+        async with Client(Lanes(), httpx.Timeout(5)) as http:
             for _ in range(5):
                 await ask(http, fake)
             assert len(fake._connections) == 1
@@ -26,7 +26,7 @@ async def test_requests_one_after_another_share_a_connection() -> None:
 
 async def test_requests_at_once_have_one_each_and_leave_them_to_the_next() -> None:
     with FakeMeta() as fake:
-        async with httpx.AsyncClient(transport=Lanes()) as http:
+        async with Client(Lanes(), httpx.Timeout(5)) as http:
             for _ in range(3):
                 fake.script(*[Fault.slow(0.05)] * 4)
                 await asyncio.gather(*[ask(http, fake) for _ in range(4)])
@@ -35,7 +35,7 @@ async def test_requests_at_once_have_one_each_and_leave_them_to_the_next() -> No
 
 async def test_a_line_that_was_cut_is_not_used_again() -> None:
     with FakeMeta() as fake:
-        async with httpx.AsyncClient(transport=Lanes()) as http:
+        async with Client(Lanes(), httpx.Timeout(5)) as http:
             fake.script(Fault.cut())
             with pytest.raises(answers.ProviderTransientError):
                 await ask(http, fake)
@@ -46,7 +46,7 @@ async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(lanes, "KEPT", 2)
     kept = Lanes()
     with FakeMeta() as fake:
-        async with httpx.AsyncClient(transport=kept) as http:
+        async with Client(kept, httpx.Timeout(5)) as http:
             fake.script(*[Fault.slow(0.05)] * 6)
             await asyncio.gather(*[ask(http, fake) for _ in range(6)])
             assert len(kept._idle) == 2
@@ -74,6 +74,6 @@ async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: 
 
 
 def test_behind_a_proxy_httpx_finds_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(lanes.transport(), Lanes)
+    assert isinstance(lanes.client(httpx.Timeout(1)), Client)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    assert lanes.transport() is None
+    assert type(lanes.client(httpx.Timeout(1))) is httpx.AsyncClient

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -25,6 +26,7 @@ from weighbridge.model.delivery import (
 )
 from weighbridge.model.errors import did_you_mean
 from weighbridge.providers.base import Batch, Credentials, Needed
+from weighbridge.providers.lanes import Client
 
 LONGEST_WAIT = timedelta(days=1)
 LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
@@ -76,18 +78,25 @@ async def request(
 ) -> httpx.Response:
     """As `post`. A redirect is not followed: what was sent is for nobody else."""
     sent = {**(headers or {}), "accept-encoding": "identity"}
-    head: httpx.Response | None = None
+    response: httpx.Response | None = None
     try:
         async with (
             asyncio.timeout(_patience(http)),
-            http.stream(method, url, headers=sent, follow_redirects=False, **more) as response,
+            _asked(http, method, url, headers=sent, **more) as response,
         ):
-            head = _answer(response)
             return _answer(response, await _body(response, LONGEST if reads else LONGEST_UNREAD))
     except (TimeoutError, httpx.HTTPError, ProviderTransientError) as error:
-        if head is not None and (not reads or _is_weather(head.status_code)):
-            return head
+        if response is not None and (not reads or _is_weather(response.status_code)):
+            return _answer(response)
         raise _unanswered(error) from None  # httpx's own holds the request, with all that is in it
+
+
+def _asked(
+    http: httpx.AsyncClient, method: str, url: str, **more: Any
+) -> AbstractAsyncContextManager[httpx.Response]:
+    if isinstance(http, Client):
+        return http.asked(method, url, **more)
+    return http.stream(method, url, follow_redirects=False, **more)
 
 
 def in_time(batch: Batch, http: httpx.AsyncClient) -> bool:

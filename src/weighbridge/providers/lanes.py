@@ -7,8 +7,10 @@ that is idle whether it still stands. With ten calls under way that is a third o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from time import monotonic
+from typing import Any
 from urllib.request import getproxies
 
 import httpx
@@ -20,9 +22,48 @@ _Key = tuple[str, str, int | None, object]
 _One = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE)
 
 
-def transport() -> httpx.AsyncBaseTransport | None:
-    """None: httpx's own, which knows how to go by a proxy."""
-    return None if getproxies() else Lanes()
+def client(timeout: httpx.Timeout) -> httpx.AsyncClient:
+    """For calls to providers. No limit of connections: slots limit the calls, and one site's slow receivers must not
+    use up all of them. By a proxy httpx goes itself."""
+    if getproxies():
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT)
+        return httpx.AsyncClient(timeout=timeout, limits=limits)
+    return Client(Lanes(), timeout)
+
+
+class Client(httpx.AsyncClient):
+    """httpx's, with a shorter way for the adapters of our own."""
+
+    def __init__(self, lanes: Lanes, timeout: httpx.Timeout) -> None:
+        super().__init__(transport=lanes, timeout=timeout)
+        self._lanes = lanes
+        self._always = {"accept": "*/*", "user-agent": self.headers["user-agent"]}
+        self._extensions = {"timeout": timeout.as_dict()}
+
+    @asynccontextmanager
+    async def asked(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        extensions: Mapping[str, Any] | None = None,
+        **body: Any,
+    ) -> AsyncIterator[httpx.Response]:
+        """As `stream`, without cookies, redirects, authentication and hooks: a third of what a request takes."""
+        request = httpx.Request(
+            method,
+            url,
+            headers={**self._always, **headers},
+            extensions={**self._extensions, **(extensions or {})},
+            **body,
+        )
+        response = await self._lanes.handle_async_request(request)
+        response.request = request
+        try:
+            yield response
+        finally:
+            await response.aclose()
 
 
 class Lanes(httpx.AsyncBaseTransport):
