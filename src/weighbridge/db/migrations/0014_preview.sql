@@ -330,8 +330,7 @@ BEGIN
     DELETE FROM upload_warnings WHERE upload_id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
-            jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code,
-                               'force_partial', p_force_partial));
+            jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code));
     PERFORM pg_notify('weighbridge_work', '');
     RETURN 'pending';
 END $$;
