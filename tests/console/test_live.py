@@ -25,6 +25,26 @@ async def test_a_cut_network_is_said_and_made_good(
     await expect(page.locator("#connection")).to_be_hidden()
 
 
+async def test_an_answer_from_before_the_cut_does_not_hide_it(
+    console: Console, context: BrowserContext, page: Page
+) -> None:
+    """With nothing under way the page does not look by itself: what it says last is what stays."""
+    await console.send("before.csv", ads(5), platform="meta")
+    await console.sign_in(page)
+    processed, said = page.locator("#processed"), page.locator("#connection")
+    await expect(processed).to_have_text("1 / 1", timeout=30_000)
+    held: asyncio.Queue[Route] = asyncio.Queue()
+    await page.route(f"{console.url}/uploads", held.put, times=1)
+    await page.evaluate("dispatchEvent(new Event('online'))")
+    route = await asyncio.wait_for(held.get(), 30)
+    told = await (await route.fetch()).text()
+    await context.set_offline(True)
+    await expect(said).to_contain_text("The network is away")
+    await route.fulfill(body=told.replace("1 / 1<", "2 / 2<"), content_type="text/html")
+    await expect(processed).to_have_text("2 / 2")
+    await expect(said).to_contain_text("The network is away")
+
+
 async def test_an_answer_that_never_comes_is_said_and_asked_for_again(console: Console, page: Page) -> None:
     await console.sign_in(page)
     hung: list[Route] = []

@@ -5,6 +5,7 @@
 // Only the server ends it. While the events are cut off, the page looks by itself, so that nothing is missed.
 
 const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, PATIENCE = 10000;
+const AWAY = "The network is away. Waiting for it…";
 const regions = (root) => [...root.querySelectorAll("[data-fresh]")];
 const connection = document.getElementById("connection");
 let heard = false, looking = false, again = false, timer = 0, last = 0, failures = 0;
@@ -21,7 +22,7 @@ async function look() {
     say("");
   } catch (error) {
     failures += 1;
-    say(!navigator.onLine ? "The network is away. Waiting for it…"
+    say(!navigator.onLine ? AWAY
       : error.status ? `This page cannot be had any more (${error.status}). Load it again.`
         : "Weighbridge does not answer. Trying again…");
   }
@@ -155,7 +156,7 @@ if (regions(document).length) {
   if (!document.hidden) listen();
   plan();
   addEventListener("online", soon);
-  addEventListener("offline", () => say("The network is away. Waiting for it…"));
+  addEventListener("offline", () => { say(AWAY); soon(); }); // an answer under way may still come: the look after it knows
   document.addEventListener("visibilitychange", seen);
   addEventListener("scroll", soon, { passive: true });
   document.addEventListener("wb-upload-sent", soon);
