@@ -30,6 +30,7 @@ LEASE, CEILING = 60, 150
 PAUSES = (5, 20, 61, 100)
 PER_WORKSPACE = 3
 MAX_CRASHES = 4
+MOST_FAILURES = 10  # of an announcement; one more worker that stops at it is the last
 WORKSPACES = [UUID(int=n) for n in (1, 2, 3)]
 ENTITIES = ("campaign", "daily_metric")
 ROWS = 3  # of each entity
@@ -125,7 +126,8 @@ class Announcement:
 
     upload: UUID
     run_after: float = 0
-    delivered: bool = False
+    failures: int = 0
+    over: bool = False  # delivered, or given up
 
 
 @dataclass
@@ -250,6 +252,9 @@ class QueueModel(RuleBasedStateMachine):
             each.live = False
             if isinstance(each.subject, Piece):
                 self._crash(each.subject)
+            else:
+                each.subject.failures += 1
+                each.subject.over = each.subject.failures > MOST_FAILURES
 
     async def _claim(self, sources: tuple[Status, ...]) -> uploads.Claimed:
         wish = replace(

@@ -315,7 +315,7 @@ class Queue(QueueModel):
         due = {
             a.upload
             for a in self.announcements.values()
-            if not a.delivered and a.run_after <= self.now and id(a) not in live
+            if not a.over and a.run_after <= self.now and id(a) not in live
         }
         wish = events.Claim("test", ("audit_log",), minutes(LEASE), limit=20)
         claimed = self._tx(lambda tx: events.claim(tx, wish))
@@ -334,10 +334,10 @@ class Queue(QueueModel):
         assert isinstance(subject, Announcement)
         if well:
             self._tx(lambda tx: events.finish(tx, delivery))
-            subject.delivered = True
+            subject.over = True
         else:
             self._tx(lambda tx: events.fail(tx, delivery, minutes(30), "trouble"))
-            subject.run_after = self.now + 30
+            subject.failures, subject.run_after = subject.failures + 1, self.now + 30
         attempt.live = False
 
     # What must hold after each step -------------------------------------------------------------------------
