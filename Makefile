@@ -20,7 +20,7 @@ test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
-soak: install ## the proofs at every commit and with long games, for an hour or more
+soak: install ## the proofs at every commit and with long games, for half an hour
 	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/slots/test_model.py tests/deliver/test_model.py $(ARGS)
 
 check: install ## lint, formatting, types, import layers
