@@ -105,10 +105,7 @@ async def test_a_batch_whose_first_row_is_refused_has_its_time_all_the_same(
 ) -> None:
     """Else its settlement would find none of its rows."""
     sell(make_site(), 3)
-    query(
-        "UPDATE offline_conversion_queue SET expires_at = weighbridge.now() - INTERVAL '1 hour'"
-        " WHERE order_id = 'order-1'"
-    )
+    query("UPDATE sales SET occurred_at = occurred_at - INTERVAL '91 days' WHERE order_id = 'order-1'")
     await run()
     assert query("SELECT order_id, status FROM offline_conversion_queue ORDER BY order_id") == [
         ("order-1", "FAILED"),

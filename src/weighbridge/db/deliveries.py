@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import groupby, takewhile
 from operator import itemgetter
 from typing import Any
 from uuid import UUID, uuid4
@@ -168,16 +169,22 @@ def _columns(wishes: Sequence[Wish]) -> tuple[list[UUID], list[str], list[int]]:
 def _batches(
     rows: Sequence[tuple[Any, ...]], wishes: Sequence[Wish], batches: Sequence[UUID]
 ) -> list[Claimed]:
-    found: list[Claimed] = []
-    for place, same in groupby(rows, key=itemgetter(0)):
-        these = list(same)
-        conversions = tuple([_conversion(row) for row in these if row[1]])
-        wish = wishes[place - 1]
-        expired = len(these) - len(conversions)
-        found.append(
-            Claimed(batches[place - 1], wish.site_id, wish.provider_key, these[0][-1], conversions, expired)
+    """Rows of a place stand together; those that were refused stand before all others."""
+    refused = list(takewhile(lambda row: not row[1], rows))
+    expired = Counter(row[0] for row in refused)
+    live = {place: list(same) for place, same in groupby(rows[len(refused) :], key=itemgetter(0))}
+    first = {row[0]: row for row in (*refused, *(same[0] for same in live.values()))}
+    return [
+        Claimed(
+            batches[place - 1],
+            wishes[place - 1].site_id,
+            wishes[place - 1].provider_key,
+            row[-1],
+            tuple(map(_conversion, live.get(place, ()))),
+            expired[place],
         )
-    return found
+        for place, row in sorted(first.items())
+    ]
 
 
 def _conversion(row: tuple[Any, ...]) -> Conversion:
