@@ -19,7 +19,8 @@ from weighbridge.providers.vault import Vault, new_key
 from weighbridge.slots.base import SlotLimits
 from weighbridge.slots.postgres import PostgresSlots
 from weighbridge.steps.context import Context, Outbound
-from weighbridge.steps.deliver import Tally, deliver
+from weighbridge.steps.deliver import deliver
+from weighbridge.steps.run import Tally
 
 Query = Callable[..., list[tuple[Any, ...]]]
 

@@ -37,7 +37,8 @@ from weighbridge.db import deliveries, uploads
 from weighbridge.observe import logs
 from weighbridge.settings import read
 from weighbridge.steps.confirm import confirm
-from weighbridge.steps.deliver import ROLE, deliver
+from weighbridge.steps.deliver import deliver
+from weighbridge.steps.outbound import ROLE
 from weighbridge.testing.fake_providers import Fault
 
 ROUNDS = 48

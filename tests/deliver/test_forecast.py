@@ -8,8 +8,8 @@ from uuid import UUID
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.steps.context import Context
-from weighbridge.steps.deliver import ROLE
 from weighbridge.steps.forecast import Forecast, forecast
+from weighbridge.steps.outbound import ROLE
 
 from .test_breaker import down, open_circuit
 

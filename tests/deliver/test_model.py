@@ -33,7 +33,8 @@ from tests.proof.workers import LONG
 from weighbridge.db import deliveries, uploads
 from weighbridge.db.deliveries import Call, Claimed, Wish
 from weighbridge.model.delivery import Outcome
-from weighbridge.steps.deliver import ROLE, deliver
+from weighbridge.steps.deliver import deliver
+from weighbridge.steps.outbound import ROLE
 
 PLAY = settings(
     max_examples=600 if LONG else 20,

@@ -105,7 +105,7 @@ async def test_groups_run_side_by_side(make_site: MakeSite, sell: Sell, run: Run
 class _NoSlots:
     """As Redis is when it is away."""
 
-    async def acquire(self, places: Sequence[Place]) -> list[Held | None]:
+    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
         return [None] * len(places)
 
     async def release(self, held: Sequence[Held]) -> None:

@@ -33,7 +33,7 @@ from weighbridge.db.conversions import Entry, Place, Shown, Wanted
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
 from weighbridge.steps.convert import MOST, Written, convert
-from weighbridge.steps.deliver import ROLE
+from weighbridge.steps.outbound import ROLE
 
 router = APIRouter(tags=["conversions"])
 

@@ -18,7 +18,8 @@ from weighbridge.api.sites import find, no_vault
 from weighbridge.db import deliveries
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.steps import credentials
-from weighbridge.steps.deliver import ROLE, deliver
+from weighbridge.steps.deliver import deliver
+from weighbridge.steps.outbound import ROLE
 from weighbridge.steps.request import uuid_of
 
 router = APIRouter(tags=["cron"])

@@ -21,7 +21,7 @@ from weighbridge.api.conversions import Provider, entry_out
 from weighbridge.api.problems import documented
 from weighbridge.db import conversions
 from weighbridge.db.conversions import GroupStanding
-from weighbridge.steps.deliver import ROLE
+from weighbridge.steps.outbound import ROLE
 
 router = APIRouter(tags=["conversions"])
 

@@ -26,7 +26,7 @@ from weighbridge.db.errors import RowFault
 from weighbridge.db.sites import Site
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.steps import credentials
-from weighbridge.steps.deliver import ROLE
+from weighbridge.steps.outbound import ROLE
 
 router = APIRouter(tags=["sites"])
 

@@ -63,7 +63,7 @@ def listing(
 
     async def work(app: App) -> list[Shown]:
         from weighbridge.db import conversions
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         await check_providers(app, provider)
         workspace_id, site_id = await _place(app, site, workspace)
@@ -104,7 +104,7 @@ def show(
     async def work(app: App) -> list[tuple[Shown, list[Entry]]]:
         from weighbridge.db import conversions
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
         from weighbridge.steps.request import uuid_of
 
         workspace_id, site_id = None, None
@@ -183,7 +183,7 @@ def retry(
 
     async def look(app: App) -> tuple[Failed, dict[UUID, int]]:
         from weighbridge.db import outbound
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         workspace_id, site_id = None, None
         if not every_workspace:
@@ -213,7 +213,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.db import outbound
         from weighbridge.db.sites import Requeue, requeue
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
         from weighbridge.steps.request import uuid_of
 
         wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
@@ -267,7 +267,7 @@ def _came_of(before: State, after: State) -> dict[str, Any]:
 async def _requeue(app: App, wanted: Failed, workspaces: list[UUID]) -> int:
     """Each workspace by itself: it is audited there."""
     from weighbridge.db import sites
-    from weighbridge.steps.deliver import ROLE
+    from weighbridge.steps.outbound import ROLE
 
     count = 0
     for workspace_id in workspaces:

@@ -58,7 +58,7 @@ def credentials(
     async def work(app: App) -> tuple[Site, CredentialsStanding, int]:
         from weighbridge.db import outbound
         from weighbridge.steps import credentials
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         found = await the_site(app, site, workspace)
         put = await credentials.put(app.ctx, found.workspace_id, found.id, provider, said, "command line")
@@ -139,7 +139,7 @@ def _asked(site: str, provider: str, workspace: str | None) -> dict[str, str]:
     async def look(app: App) -> Provider:
         """Before anybody types: is there such a site, such a provider, and a key to seal with?"""
         from weighbridge.steps import credentials
-        from weighbridge.steps.deliver import outbound_of
+        from weighbridge.steps.outbound import outbound_of
 
         await the_site(app, site, workspace)
         return credentials.find(outbound_of(app.ctx).providers, provider)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from weighbridge.app import App
     from weighbridge.model.delivery import Conversion, Outcome
-    from weighbridge.steps.deliver import Tally
     from weighbridge.steps.rehearse import Rehearsed
+    from weighbridge.steps.run import Tally
 
 ONE_RUN = 50  # S4's route has the same
 _IN_THE_WAY = {
@@ -71,7 +71,7 @@ def deliver(
 
 async def _stay(app: App, limit: int | None) -> None:
     """Until SIGTERM or SIGINT; calls that are under way then are seen through."""
-    from weighbridge.steps.deliver import outbound_of
+    from weighbridge.steps.outbound import outbound_of
     from weighbridge.worker.deliverer import Deliverer
 
     outbound_of(app.ctx)  # without the key it would only ever complain
@@ -88,7 +88,8 @@ async def _stay(app: App, limit: int | None) -> None:
 def _run_once(limit: int, *, as_json: bool) -> None:
     async def work(app: App) -> tuple[Tally, datetime | None]:
         from weighbridge.db import outbound
-        from weighbridge.steps.deliver import ROLE, deliver
+        from weighbridge.steps.deliver import deliver
+        from weighbridge.steps.outbound import ROLE
 
         tally = await deliver(app.ctx, worker_options(app.settings).name, limit)
         if tally.processed:

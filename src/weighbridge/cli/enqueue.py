@@ -42,7 +42,7 @@ def enqueue(
 
     async def work(app: App) -> int:
         from weighbridge.db import deliveries
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         found = await the_site(app, site, workspace)
         await check_providers(app, provider)

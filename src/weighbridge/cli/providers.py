@@ -95,7 +95,7 @@ def reset(
 
     async def work(app: App) -> UUID:
         from weighbridge.db import sites
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         found = await the_site(app, site, workspace)
         await check_providers(app, provider, option="PROVIDER")
@@ -124,7 +124,7 @@ def recover(
 
     async def work(app: App) -> int:
         from weighbridge.db import deliveries
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         async with app.db.tx(ROLE) as tx:
             return await deliveries.recover_stuck(tx, min_age_minutes)
@@ -232,7 +232,7 @@ def _counted(count: int) -> str:
 
 async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None) -> list[GroupStanding]:
     from weighbridge.db import conversions
-    from weighbridge.steps.deliver import ROLE
+    from weighbridge.steps.outbound import ROLE
 
     found: list[GroupStanding] = []
     after: tuple[UUID, str] | None = None

@@ -109,7 +109,7 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
     async def work(app: App) -> tuple[Site, list[GroupStanding], tuple[str, ...] | None]:
         from weighbridge.cli.providers import key_ids
         from weighbridge.db import conversions
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         found = await the_site(app, site, workspace)
         async with app.db.tx(ROLE, found.workspace_id) as tx:
@@ -191,7 +191,7 @@ async def the_site(app: App, said: str, workspace: str | None) -> Site:
 
     from weighbridge.db import outbound, sites
     from weighbridge.model.errors import RequestRefused, did_you_mean
-    from weighbridge.steps.deliver import ROLE
+    from weighbridge.steps.outbound import ROLE
     from weighbridge.steps.request import uuid_of
 
     workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
@@ -216,7 +216,7 @@ async def check_providers(app: App, *said: str | None, option: str = "--provider
     """BadParameter where the database knows no such provider; None is said of none."""
     from weighbridge.db import sites
     from weighbridge.model.errors import did_you_mean
-    from weighbridge.steps.deliver import ROLE
+    from weighbridge.steps.outbound import ROLE
 
     async with app.db.tx(ROLE) as tx:
         known = await sites.providers(tx)

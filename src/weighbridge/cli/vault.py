@@ -42,7 +42,7 @@ def status(as_json: AsJson = False) -> None:
     async def work(app: App) -> tuple[tuple[str, ...], dict[str, int]]:
         from weighbridge.cli.providers import key_ids
         from weighbridge.db import outbound
-        from weighbridge.steps.deliver import ROLE
+        from weighbridge.steps.outbound import ROLE
 
         async with app.db.tx(ROLE) as tx:
             return key_ids(app) or (), await outbound.keys_in_use(tx)

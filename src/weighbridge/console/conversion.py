@@ -14,7 +14,7 @@ from weighbridge.console import frame, words
 from weighbridge.console.deliveries import put_back
 from weighbridge.db import conversions, sites
 from weighbridge.db.outbound import SALE_CANCELED
-from weighbridge.steps.deliver import ROLE
+from weighbridge.steps.outbound import ROLE
 
 router = frame.router()
 

@@ -25,8 +25,8 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.db.pool import Tx
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
-from weighbridge.steps.deliver import ROLE
 from weighbridge.steps.forecast import Forecast, forecast
+from weighbridge.steps.outbound import ROLE
 
 router = frame.router()
 

@@ -41,10 +41,10 @@ class SlotLimits:
 
 
 class Slots(Protocol):
-    async def acquire(self, places: Sequence[Place]) -> list[Held | None]:
+    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
         """A slot for each, in their order; None where it is full, or where nobody can say. Never raises for that.
 
-        Both keys or neither. The same place may stand there several times.
+        Both keys or neither. The same place may stand there several times. What is given `back` is free before.
         """
         ...
 

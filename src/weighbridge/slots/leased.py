@@ -31,13 +31,16 @@ class Leased(ABC):
         self._owed: deque[Held] = deque(maxlen=MOST_OWED)
         self._away = False
 
-    async def acquire(self, places: Sequence[Place]) -> list[Held | None]:
+    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
         wanted = [Held(place, uuid4()) for place in places]
         if not wanted:
+            await self.release(back)
             return []
+        self._owed.extend(back)
+        giving = list(self._owed)
         try:
-            await self._settle()
-            granted = await self._take(wanted)
+            granted = await self._exchange(giving, wanted)
+            self._given(giving)
         except BaseException as error:
             self._owed.extend(wanted)
             if not isinstance(error, Exception):
@@ -67,8 +70,11 @@ class Leased(ABC):
         giving = list(self._owed)
         if giving:
             await self._give(giving)
-            given = {held.token for held in giving}
-            self._owed = deque((held for held in self._owed if held.token not in given), MOST_OWED)
+            self._given(giving)
+
+    def _given(self, giving: Sequence[Held]) -> None:
+        given = {held.token for held in giving}
+        self._owed = deque((held for held in self._owed if held.token not in given), MOST_OWED)
 
     def _note(self, error: Exception | None) -> None:
         """Once when it goes away and once when it is back."""
@@ -81,8 +87,8 @@ class Leased(ABC):
         self._away = error is not None
 
     @abstractmethod
-    async def _take(self, wanted: Sequence[Held]) -> set[UUID]:
-        """The tokens that got their slots."""
+    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
+        """Give back, then take. The tokens that got their slots."""
 
     @abstractmethod
     async def _give(self, held: Sequence[Held]) -> None: ...

@@ -23,7 +23,7 @@ class PostgresSlots(Leased):
         super().__init__(limits)
         self._db = db
 
-    async def _take(self, wanted: Sequence[Held]) -> set[UUID]:
+    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
         wish = slots.Wish(
             site_keys=[held.place.site_key for held in wanted],
             global_keys=[held.place.global_key for held in wanted],
@@ -33,6 +33,8 @@ class PostgresSlots(Leased):
             ttl=self.limits.ttl,
         )
         async with self._db.tx(ROLE) as tx:
+            if giving:
+                await slots.release(tx, [each.token for each in giving])
             return await slots.acquire(tx, wish)
 
     async def _give(self, held: Sequence[Held]) -> None:

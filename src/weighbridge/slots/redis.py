@@ -86,7 +86,9 @@ class RedisSlots(Leased):
         self._acquire = self._redis.register_script(_ACQUIRE)
         self._release = self._redis.register_script(_RELEASE)
 
-    async def _take(self, wanted: Sequence[Held]) -> set[UUID]:
+    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
+        if giving:
+            await self._give(giving)
         numbers: dict[str, int] = {}
         args: list[str | int] = [
             _milliseconds(self.limits.ttl),

@@ -12,7 +12,7 @@ from weighbridge.model.delivery import ProviderTransientError
 from weighbridge.providers.base import Confirmation, Confirms
 from weighbridge.providers.vault import VaultError
 from weighbridge.steps.context import Context, Outbound
-from weighbridge.steps.deliver import ROLE, outbound_of, unsealed
+from weighbridge.steps.outbound import ROLE, outbound_of, unsealed
 
 log = structlog.get_logger()
 

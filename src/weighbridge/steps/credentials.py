@@ -11,7 +11,7 @@ from weighbridge.db.sites import CredentialsStanding
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 from weighbridge.providers.base import Credentials, Provider
 from weighbridge.steps.context import Context
-from weighbridge.steps.deliver import ROLE, outbound_of
+from weighbridge.steps.outbound import ROLE, outbound_of
 
 
 async def put(

@@ -17,7 +17,8 @@ from weighbridge.providers.base import Batch, Credentials
 from weighbridge.providers.vault import VaultError
 from weighbridge.steps import verdict
 from weighbridge.steps.context import Context, Outbound
-from weighbridge.steps.deliver import COUNTED, ROLE, in_the_way, outbound_of, unsealed
+from weighbridge.steps.deliver import COUNTED, in_the_way
+from weighbridge.steps.outbound import ROLE, outbound_of, unsealed
 
 
 @dataclass(frozen=True)

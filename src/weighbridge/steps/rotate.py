@@ -9,7 +9,7 @@ from weighbridge.db import outbound
 from weighbridge.db.deliveries import SealedCredentials
 from weighbridge.providers.vault import Sealed, Vault, VaultError
 from weighbridge.steps.context import Context
-from weighbridge.steps.deliver import outbound_of
+from weighbridge.steps.outbound import outbound_of
 
 AT_ONCE = 100
 

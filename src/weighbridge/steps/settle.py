@@ -11,10 +11,10 @@ from weighbridge.db import deliveries
 from weighbridge.db.deliveries import Call, Settled
 from weighbridge.model.errors import RetryLater
 from weighbridge.steps.context import Context, Outbound
+from weighbridge.steps.outbound import ROLE
 
 log = structlog.get_logger()
 
-ROLE = "weighbridge_deliver"
 PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays away, the leases run out
 
 

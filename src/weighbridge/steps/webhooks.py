@@ -12,7 +12,7 @@ from weighbridge.providers.base import Credentials
 from weighbridge.providers.vault import VaultError
 from weighbridge.providers.webhook import Webhook
 from weighbridge.steps.context import Consumer, Outbound
-from weighbridge.steps.deliver import ROLE, unsealed
+from weighbridge.steps.outbound import ROLE, unsealed
 
 WEBHOOKS = "webhooks"  # the consumer's name
 

@@ -16,7 +16,10 @@ from weighbridge.model.errors import RetryLater
 from weighbridge.observe import journal
 from weighbridge.steps.confirm import confirm
 from weighbridge.steps.context import Context
-from weighbridge.steps.deliver import ROLE, Room, Tally, deliver
+from weighbridge.steps.deliver import deliver
+from weighbridge.steps.outbound import ROLE
+from weighbridge.steps.room import Room
+from weighbridge.steps.run import Tally
 
 log = structlog.get_logger()
 

@@ -1,0 +1,323 @@
+"""Beside deliver: the shares of one run, as calls to their providers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from weighbridge.db import deliveries
+from weighbridge.db.deliveries import Call, Claimed, Group, SealedCredentials, Settled, Wish
+from weighbridge.observe import journal
+from weighbridge.providers.base import Batch, Credentials
+from weighbridge.providers.vault import VaultError
+from weighbridge.slots.base import Held, Place
+from weighbridge.steps import verdict
+from weighbridge.steps.context import Context, Outbound
+from weighbridge.steps.gather import Gather
+from weighbridge.steps.outbound import ROLE, unsealed
+from weighbridge.steps.room import AT_ONCE, Key, Room
+from weighbridge.steps.settle import settle
+
+log = structlog.get_logger()
+
+TOGETHER = 0.005  # seconds in which the ends of calls gather, and free slots
+TURN = 0.5  # and for which a run with nothing under way waits for others to make room
+
+
+@dataclass
+class Tally:
+    """What one run did. The first four are S4's."""
+
+    processed: int = 0
+    completed: int = 0
+    failed: int = 0
+    retry: int = 0
+    calls: int = 0
+    full: int = 0  # batches that found no free slot: nobody was called for them
+    parked: int = 0  # rows of groups whose breaker is open
+    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
+
+    def add(self, settled: Settled) -> None:
+        self.processed += settled.completed + settled.failed + settled.retry
+        self.completed += settled.completed
+        self.failed += settled.failed
+        self.retry += settled.retry
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A batch that waits for its call."""
+
+    claimed: Claimed
+    credentials: Credentials
+    version: int
+    began: float  # its lease
+
+    @property
+    def key(self) -> Key:
+        return self.claimed.site_id, self.claimed.provider_key
+
+
+class Run:
+    """The shares of one run, as calls: as many at once as the limits allow, those of a group in their order.
+
+    Batches are claimed, get their slots and are sent side by side: each of the three goes on when there is `news`.
+    """
+
+    def __init__(self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, room: Room) -> None:
+        self._ctx = ctx
+        self._outbound = outbound
+        self._worker = worker
+        self._tally = tally
+        self._left: dict[Key, int] = {}
+        self._queues: dict[str, deque[Key]] = {}  # by provider, groups in their turn
+        self._ready: dict[str, list[_Ready]] = {}  # by provider, in the order of their claims
+        self._back: list[tuple[Held, asyncio.Future[None]]] = []  # slots of calls that are over
+        self._since: dict[
+            str | None, float
+        ] = {}  # when a provider had the first free slot; None: `_back` its first
+        self._claiming: asyncio.Task[None] | None = None
+        self._boarding: asyncio.Task[None] | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+        self._room = room
+        self._news = asyncio.Event()
+        self._trouble: BaseException | None = None
+        self._settle = Gather(self._settled, self._pause)
+
+    async def through(self, plan: Sequence[tuple[Group, int]]) -> None:
+        for group, share in plan:
+            key = (group.site_id, group.provider_key)
+            self._left[key] = share
+            self._queues.setdefault(group.provider_key, deque()).append(key)
+        self._room.news.add(self._news)
+        try:
+            until = monotonic() + TURN
+            while self._go_on() or (any(self._queues.values()) and monotonic() < until):
+                until = monotonic() + TURN if self._under_way() else until
+                await self._told(until)
+        finally:
+            # Whatever went wrong here: what is claimed is seen through.
+            self._queues.clear()
+            while self._go_on():
+                await self._told(None)
+            self._room.news.discard(self._news)
+            self._room.claims.pop(self._news, None)
+        if self._trouble:
+            raise self._trouble
+
+    def _go_on(self) -> bool:
+        """Begin what can begin; whether anything is under way."""
+        self._news.clear()
+        if not self._claiming and (wishes := self._wishes()):
+            self._claiming = self._begin(self._claim(wishes))
+        if not self._boarding and ((batches := self._next()) or self._to_give_back()):
+            for each in batches:
+                self._ready[each.key[1]].remove(each)
+                self._room.board(each.key)
+            self._boarding = self._begin(self._board(batches))
+        return self._under_way()
+
+    def _under_way(self) -> bool:
+        waiting = self._back or any(self._ready.values())
+        return bool(self._claiming or self._boarding or self._calls or waiting)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._calls.discard(task)
+        self._claiming = None if task is self._claiming else self._claiming
+        self._boarding = None if task is self._boarding else self._boarding
+        if not task.cancelled() and (error := task.exception()):
+            self._trouble = self._trouble or error
+            self._queues.clear()
+        self._news.set()
+
+    async def _told(self, until: float | None) -> None:
+        """Wait for news; or for the moment when there is no more waiting for company."""
+        moments = [since + TOGETHER for since in self._since.values()]
+        if until is not None:
+            moments.append(until)
+        seconds = max(0, min(moments) - monotonic()) if moments else None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    def _wishes(self) -> list[Wish]:
+        """The next claims that there is room for."""
+        found: list[Wish] = []
+        limits = self._outbound.limits
+        in_hand = len(self._calls) + sum(map(len, self._ready.values()))
+        for provider_key, queue in self._queues.items():
+            room = min(self._room.to_claim(provider_key, limits), 2 * AT_ONCE - in_hand - len(found))
+            for _ in range(len(queue)):
+                if room <= 0:
+                    break
+                key = queue.popleft()
+                if not self._left[key]:  # its credentials cannot be read, or it has no more
+                    continue
+                if not self._room.may_claim(key, limits):
+                    queue.append(key)
+                    continue
+                size = min(self._left[key], self._outbound.providers[provider_key].max_batch)
+                found.append(Wish(*key, size))
+                self._left[key] -= size
+                self._room.claim(key)
+                room -= 1
+                if self._left[key]:
+                    queue.append(key)
+        return found
+
+    async def _claim(self, wishes: Sequence[Wish]) -> None:
+        """Groups whose credentials cannot be read are left as they are."""
+        # Before the claim: a worker that freezes right after it must not take its lease for fresh.
+        began = monotonic()
+        claimed: list[Claimed] = []
+        try:
+            async with self._ctx.db.tx(ROLE) as tx:
+                sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}
+                opened = {key: self._unsealed(each) for key, each in sealed.items()}
+                wanted = [w for w in wishes if opened.get((w.site_id, w.provider_key))]
+                claimed = (
+                    await deliveries.claim(tx, self._worker, self._outbound.lease, wanted) if wanted else []
+                )
+        finally:
+            # Those that found nothing, or may not be sent any more, take up no room.
+            found = {(batch.site_id, batch.provider_key) for batch in claimed if batch.conversions}
+            for key in {(wish.site_id, wish.provider_key) for wish in wishes} - found:
+                self._left[key] = 0
+                self._room.leave(key)
+        for batch in claimed:
+            self._tally.add(Settled(0, batch.expired, 0))
+            key = (batch.site_id, batch.provider_key)
+            credentials = opened[key]
+            if batch.conversions and credentials:
+                ready = _Ready(batch, credentials, sealed[key].version, began)
+                self._ready.setdefault(batch.provider_key, []).append(ready)
+        self._room.claims[self._news] = monotonic()
+        if not any(self._queues.values()):
+            self._room.claimed.set()
+            self._room.claims.pop(self._news, None)
+
+    def _unsealed(self, sealed: SealedCredentials) -> Credentials | None:
+        try:
+            return unsealed(self._outbound, sealed)
+        except VaultError as error:
+            log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
+            self._tally.skipped["credentials_unreadable"] += 1
+            return None
+
+    def _next(self) -> list[_Ready]:
+        """Batches for which there are slots. Few of them wait a moment for more: a turn of its own costs what a call
+        does."""
+        found: list[_Ready] = []
+        limits = self._outbound.limits
+        most = limits.per_provider or AT_ONCE
+        for provider_key, ready in self._ready.items():
+            # Ours that are over are given back before new ones are taken.
+            over = Counter(
+                held.place.site_id for held, _ in self._back if held.place.provider_key == provider_key
+            )
+            free = most - self._room.aboard[provider_key] + over.total()
+            of_site: Counter[UUID] = Counter()
+            some: list[_Ready] = []
+            for each in ready[:] if free > 0 else ():
+                site_id = each.claimed.site_id
+                if self._room.aboard_of[each.key] - over[site_id] + of_site[site_id] < limits.per_site:
+                    some.append(each)
+                    of_site[site_id] += 1
+                if len(some) == free:
+                    break
+            if some and (2 * free >= most or self._waited(provider_key)):
+                found += some
+            if not some or found:
+                self._since.pop(provider_key, None)
+        return found
+
+    def _to_give_back(self) -> bool:
+        """Slots that nobody here takes over at once."""
+        if not self._back:
+            self._since.pop(None, None)
+            return False
+        return not (self._claiming or any(self._ready.values())) or self._waited(None)
+
+    def _waited(self, provider_key: str | None) -> bool:
+        now = monotonic()
+        return now - self._since.setdefault(provider_key, now) >= TOGETHER
+
+    async def _board(self, batches: Sequence[_Ready]) -> None:
+        """Slots of calls that are over for slots of those that come."""
+        back, self._back = self._back, []
+        self._since.pop(None, None)
+        places = [Place(*each.key) for each in batches]
+        taken = await self._outbound.slots.acquire(places, [held for held, _ in back])
+        for held, given in back:
+            self._room.disembark((held.place.site_id, held.place.provider_key))
+            if not given.done():
+                given.set_result(None)
+        for each, held_now in zip(batches, taken, strict=True):
+            if held_now is None:
+                self._room.disembark(each.key)
+            self._calls.add(self._begin(self._call(each, held_now)))
+
+    async def _call(self, ready: _Ready, held: Held | None) -> None:
+        """One call of one group, whatever comes of it. Its end is written with those of others."""
+        claimed = ready.claimed
+        well = False
+        try:
+            if held is None:
+                call = verdict.no_slot(claimed, self._outbound)
+            else:
+                batch = Batch(
+                    claimed.site_id, claimed.conversions, ready.credentials, claimed.now, claimed.id
+                )
+                try:
+                    call = await verdict.of(self._outbound, claimed, batch, ready.version, ready.began)
+                    well = call.success
+                    self._room.over(ready.key, well=well, seconds=call.duration_ms / 1000)
+                finally:
+                    await self._give_back(held)
+            settled = await self._settle(call)
+        finally:
+            # What stands in the way of its group, or of all of them, is written before more is claimed.
+            if not well:
+                self._room.leave(ready.key)
+        if settled is None:
+            log.warning("Delivery not settled", batch_id=str(claimed.id))
+        else:
+            verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
+            self._tally.calls += held is not None
+            self._tally.full += held is None
+            self._tally.add(settled)
+            journal.called(
+                claimed.provider_key,
+                claimed.site_id,
+                claimed.id,
+                {verdict: count for verdict, count in verdicts.items() if count},
+                call.duration_ms,
+                call.error_code,
+            )
+
+    async def _give_back(self, held: Held) -> None:
+        """With the next slots that are taken; or, if none are, after a moment."""
+        given = asyncio.get_running_loop().create_future()
+        self._back.append((held, given))
+        self._news.set()
+        await given
+
+    def _pause(self) -> float:
+        """With many calls under way, what one writes can wait a moment for the others."""
+        return TOGETHER if len(self._calls) >= 4 else 0
+
+    async def _settled(self, calls: Sequence[Call]) -> list[Settled | None]:
+        return await settle(self._ctx, self._outbound, calls)
