@@ -246,8 +246,8 @@ def called(
     say(
         "Conversions sent",
         provider_key=provider_key,
-        site_id=str(site_id),
-        batch_id=str(batch_id),
+        site_id=site_id,
+        batch_id=batch_id,
         completed=verdicts.get("COMPLETED", 0),
         failed=verdicts.get("FAILED", 0),
         retry=verdicts.get("RETRY", 0),

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 LONGEST = 4_000  # characters
+SHORT = 30
 _OPENS = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|authorization|cookie|credentials?)"
 
 # In this order: an address before what looks like an e-mail in it, a social security number before a phone number.
@@ -67,14 +70,27 @@ def said_back(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "…")
 
 
+@lru_cache(maxsize=1000)
+def _short(text: str) -> str:
+    """The names of fields and the words of our own come with every line: they are looked through once."""
+    return redacted(unquoted(text))
+
+
+@lru_cache(maxsize=1000)
+def _opens(name: str) -> bool:
+    return bool(_SECRET_NAME.match(name))
+
+
 def scrubbed(value: Any) -> Any:
     """Whatever a log line carries, at any depth, without others' words and without what identifies people."""
     match value:
         case str():
-            return redacted(unquoted(value))
+            return _short(value) if len(value) <= SHORT else redacted(unquoted(value))
+        case UUID():
+            return str(value)
         case Mapping():
             return {
-                scrubbed(name): "[REDACTED]" if _SECRET_NAME.match(str(name)) else scrubbed(held)
+                scrubbed(name): "[REDACTED]" if _opens(str(name)) else scrubbed(held)
                 for name, held in value.items()
             }
         case list() | tuple() | set() | frozenset():

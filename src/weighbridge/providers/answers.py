@@ -26,7 +26,7 @@ from weighbridge.model.delivery import (
 )
 from weighbridge.model.errors import did_you_mean
 from weighbridge.providers.base import Batch, Credentials, Needed
-from weighbridge.providers.lanes import Client
+from weighbridge.providers.lanes import Answer, Client
 
 LONGEST_WAIT = timedelta(days=1)
 LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
@@ -78,7 +78,7 @@ async def request(
 ) -> httpx.Response:
     """As `post`. A redirect is not followed: what was sent is for nobody else."""
     sent = {**(headers or {}), "accept-encoding": "identity"}
-    response: httpx.Response | None = None
+    response: httpx.Response | Answer | None = None
     try:
         async with (
             asyncio.timeout(_patience(http)),
@@ -93,7 +93,7 @@ async def request(
 
 def _asked(
     http: httpx.AsyncClient, method: str, url: str, **more: Any
-) -> AbstractAsyncContextManager[httpx.Response]:
+) -> AbstractAsyncContextManager[httpx.Response | Answer]:
     if isinstance(http, Client):
         return http.asked(method, url, **more)
     return http.stream(method, url, follow_redirects=False, **more)
@@ -113,7 +113,7 @@ def _patience(http: httpx.AsyncClient) -> float | None:
     return max(known, default=None)
 
 
-async def _body(response: httpx.Response, longest: int) -> bytes:
+async def _body(response: httpx.Response | Answer, longest: int) -> bytes:
     if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
         raise ProviderTransientError("The answer is packed, though we ask for one that is not.", "PACKED")
     body = bytearray()
@@ -126,7 +126,7 @@ async def _body(response: httpx.Response, longest: int) -> bytes:
     return bytes(body)
 
 
-def _answer(response: httpx.Response, body: bytes = b"") -> httpx.Response:
+def _answer(response: httpx.Response | Answer, body: bytes = b"") -> httpx.Response:
     """What was answered, without the request."""
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_LINE]
     return httpx.Response(response.status_code, headers=headers, content=body)

@@ -1,25 +1,35 @@
-"""Beside the adapters: connections to providers, each with a pool of its own.
+"""Beside the adapters: connections to providers, each used by one request at a time.
 
 httpx's pool looks at every connection that it has for each request, and once more after it, and asks the system of each
-that is idle whether it still stands. With ten calls under way that is a third of what a request takes.
+that is idle whether it still stands. With ten calls under way that is a third of what a request takes. What httpx puts
+around a request and its answer is another third. Connections are httpcore's, as httpx's are.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from time import monotonic
 from typing import Any
 from urllib.request import getproxies
 
+import httpcore
 import httpx
 
 KEPT = 50  # idle ones, to all providers together
 IDLE = 5.0  # seconds; then it is closed, as httpx does
 
 _Key = tuple[str, str, int | None, object]
-_One = httpx.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=IDLE)
+# Of each of httpcore's errors httpx has one of the same name.
+_ERRORS = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
 
 
 def client(timeout: httpx.Timeout) -> httpx.AsyncClient:
@@ -49,8 +59,8 @@ class Client(httpx.AsyncClient):
         headers: Mapping[str, str],
         extensions: Mapping[str, Any] | None = None,
         **body: Any,
-    ) -> AsyncIterator[httpx.Response]:
-        """As `stream`, without cookies, redirects, authentication and hooks: a third of what a request takes."""
+    ) -> AsyncIterator[Answer]:
+        """As `stream`, without cookies, redirects, authentication and hooks."""
         request = httpx.Request(
             method,
             url,
@@ -58,12 +68,45 @@ class Client(httpx.AsyncClient):
             extensions={**self._extensions, **(extensions or {})},
             **body,
         )
-        response = await self._lanes.handle_async_request(request)
-        response.request = request
+        answer = await self._lanes.send(request)
         try:
-            yield response
+            yield answer
         finally:
-            await response.aclose()
+            await answer.aclose()
+
+
+@dataclass
+class Answer(httpx.AsyncByteStream):
+    """The parts of an httpx.Response that adapters need, while its body comes."""
+
+    raw: httpcore.Response
+    lanes: Lanes
+    key: _Key
+    lane: httpcore.AsyncHTTPConnection
+
+    @property
+    def status_code(self) -> int:
+        return self.raw.status
+
+    @cached_property
+    def headers(self) -> httpx.Headers:
+        return httpx.Headers(self.raw.headers)
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        with _as_httpx():
+            async for part in self.raw.aiter_stream():
+                yield part
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.aiter_bytes()
+
+    async def aclose(self) -> None:
+        """Whoever closes it gives its connection back."""
+        try:
+            with _as_httpx():
+                await self.raw.aclose()
+        finally:
+            await self.lanes.give(self.key, self.lane)
 
 
 class Lanes(httpx.AsyncBaseTransport):
@@ -71,35 +114,55 @@ class Lanes(httpx.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self._ssl = httpx.create_ssl_context()
-        self._idle: deque[tuple[_Key, float, httpx.AsyncHTTPTransport]] = deque()  # the last used at the end
+        self._idle: deque[tuple[_Key, float, httpcore.AsyncHTTPConnection]] = (
+            deque()
+        )  # the last used at the end
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        answer = await self.send(request)
+        return httpx.Response(answer.status_code, headers=answer.raw.headers, stream=answer)
+
+    async def send(self, request: httpx.Request) -> Answer:
         url = request.url
+        target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         # The name that a certificate is asked for: an address may be that of many.
         key = (url.scheme, url.host, url.port, request.extensions.get("sni_hostname"))
-        lane = self._take(key) or httpx.AsyncHTTPTransport(verify=self._ssl, limits=_One)
+        lane = await self.take(key) or httpcore.AsyncHTTPConnection(target.origin, self._ssl, IDLE)
         try:
-            response = await lane.handle_async_request(request)
+            with _as_httpx():
+                raw = await lane.handle_async_request(
+                    httpcore.Request(
+                        request.method,
+                        target,
+                        headers=request.headers.raw,
+                        content=request.stream,
+                        extensions=request.extensions,
+                    )
+                )
         except BaseException:
             await lane.aclose()
             raise
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = _Stream(response.stream, lambda: self._give(key, lane))
-        return response
+        return Answer(raw, self, key, lane)
 
     async def aclose(self) -> None:
         while self._idle:
             await self._idle.pop()[2].aclose()
 
-    def _take(self, key: _Key) -> httpx.AsyncHTTPTransport | None:
+    async def take(self, key: _Key) -> httpcore.AsyncHTTPConnection | None:
+        """One that is idle and stands."""
         for place in range(len(self._idle) - 1, -1, -1):
             if self._idle[place][0] == key:
                 lane = self._idle[place][2]
                 del self._idle[place]
-                return lane
+                if not lane.has_expired():
+                    return lane
+                await lane.aclose()
+                return await self.take(key)
         return None
 
-    async def _give(self, key: _Key, lane: httpx.AsyncHTTPTransport) -> None:
+    async def give(self, key: _Key, lane: httpcore.AsyncHTTPConnection) -> None:
+        if lane.is_closed():
+            return
         now = monotonic()
         self._idle.append((key, now, lane))
         # Closing waits, and whoever comes meanwhile may take the last one.
@@ -107,19 +170,9 @@ class Lanes(httpx.AsyncBaseTransport):
             await self._idle.popleft()[2].aclose()
 
 
-class _Stream(httpx.AsyncByteStream):
-    """A body; whoever closes it gives its connection back."""
-
-    def __init__(self, body: httpx.AsyncByteStream, close: Callable[[], Awaitable[None]]) -> None:
-        self._body = body
-        self._close = close
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._body:
-            yield part
-
-    async def aclose(self) -> None:
-        try:
-            await self._body.aclose()
-        finally:
-            await self._close()
+@contextmanager
+def _as_httpx() -> Iterator[None]:
+    try:
+        yield
+    except _ERRORS as error:
+        raise getattr(httpx, type(error).__name__)(str(error)) from error
