@@ -21,7 +21,7 @@ class Room:
     """Shared by the runs of a process, so that none stands in another's way.
 
     A batch is in hand from its claim to the end of its call, and aboard while it holds a slot. There are as many
-    aboard as there are slots. While a provider answers well and quickly, as many again are claimed ahead: nobody waits
+    aboard as there are slots. While a provider answers well and quickly, two more rounds are claimed ahead: nobody waits
     for the database between two calls. Otherwise rows are better left to others, and none is claimed ahead.
     """
 
@@ -39,12 +39,12 @@ class Room:
         return sum(monotonic() - last < 1 for last in self.claims.values())
 
     def to_claim(self, provider_key: str, limits: SlotLimits) -> int:
-        """How many more may be claimed. None while half a round waits already: fewer and larger claims."""
+        """How many more may be claimed. Ahead, whole rounds are: fewer and larger claims."""
         most = limits.per_provider or AT_ONCE
         held = self.in_hand[provider_key]
         if provider_key not in self.quick:
             return most - held
-        return 2 * most - held if 2 * (held - self.aboard[provider_key]) <= most else 0
+        return 3 * most - held if held <= 2 * most else 0
 
     def may_claim(self, key: Key, limits: SlotLimits) -> bool:
         return self.in_hand_of[key] < limits.per_site + (key[1] in self.quick)
