@@ -99,7 +99,7 @@ async def _ours(setting: Setting, url: str, fake: str, groups: int, backlog: int
         while (done := _delivered() - before) < sent - _WARM:
             if worker.done():
                 raise Failed("the worker ended")
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.02)
         seconds = perf_counter() - began
         stop.set()
         await worker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import httpcore
 import httpx
 import pytest
 
@@ -56,19 +57,20 @@ async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatc
 async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now, closing, closed = 0.0, asyncio.Event(), asyncio.Event()
 
-    class Slow(httpx.AsyncHTTPTransport):
+    class Slow(httpcore.AsyncHTTPConnection):
         async def aclose(self) -> None:
             closing.set()
             await closed.wait()
 
     monkeypatch.setattr(lanes, "monotonic", lambda: now)
-    kept, ours = Lanes(), httpx.AsyncHTTPTransport()
+    origin = httpcore.Origin(b"http", b"new.test", 80)
+    kept, ours = Lanes(), httpcore.AsyncHTTPConnection(origin)
     old, new = ("http", "old.test", 80, None), ("http", "new.test", 80, None)
-    await kept._give(old, Slow())
+    await kept.give(old, Slow(origin))
     now = lanes.IDLE + 1
-    giving = asyncio.create_task(kept._give(new, ours))
+    giving = asyncio.create_task(kept.give(new, ours))
     await closing.wait()
-    assert kept._take(new) is ours  # by a request that begins meanwhile
+    assert await kept.take(new) is ours  # by a request that begins meanwhile
     closed.set()
     await giving
 

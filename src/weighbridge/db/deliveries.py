@@ -169,21 +169,22 @@ def _columns(wishes: Sequence[Wish]) -> tuple[list[UUID], list[str], list[int]]:
 def _batches(
     rows: Sequence[tuple[Any, ...]], wishes: Sequence[Wish], batches: Sequence[UUID]
 ) -> list[Claimed]:
-    """Rows of a place stand together; those that were refused stand before all others."""
-    refused = list(takewhile(lambda row: not row[1], rows))
-    expired = Counter(row[0] for row in refused)
-    live = {place: list(same) for place, same in groupby(rows[len(refused) :], key=itemgetter(0))}
-    first = {row[0]: row for row in (*refused, *(same[0] for same in live.values()))}
+    """Rows of a place stand together; those that were refused stand before all others. The first says when it was."""
+    if not rows:
+        return []
+    now: datetime = rows[0][-1]
+    refused = Counter(row[0] for row in takewhile(lambda row: not row[1], rows))
+    live = {place: list(same) for place, same in groupby(rows[refused.total() :], key=itemgetter(0))}
     return [
         Claimed(
             batches[place - 1],
             wishes[place - 1].site_id,
             wishes[place - 1].provider_key,
-            row[-1],
+            now + timedelta(microseconds=place - 1),
             tuple(map(_conversion, live.get(place, ()))),
-            expired[place],
+            refused[place],
         )
-        for place, row in sorted(first.items())
+        for place in sorted({*refused, *live})
     ]
 
 

@@ -21,7 +21,7 @@ class Room:
     """Shared by the runs of a process, so that none stands in another's way.
 
     A batch is in hand from its claim to the end of its call, and aboard while it holds a slot. There are as many
-    aboard as there are slots. While a provider answers well and quickly, two more rounds are claimed ahead: nobody waits
+    aboard as there are slots. While a provider answers well and quickly, two rounds more are claimed: nobody waits
     for the database between two calls. Otherwise rows are better left to others, and none is claimed ahead.
     """
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
-from uuid import UUID
 
 import structlog
 
@@ -66,6 +65,19 @@ class _Ready:
         return self.claimed.site_id, self.claimed.provider_key
 
 
+@dataclass(frozen=True)
+class _Over:
+    """The slot of a call that is over, until it is given back or another call of its group has it."""
+
+    held: Held
+    taken: float
+    gone: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def key(self) -> Key:
+        return self.held.place.site_id, self.held.place.provider_key
+
+
 class Run:
     """The shares of one run, as calls: as many at once as the limits allow, those of a group in their order.
 
@@ -80,7 +92,7 @@ class Run:
         self._left: dict[Key, int] = {}
         self._queues: dict[str, deque[Key]] = {}  # by provider, groups in their turn
         self._ready: dict[str, list[_Ready]] = {}  # by provider, in the order of their claims
-        self._back: list[tuple[Held, asyncio.Future[None]]] = []  # slots of calls that are over
+        self._back: list[_Over] = []
         self._since: dict[
             str | None, float
         ] = {}  # when a provider had the first free slot; None: `_back` its first
@@ -225,17 +237,13 @@ class Run:
         most = limits.per_provider or AT_ONCE
         for provider_key, ready in self._ready.items():
             # Ours that are over are given back before new ones are taken.
-            over = Counter(
-                held.place.site_id for held, _ in self._back if held.place.provider_key == provider_key
-            )
+            over = Counter(each.key for each in self._back if each.key[1] == provider_key)
             free = most - self._room.aboard[provider_key] + over.total()
-            of_site: Counter[UUID] = Counter()
             some: list[_Ready] = []
-            for each in ready[:] if free > 0 else ():
-                site_id = each.claimed.site_id
-                if self._room.aboard_of[each.key] - over[site_id] + of_site[site_id] < limits.per_site:
+            for each in ready if free > 0 else ():
+                if self._room.aboard_of[each.key] - over[each.key] < limits.per_site:
                     some.append(each)
-                    of_site[site_id] += 1
+                    over[each.key] -= 1
                 if len(some) == free:
                     break
             if some and (2 * free >= most or self._waited(provider_key)):
@@ -259,18 +267,40 @@ class Run:
         """Slots of calls that are over for slots of those that come."""
         back, self._back = self._back, []
         self._since.pop(None, None)
-        places = [Place(*each.key) for each in batches]
-        taken = await self._outbound.slots.acquire(places, [held for held, _ in back])
-        for held, given in back:
-            self._room.disembark((held.place.site_id, held.place.provider_key))
-            if not given.done():
-                given.set_result(None)
-        for each, held_now in zip(batches, taken, strict=True):
-            if held_now is None:
+        others: list[_Ready] = []
+        for each in batches:
+            heir = next((over for over in back if over.key == each.key and self._lasts(over)), None)
+            if heir is None:
+                others.append(each)
+            else:
+                back.remove(heir)
+                self._gone(heir)
+                self._send(each, heir.held, heir.taken)
+        if not (others or back):
+            return
+        now = monotonic()
+        places = [Place(*each.key) for each in others]
+        taken = await self._outbound.slots.acquire(places, [over.held for over in back])
+        for over in back:
+            self._gone(over)
+        for each, held in zip(others, taken, strict=True):
+            if held is None:
                 self._room.disembark(each.key)
-            self._calls.add(self._begin(self._call(each, held_now)))
+            self._send(each, held, now)
 
-    async def _call(self, ready: _Ready, held: Held | None) -> None:
+    def _lasts(self, over: _Over) -> bool:
+        """Longer than a call may."""
+        return monotonic() - over.taken < 0.1 * self._outbound.limits.ttl.total_seconds()
+
+    def _gone(self, over: _Over) -> None:
+        self._room.disembark(over.key)
+        if not over.gone.done():
+            over.gone.set_result(None)
+
+    def _send(self, ready: _Ready, held: Held | None, taken: float) -> None:
+        self._calls.add(self._begin(self._call(ready, held, taken)))
+
+    async def _call(self, ready: _Ready, held: Held | None, taken: float) -> None:
         """One call of one group, whatever comes of it. Its end is written with those of others."""
         claimed = ready.claimed
         well = False
@@ -286,7 +316,7 @@ class Run:
                     well = call.success
                     self._room.over(ready.key, well=well, seconds=call.duration_ms / 1000)
                 finally:
-                    await self._give_back(held)
+                    await self._give_back(_Over(held, taken))
             settled = await self._settle(call)
         finally:
             # What stands in the way of its group, or of all of them, is written before more is claimed.
@@ -308,12 +338,11 @@ class Run:
                 call.error_code,
             )
 
-    async def _give_back(self, held: Held) -> None:
+    async def _give_back(self, over: _Over) -> None:
         """With the next slots that are taken; or, if none are, after a moment."""
-        given = asyncio.get_running_loop().create_future()
-        self._back.append((held, given))
+        self._back.append(over)
         self._news.set()
-        await given
+        await over.gone
 
     def _pause(self) -> float:
         """With many calls under way, what one writes can wait a moment for the others."""

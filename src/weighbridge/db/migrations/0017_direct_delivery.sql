@@ -17,7 +17,8 @@ ALTER TABLE public.sales ALTER COLUMN id SET DEFAULT weighbridge.new_id();
 
 -- Claims of several groups at once, the first rows of each in S4's order: a batch each, with its attempt and its STARTED
 -- where p_worker is given. A group may stand there once. What has expired or was canceled is refused on the way: such rows
--- are not `live`.
+-- are not `live`, and come first. The first row of all says when it was: claimed_at of a batch is that and a microsecond for
+-- each place before its own.
 CREATE OR REPLACE FUNCTION weighbridge.claim_conversions(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
 ) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
@@ -105,9 +106,8 @@ BEGIN
             ON CONFLICT (site_id, provider_key) DO UPDATE
             SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now;
         END IF;
-        -- Before those that are live.
         RETURN QUERY SELECT r.place, false, NULL::uuid, NULL, NULL, NULL, NULL::timestamptz, NULL::numeric, NULL, NULL::jsonb,
-                            NULL::timestamptz, NULL::int, NULL, NULL::int, v_now + (r.place - 1) * INTERVAL '1 microsecond'
+                            NULL::timestamptz, NULL::int, NULL, NULL::int, v_now
                      FROM unnest(v_refused) AS r (place);
     END IF;
 
@@ -132,10 +132,11 @@ BEGIN
         claimed_at = v_now + (h.place - 1) * INTERVAL '1 microsecond', attempt_count = q.attempt_count + 1,
         -- As it is. Were it not named here, Postgres would read the rule of due_at anew for each row, to see that it need not.
         next_retry_at = q.next_retry_at
-    FROM unnest(v_tids, v_places) AS h (tid, place)
+    FROM unnest(v_tids, v_places) WITH ORDINALITY AS h (tid, place, turn)
     WHERE q.ctid = h.tid
     RETURNING h.place, true, q.sale_id, q.order_id, q.click_type, q.click_id, q.occurred_at, q.value, q.currency,
-        nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count - 1, q.provider_error_code, q.code_times, q.claimed_at;
+        nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count - 1, q.provider_error_code, q.code_times,
+        CASE h.turn WHEN 1 THEN v_now END;
 END $$;
 
 -- What became of calls. p_calls has an object per call (batch_id, claimed_at, duration_ms, request_id, error_code,
@@ -172,7 +173,7 @@ BEGIN
         WHERE c.batch_id = ANY (v_alive)
     ),
     outcomes AS MATERIALIZED (
-        SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o (
+        SELECT row_number() OVER () AS place, o.* FROM jsonb_to_recordset(p_outcomes) AS o (
             batch_id uuid, n int, status text, code text, category text, error text, request_id text, at_least interval,
             counts boolean, duplicate boolean, confirm_after interval)
     ),
@@ -197,19 +198,26 @@ BEGIN
         FROM calls c JOIN outcomes u ON u.batch_id = c.batch_id
         WHERE q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
           AND u.n = CASE WHEN v_odd IS NULL THEN 0 ELSE coalesce((v_odd ->> (q.batch_id::text || q.sale_id))::int, 0) END
-        RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
+        RETURNING u.place, q.status
+    ),
+    came AS MATERIALIZED (
+        SELECT w.place, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
+               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
+        FROM written w GROUP BY w.place
+    ),
+    counted AS MATERIALIZED (
+        SELECT u.batch_id, sum(e.completed)::bigint AS completed, sum(e.failed)::bigint AS failed, sum(e.retry)::bigint AS retry
+        FROM came e JOIN outcomes u USING (place) GROUP BY u.batch_id
     ),
     awaited AS (
         INSERT INTO confirmations AS c (site_id, provider_key, request_id, workspace_id, rows, due_at)
-        SELECT w.site_id, w.provider_key, w.provider_request_id, w.workspace_id, count(*), v_now + min(w.confirm_after)
-        FROM written w WHERE w.confirm_after IS NOT NULL AND w.provider_request_id IS NOT NULL
+        SELECT l.site_id, l.provider_key, u.request_id, l.workspace_id, sum(e.completed + e.failed + e.retry), v_now + min(u.confirm_after)
+        FROM came e
+        JOIN outcomes u USING (place)
+        JOIN provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
+        WHERE u.confirm_after IS NOT NULL AND u.request_id IS NOT NULL
         GROUP BY 1, 2, 3, 4
         ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
-    ),
-    counted AS MATERIALIZED (
-        SELECT w.batch_id, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
-               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
-        FROM written w GROUP BY w.batch_id
     ),
     finished AS (
         INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
