@@ -43,6 +43,17 @@ async def test_a_line_that_was_cut_is_not_used_again() -> None:
             assert await ask(http, fake)
 
 
+async def test_a_line_with_half_an_answer_on_it_is_not_used_again() -> None:
+    """Whoever reads it may be interrupted at any point, also while it is closed."""
+    kept = Lanes()
+    with FakeMeta() as fake:
+        async with Client(kept, httpx.Timeout(5)) as http:
+            answer = await kept.send(httpx.Request("POST", f"{fake.url}/v1", content=b"{}"))
+            await kept.give(answer.key, answer.lane)
+            assert not kept._idle
+            assert await ask(http, fake)
+
+
 async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "KEPT", 2)
     kept = Lanes()
@@ -57,14 +68,18 @@ async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatc
 async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now, closing, closed = 0.0, asyncio.Event(), asyncio.Event()
 
-    class Slow(httpcore.AsyncHTTPConnection):
+    class Idle(httpcore.AsyncHTTPConnection):
+        def is_available(self) -> bool:
+            return True
+
+    class Slow(Idle):
         async def aclose(self) -> None:
             closing.set()
             await closed.wait()
 
     monkeypatch.setattr(lanes, "monotonic", lambda: now)
     origin = httpcore.Origin(b"http", b"new.test", 80)
-    kept, ours = Lanes(), httpcore.AsyncHTTPConnection(origin)
+    kept, ours = Lanes(), Idle(origin)
     old, new = ("http", "old.test", 80, None), ("http", "new.test", 80, None)
     await kept.give(old, Slow(origin))
     now = lanes.IDLE + 1

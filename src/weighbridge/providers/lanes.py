@@ -161,7 +161,8 @@ class Lanes(httpx.AsyncBaseTransport):
         return None
 
     async def give(self, key: _Key, lane: httpcore.AsyncHTTPConnection) -> None:
-        if lane.is_closed():
+        if not lane.is_available():  # its answer was not read to the end
+            await lane.aclose()
             return
         now = monotonic()
         self._idle.append((key, now, lane))
