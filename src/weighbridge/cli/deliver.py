@@ -72,9 +72,10 @@ def deliver(
 async def _stay(app: App, limit: int | None) -> None:
     """Until SIGTERM or SIGINT; calls that are under way then are seen through."""
     from weighbridge.steps.outbound import outbound_of
-    from weighbridge.worker.deliverer import Deliverer
+    from weighbridge.worker.deliverer import Deliverer, collect_less
 
     outbound_of(app.ctx)  # without the key it would only ever complain
+    collect_less()
     stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)

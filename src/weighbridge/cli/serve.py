@@ -151,7 +151,7 @@ async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
 async def _deliver(app: App, stop: asyncio.Event) -> None:
     import structlog
 
-    from weighbridge.worker.deliverer import Deliverer
+    from weighbridge.worker.deliverer import Deliverer, collect_less
 
     if app.ctx.outbound is None:
         structlog.get_logger().info(
@@ -159,6 +159,7 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
         )
         await stop.wait()
         return
+    collect_less()
     options = worker_options(app.settings)
     await Deliverer(app.ctx, options.name, app.settings.deliver_limit, options.poll, options.max_crashes).run(
         stop

@@ -550,98 +550,120 @@ CREATE FUNCTION weighbridge.claim_conversions(p_worker text, p_lease interval, p
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     SET jit TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := weighbridge.now();
+    v_tids tid[]; -- where the rows lie, in the order of the claim
+    v_places bigint[]; -- and which of the wishes each is for
+    v_doubtful boolean[]; -- and whether it may say something else than its sale
+    v_refused bigint[]; -- the wishes of those that are not sent
 BEGIN
-    RETURN QUERY
-    WITH head AS MATERIALIZED (
-        SELECT w.place, row_number() OVER () AS turn, w.batch_id, w.provider_key, e.*
-        FROM unnest(p_batches, p_sites, p_providers, p_limits) WITH ORDINALITY
-            AS w (batch_id, site_id, provider_key, wanted, place)
-        -- What came in the way since the run was planned: a breaker that opened, credentials that were refused, a pause.
-        LEFT JOIN provider_health_state b ON b.site_id = w.site_id AND b.provider_key = w.provider_key
-        LEFT JOIN provider_credentials c ON c.site_id = w.site_id AND c.provider_key = w.provider_key
-        LEFT JOIN providers k ON k.provider_key = w.provider_key
-        CROSS JOIN LATERAL (
-            -- SKIP LOCKED: a slow claim must not queue the others.
-            SELECT q.ctid AS tid, q.workspace_id, q.sale_id, q.expires_at,
-                   q.fresh AND q.provider_error_code IS NULL
-                   AND (q.created_at > k.changed_at + INTERVAL '1 hour') IS NOT FALSE AS fresh
-            FROM offline_conversion_queue q
-            WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
-              AND q.due_at <= v_now
-            ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
-            FOR UPDATE SKIP LOCKED) e
-        WHERE p_worker IS NULL
-           OR (b.state IS DISTINCT FROM 'OPEN' AND c.refused_at IS NULL AND (k.paused_until <= v_now) IS NOT FALSE)
-    ),
-    -- What is sent is what the sale says now: it may have changed, or been canceled, while the row was in other hands.
-    mended AS MATERIALIZED (
-        SELECT h.turn, s.status = 'CONFIRMED' AND d.click_id IS NOT NULL AS wanted,
-               s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data, d.click_type, d.click_id, d.expires_at
-        FROM head h
-        -- LIMIT: each by its key, however many the planner expects.
-        LEFT JOIN LATERAL (
-            SELECT * FROM sales e WHERE e.workspace_id = h.workspace_id AND e.id = h.sale_id LIMIT 1) s ON true
-        LEFT JOIN LATERAL deliverable(s, h.provider_key) d ON true
-        WHERE NOT h.fresh
-    ),
-    claimed AS (
-        -- By where they lie: they are locked, and cannot have moved. ANY, or a planner that expects more reads the whole table.
-        UPDATE offline_conversion_queue q
-        SET status = CASE WHEN h.refusal IS NULL THEN 'PROCESSING' ELSE 'FAILED' END,
-            updated_at = v_now, fresh = false,
-            claimed_at = CASE WHEN h.refusal IS NULL THEN v_now + (h.place - 1) * INTERVAL '1 microsecond' ELSE q.claimed_at END,
-            batch_id = CASE WHEN h.refusal IS NULL THEN h.batch_id ELSE q.batch_id END,
-            attempt_count = q.attempt_count + (h.refusal IS NULL)::int,
-            last_error = CASE h.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
-                                        ELSE q.last_error END,
-            provider_error_code = coalesce(h.refusal, q.provider_error_code),
-            provider_error_category = CASE WHEN h.refusal IS NULL THEN q.provider_error_category ELSE 'VALIDATION' END,
-            click_type = coalesce(h.click_type, q.click_type), click_id = coalesce(h.click_id, q.click_id),
-            occurred_at = coalesce(h.occurred_at, q.occurred_at),
-            clicked_at = CASE WHEN h.fresh THEN q.clicked_at ELSE h.clicked_at END,
-            value = CASE WHEN h.fresh THEN q.value ELSE h.value END,
-            currency = CASE WHEN h.fresh THEN q.currency ELSE h.currency END,
-            user_data = CASE WHEN h.fresh THEN q.user_data ELSE coalesce(h.user_data, '{}') END,
-            expires_at = CASE WHEN h.fresh THEN q.expires_at ELSE h.expires_at END
-        FROM (SELECT h.place, h.turn, h.batch_id, h.tid, h.fresh, m.occurred_at, m.clicked_at, m.value, m.currency, m.user_data,
-                     m.click_type, m.click_id, m.expires_at,
-                     CASE WHEN NOT h.fresh AND m.wanted IS NOT TRUE THEN 'SALE_CANCELED'
-                          WHEN CASE WHEN h.fresh THEN h.expires_at ELSE m.expires_at END <= v_now THEN 'EXPIRED' END AS refusal
-              FROM head h LEFT JOIN mended m USING (turn)) h
-        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM head)) AND q.ctid = h.tid
-        RETURNING h.place, h.turn, h.batch_id, q.workspace_id, q.site_id, q.provider_key, q.sale_id, q.status, q.order_id,
-            q.click_type, q.click_id, q.occurred_at, q.value, q.currency, q.user_data, q.clicked_at, q.attempt_count,
-            q.provider_error_code, q.code_times
-    ),
-    counted AS MATERIALIZED (
-        SELECT c.batch_id, c.workspace_id, c.site_id, c.provider_key, count(*) FILTER (WHERE c.status = 'PROCESSING') AS live,
-               count(*) FILTER (WHERE c.status = 'FAILED') AS failed
-        FROM claimed c WHERE p_worker IS NOT NULL GROUP BY 1, 2, 3, 4
-    ),
-    opened AS (
-        INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
-        SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease
-        FROM counted n WHERE n.live > 0
-    ),
-    started AS (
+    SELECT array_agg(e.tid), array_agg(w.place), array_agg(NOT e.fresh OR (e.expires_at <= v_now) IS TRUE)
+    INTO v_tids, v_places, v_doubtful
+    FROM unnest(p_sites, p_providers, p_limits) WITH ORDINALITY AS w (site_id, provider_key, wanted, place)
+    -- What came in the way since the run was planned: a breaker that opened, credentials that were refused, a pause.
+    LEFT JOIN provider_health_state b ON b.site_id = w.site_id AND b.provider_key = w.provider_key
+    LEFT JOIN provider_credentials c ON c.site_id = w.site_id AND c.provider_key = w.provider_key
+    LEFT JOIN providers k ON k.provider_key = w.provider_key
+    CROSS JOIN LATERAL (
+        -- SKIP LOCKED: a slow claim must not queue the others.
+        SELECT q.ctid AS tid, q.expires_at,
+               q.fresh AND q.provider_error_code IS NULL
+               AND (q.created_at > k.changed_at + INTERVAL '1 hour') IS NOT FALSE AS fresh
+        FROM offline_conversion_queue q
+        WHERE q.site_id = w.site_id AND q.provider_key = w.provider_key AND q.status IN ('QUEUED', 'RETRY')
+          AND q.due_at <= v_now
+        ORDER BY q.due_at, q.created_at, q.sale_id LIMIT w.wanted
+        FOR UPDATE SKIP LOCKED) e
+    WHERE p_worker IS NULL
+       OR (b.state IS DISTINCT FROM 'OPEN' AND c.refused_at IS NULL AND (k.paused_until <= v_now) IS NOT FALSE);
+
+    IF true = ANY (v_doubtful) THEN
+        -- What is sent is what the sale says now: it may have changed, or been canceled, while the row was in other hands.
+        WITH looked AS MATERIALIZED (
+            SELECT h.tid, h.place, h.turn, r.refusal, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
+                   d.click_type, d.click_id, d.expires_at,
+                   r.refusal IS NOT NULL
+                   OR (q.click_type, q.click_id, q.occurred_at, q.clicked_at, q.value, q.currency, q.user_data, q.expires_at)
+                      IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
+                                        d.expires_at) AS changed
+            FROM unnest(v_tids, v_places, v_doubtful) WITH ORDINALITY AS h (tid, place, doubtful, turn)
+            JOIN offline_conversion_queue q ON q.ctid = h.tid
+            LEFT JOIN sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
+            LEFT JOIN LATERAL deliverable(s, q.provider_key) d ON true
+            CROSS JOIN LATERAL (
+                SELECT CASE WHEN (s.status = 'CONFIRMED' AND d.click_id IS NOT NULL) IS NOT TRUE THEN 'SALE_CANCELED'
+                            WHEN d.expires_at <= v_now THEN 'EXPIRED' END AS refusal) r
+            WHERE h.doubtful
+        ),
+        mended AS (
+            UPDATE offline_conversion_queue q
+            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now,
+                last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
+                                            ELSE q.last_error END,
+                provider_error_code = coalesce(l.refusal, q.provider_error_code),
+                provider_error_category = CASE WHEN l.refusal IS NULL THEN q.provider_error_category ELSE 'VALIDATION' END,
+                click_type = coalesce(l.click_type, q.click_type), click_id = coalesce(l.click_id, q.click_id),
+                occurred_at = coalesce(l.occurred_at, q.occurred_at), clicked_at = l.clicked_at, value = l.value,
+                currency = l.currency, user_data = coalesce(l.user_data, '{}'), expires_at = l.expires_at
+            FROM looked l WHERE q.ctid = l.tid AND l.changed
+            RETURNING q.ctid AS tid, l.place, l.turn, l.refusal
+        ),
+        heads AS (
+            SELECT h.tid, h.place, h.turn, NULL AS refusal
+            FROM unnest(v_tids, v_places, v_doubtful) WITH ORDINALITY AS h (tid, place, doubtful, turn) WHERE NOT h.doubtful
+            UNION ALL
+            SELECT l.tid, l.place, l.turn, NULL FROM looked l WHERE NOT l.changed
+            UNION ALL
+            SELECT m.tid, m.place, m.turn, m.refusal FROM mended m
+        )
+        SELECT array_agg(h.tid ORDER BY h.turn) FILTER (WHERE h.refusal IS NULL),
+               array_agg(h.place ORDER BY h.turn) FILTER (WHERE h.refusal IS NULL),
+               array_agg(h.place) FILTER (WHERE h.refusal IS NOT NULL)
+        INTO v_tids, v_places, v_refused FROM heads h;
+        IF p_worker IS NOT NULL THEN
+            INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
+            SELECT t.id, p_providers[r.place], t.workspace_id, count(*)
+            FROM unnest(v_refused) AS r (place) JOIN sites t ON t.id = p_sites[r.place]
+            GROUP BY 1, 2, 3 ORDER BY 1, 2
+            ON CONFLICT (site_id, provider_key) DO UPDATE
+            SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now;
+        END IF;
+        RETURN QUERY SELECT r.place, false, NULL::uuid, NULL, NULL, NULL, NULL::timestamptz, NULL::numeric, NULL, NULL::jsonb,
+                            NULL::timestamptz, NULL::int, NULL, NULL::int, v_now
+                     FROM unnest(v_refused) AS r (place);
+    END IF;
+
+    IF p_worker IS NOT NULL THEN
+        WITH counted AS MATERIALIZED (
+            SELECT p_batches[h.place] AS batch_id, t.workspace_id, t.id AS site_id, p_providers[h.place] AS provider_key, h.live
+            FROM (SELECT u.place, count(*) AS live FROM unnest(v_places) AS u (place) GROUP BY u.place) h
+            JOIN sites t ON t.id = p_sites[h.place]
+        ),
+        opened AS (
+            INSERT INTO attempts (lease_token, queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+            SELECT n.batch_id, 'deliveries', n.batch_id, n.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM counted n
+        )
         INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, claimed_count)
-        SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n WHERE n.live > 0
-    ),
-    metered AS (
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
-        SELECT n.site_id, n.provider_key, n.workspace_id, n.failed FROM counted n WHERE n.failed > 0
-        ORDER BY n.site_id, n.provider_key
-        ON CONFLICT (site_id, provider_key) DO UPDATE
-        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
-    )
-    SELECT c.place, c.status = 'PROCESSING', c.sale_id, c.order_id, c.click_type, c.click_id, c.occurred_at, c.value,
-           c.currency, nullif(c.user_data, '{}'), c.clicked_at, c.attempt_count - 1, c.provider_error_code, c.code_times,
-           v_now + (c.place - 1) * INTERVAL '1 microsecond' -- of the batch: that of a refused row is older
-    FROM claimed c ORDER BY c.turn;
+        SELECT n.workspace_id, n.site_id, n.provider_key, n.batch_id, 'STARTED', n.live FROM counted n;
+    END IF;
+
+    RETURN QUERY
+    -- By where they lie: they are locked, and cannot have moved.
+    UPDATE offline_conversion_queue q
+    SET status = 'PROCESSING', updated_at = v_now, fresh = false, batch_id = p_batches[h.place],
+        claimed_at = v_now + (h.place - 1) * INTERVAL '1 microsecond', attempt_count = q.attempt_count + 1,
+        -- As it is. Were it not named here, Postgres would read the rule of due_at anew for each row, to see that it need not.
+        next_retry_at = q.next_retry_at
+    FROM unnest(v_tids, v_places) WITH ORDINALITY AS h (tid, place, turn)
+    WHERE q.ctid = h.tid
+    RETURNING h.place, true, q.sale_id, q.order_id, q.click_type, q.click_id, q.occurred_at, q.value, q.currency,
+        nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count - 1, q.provider_error_code, q.code_times,
+        CASE h.turn WHEN 1 THEN v_now END;
 END $$;
 
 CREATE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit integer) RETURNS TABLE(lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures integer, type text, payload jsonb, workspace_id uuid, heard text[])
@@ -933,6 +955,13 @@ BEGIN
         'object_path', p_object, 'byte_size', v_upload.byte_size), p_consumers);
 END $$;
 
+CREATE FUNCTION weighbridge.new_id() RETURNS uuid
+    LANGUAGE sql PARALLEL SAFE
+    AS $$
+        SELECT encode(overlay(uuid_send(gen_random_uuid()) PLACING
+                              substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1), 'hex')::uuid
+    $$;
+
 CREATE FUNCTION weighbridge.only_digests(p_people jsonb) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $_$
@@ -946,7 +975,7 @@ CREATE FUNCTION weighbridge.workspace() RETURNS uuid
 
 CREATE TABLE public.sales (
     workspace_id uuid DEFAULT weighbridge.workspace() NOT NULL,
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    id uuid DEFAULT weighbridge.new_id() NOT NULL,
     site_id uuid NOT NULL,
     client_id uuid NOT NULL,
     order_id text NOT NULL COLLATE pg_catalog."C",
@@ -2874,6 +2903,7 @@ CREATE FUNCTION weighbridge.settle_conversions(p_calls jsonb, p_outcomes jsonb, 
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_alive uuid[];
+    v_odd jsonb; -- the numbers of outcomes that are not 0, by batch and sale
     v_call record;
 BEGIN
     -- KEY SHARE, as a fence does: recover() takes FOR UPDATE, and skips what is being settled.
@@ -2885,6 +2915,7 @@ BEGIN
     IF v_alive IS NULL THEN
         RETURN;
     END IF;
+    SELECT jsonb_object_agg(u.batch_id::text || u.sale_id, u.n) INTO v_odd FROM unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n);
     RETURN QUERY
     WITH calls AS MATERIALIZED (
         SELECT c.* FROM jsonb_to_recordset(p_calls) AS c (
@@ -2892,18 +2923,9 @@ BEGIN
         WHERE c.batch_id = ANY (v_alive)
     ),
     outcomes AS MATERIALIZED (
-        SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o (
+        SELECT row_number() OVER () AS place, o.* FROM jsonb_to_recordset(p_outcomes) AS o (
             batch_id uuid, n int, status text, code text, category text, error text, request_id text, at_least interval,
             counts boolean, duplicate boolean, confirm_after interval)
-    ),
-    said AS MATERIALIZED (
-        SELECT q.ctid AS tid, o.*
-        FROM calls c
-        -- By the index of PROCESSING rows: a claim gives all its rows one claimed_at.
-        JOIN offline_conversion_queue q ON q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
-        LEFT JOIN unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n)
-            ON u.batch_id = q.batch_id AND u.sale_id = q.sale_id
-        JOIN outcomes o ON o.batch_id = c.batch_id AND o.n = coalesce(u.n, 0)
     ),
     written AS (
         UPDATE offline_conversion_queue q
@@ -2922,22 +2944,30 @@ BEGIN
             retry_count = q.retry_count + coalesce(u.counts, false)::int,
             duplicate = coalesce(u.duplicate, false),
             confirmation = CASE WHEN u.confirm_after IS NOT NULL THEN 'AWAITED' END
-        FROM said u
-        WHERE q.ctid = u.tid AND q.batch_id = u.batch_id
-          AND (q.status = 'PROCESSING') IS TRUE
-        RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
+        -- By the index of PROCESSING rows: all rows of a batch have one claimed_at, and no others have it.
+        FROM calls c JOIN outcomes u ON u.batch_id = c.batch_id
+        WHERE q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
+          AND u.n = CASE WHEN v_odd IS NULL THEN 0 ELSE coalesce((v_odd ->> (q.batch_id::text || q.sale_id))::int, 0) END
+        RETURNING u.place, q.status
+    ),
+    came AS MATERIALIZED (
+        SELECT w.place, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
+               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
+        FROM written w GROUP BY w.place
+    ),
+    counted AS MATERIALIZED (
+        SELECT u.batch_id, sum(e.completed)::bigint AS completed, sum(e.failed)::bigint AS failed, sum(e.retry)::bigint AS retry
+        FROM came e JOIN outcomes u USING (place) GROUP BY u.batch_id
     ),
     awaited AS (
         INSERT INTO confirmations AS c (site_id, provider_key, request_id, workspace_id, rows, due_at)
-        SELECT w.site_id, w.provider_key, w.provider_request_id, w.workspace_id, count(*), v_now + min(w.confirm_after)
-        FROM written w WHERE w.confirm_after IS NOT NULL AND w.provider_request_id IS NOT NULL
+        SELECT l.site_id, l.provider_key, u.request_id, l.workspace_id, sum(e.completed + e.failed + e.retry), v_now + min(u.confirm_after)
+        FROM came e
+        JOIN outcomes u USING (place)
+        JOIN provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
+        WHERE u.confirm_after IS NOT NULL AND u.request_id IS NOT NULL
         GROUP BY 1, 2, 3, 4
         ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
-    ),
-    counted AS MATERIALIZED (
-        SELECT w.batch_id, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
-               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
-        FROM written w GROUP BY w.batch_id
     ),
     finished AS (
         INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,

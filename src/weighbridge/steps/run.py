@@ -51,7 +51,7 @@ class Tally:
         self.retry += settled.retry
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Ready:
     """A batch that waits for its call."""
 
@@ -65,7 +65,7 @@ class _Ready:
         return self.claimed.site_id, self.claimed.provider_key
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Over:
     """The slot of a call that is over, until it is given back or another call of its group has it."""
 
@@ -93,9 +93,8 @@ class Run:
         self._queues: dict[str, deque[Key]] = {}  # by provider, groups in their turn
         self._ready: dict[str, list[_Ready]] = {}  # by provider, in the order of their claims
         self._back: list[_Over] = []
-        self._since: dict[
-            str | None, float
-        ] = {}  # when a provider had the first free slot; None: `_back` its first
+        # When a provider had the first free slot for one that is ready; None: when `_back` had its first.
+        self._since: dict[str | None, float] = {}
         self._claiming: asyncio.Task[None] | None = None
         self._boarding: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
@@ -147,31 +146,35 @@ class Run:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._calls.discard(task)
-        self._claiming = None if task is self._claiming else self._claiming
-        self._boarding = None if task is self._boarding else self._boarding
-        if not task.cancelled() and (error := task.exception()):
-            self._trouble = self._trouble or error
-            self._queues.clear()
+        error = None if task.cancelled() else task.exception()
+        if task in self._calls:
+            self._calls.remove(task)
+            if error:
+                log.error("Delivery failed", exc_info=error)
+        else:
+            self._claiming = None if task is self._claiming else self._claiming
+            self._boarding = None if task is self._boarding else self._boarding
+            if error:
+                self._trouble = self._trouble or error
+                self._queues.clear()
         self._news.set()
 
     async def _told(self, until: float | None) -> None:
         """Wait for news; or for the moment when there is no more waiting for company."""
-        moments = [since + TOGETHER for since in self._since.values()]
-        if until is not None:
-            moments.append(until)
+        moments = [until] if until is not None else []
+        if not self._boarding:
+            moments += [since + TOGETHER for since in self._since.values()]
         seconds = max(0, min(moments) - monotonic()) if moments else None
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
 
     def _wishes(self) -> list[Wish]:
-        """The next claims that there is room for."""
+        """The next claims that there is room for. None while the ends of many calls wait to be written."""
         found: list[Wish] = []
         limits = self._outbound.limits
-        in_hand = len(self._calls) + sum(map(len, self._ready.values()))
-        for provider_key, queue in self._queues.items():
-            room = min(self._room.to_claim(provider_key, limits), 2 * AT_ONCE - in_hand - len(found))
+        for provider_key, queue in self._queues.items() if len(self._calls) < 2 * AT_ONCE else ():
+            room = self._room.to_claim(provider_key, limits)
             for _ in range(len(queue)):
                 if room <= 0:
                     break
@@ -246,9 +249,10 @@ class Run:
                     over[each.key] -= 1
                 if len(some) == free:
                     break
-            if some and (2 * free >= most or self._waited(provider_key)):
+            together = 2 * free >= most or (bool(some) and self._waited(provider_key))
+            if together:
                 found += some
-            if not some or found:
+            if together or not some:
                 self._since.pop(provider_key, None)
         return found
 

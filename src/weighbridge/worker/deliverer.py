@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -33,6 +34,12 @@ EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000
 RUNS_AT_ONCE = 4
 BUSY_AT_ONCE = 2
+
+
+def collect_less() -> None:
+    """For a process that delivers: rows come by the thousand and go again, none of them in a circle. Looking through
+    them for circles at Python's own pace is a tenth of its time."""
+    gc.set_threshold(20_000, 20, 50)
 
 
 class Deliverer:
