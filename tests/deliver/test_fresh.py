@@ -112,3 +112,63 @@ async def test_a_batch_whose_first_row_is_refused_has_its_time_all_the_same(
         ("order-2", "COMPLETED"),
         ("order-3", "COMPLETED"),
     ]
+
+
+async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim_as_they_are(
+    make_site: MakeSite, sell: Sell, query: Query, db: Database
+) -> None:
+    """Three groups of one claim: some of the first and all of the second are refused, one of the third has changed."""
+    some, gone, changed = sites = [make_site() for _ in range(3)]
+    for site in sites:
+        sell(site, 4)
+    query("UPDATE sales SET status = 'CANCELED' WHERE site_id = %s AND order_id < 'order-3'", (some,))
+    query("UPDATE sales SET status = 'CANCELED' WHERE site_id = %s", (gone,))
+    # As if their rows had been in other hands meanwhile.
+    query(
+        "UPDATE offline_conversion_queue SET status = 'QUEUED', fresh = false, provider_error_code = NULL"
+        " WHERE site_id = ANY (%s)",
+        ([some, gone],),
+    )
+    query("UPDATE offline_conversion_queue SET fresh = false, value = 1 WHERE site_id = %s", (changed,))
+    query("UPDATE offline_conversion_queue SET value = 12.5 WHERE order_id <> 'order-2'")
+    async with db.tx("weighbridge_deliver") as tx:
+        wishes = [Wish(site, "google_ads", 10) for site in sites]
+        claimed = await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)
+    assert [(batch.site_id, len(batch.conversions), batch.expired) for batch in claimed] == [
+        (some, 2, 2),
+        (gone, 0, 4),
+        (changed, 4, 0),
+    ]
+    assert [each.order_id for each in claimed[0].conversions] == ["order-3", "order-4"]
+    assert [(each.order_id, each.value) for each in claimed[2].conversions] == [
+        (f"order-{n}", 12.5) for n in range(1, 5)
+    ]
+    by_site = "SELECT site_id, {} FROM offline_conversion_queue WHERE status = 'PROCESSING' GROUP BY 1"
+    found: Any = query(by_site.format("min(claimed_at)"))
+    assert dict(found) == {batch.site_id: batch.now for batch in claimed if batch.conversions}
+    ledger: Any = query("SELECT site_id, claimed_count FROM provider_upload_attempts")
+    assert dict(ledger) == {some: 2, changed: 4}
+    meters: Any = query("SELECT site_id, failed_total FROM provider_upload_metrics")
+    assert dict(meters) == {some: 2, gone: 4}
+    assert query("SELECT count(*) FROM weighbridge.attempts WHERE queue = 'deliveries'") == [(2,)]
+
+
+async def test_a_retry_whose_sale_says_the_same_is_written_once(
+    make_site: MakeSite, sell: Sell, query: Query, db: Database
+) -> None:
+    site = make_site()
+    sell(site, 3)
+    query("UPDATE offline_conversion_queue SET status = 'RETRY', fresh = false, provider_error_code = 'X'")
+    async with db.tx() as tx:
+        counts = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relname = 'offline_conversion_queue'"
+        await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 10)])
+        assert await (await tx.execute(counts)).fetchone() == (3,)
+
+
+def test_sales_that_come_later_have_greater_ids(make_site: MakeSite, sell: Sell, query: Query) -> None:
+    site = make_site()
+    [first] = sell(site, prefix="a")
+    query("SELECT pg_sleep(0.002)")
+    [second] = sell(site, prefix="b")
+    assert first < second
+    assert len(set(sell(site, 500, prefix="c"))) == 500

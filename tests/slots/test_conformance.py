@@ -106,6 +106,18 @@ async def test_no_places_need_no_slots(make_slots: Make) -> None:
 # Giving back ------------------------------------------------------------------------------------------------
 
 
+async def test_what_is_given_back_is_there_for_those_who_come_in_its_turn(
+    make_slots: Make, keeper: Keeper
+) -> None:
+    slots = make_slots(1, 2)
+    first = got(await slots.acquire([A, Place(SITES[1], GOOGLE)]))
+    held = await slots.acquire([A, Place(SITES[2], GOOGLE), Place(SITES[3], GOOGLE)], first)
+    assert pattern(held) == "++-"
+    assert keeper.held()[A.global_key] == {each.token for each in got(held)}
+    assert await slots.acquire([], got(held)) == []
+    assert keeper.held() == {}
+
+
 async def test_what_is_given_back_is_free_at_once_and_leaves_nothing(
     make_slots: Make, keeper: Keeper
 ) -> None:

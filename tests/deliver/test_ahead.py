@@ -1,0 +1,193 @@
+"""Batches that are claimed while others are in their calls, and slots that go on from one call to the next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.db.pool import Database
+from weighbridge.model.delivery import Category, Outcome
+from weighbridge.providers.base import Batch
+from weighbridge.slots.base import Held, Place, SlotLimits
+from weighbridge.slots.postgres import PostgresSlots
+from weighbridge.steps.room import Room
+
+Statuses = Callable[[], dict[str, int]]
+ALONE = SlotLimits(per_site=1)
+
+
+@dataclass
+class Watched(PostgresSlots):
+    """How often slots were asked for, and given back."""
+
+    db: Database
+    known: SlotLimits
+    turns: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.db, self.known)
+
+    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+        self.turns.append((len(places), len(back)))
+        return await super().acquire(places, back)
+
+
+async def seen(statuses: Statuses, processing: int) -> None:
+    async with asyncio.timeout(10):
+        while statuses().get("PROCESSING") != processing:
+            await asyncio.sleep(0.01)
+
+
+def taken(batch: Batch) -> list[Outcome]:
+    return [Outcome.completed("r") for _ in batch.conversions]
+
+
+async def test_while_a_call_is_under_way_the_next_batch_is_claimed(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses, db: Database
+) -> None:
+    google.max_batch = 2
+    sell(make_site(), 6)
+    third = asyncio.Event()
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        if len(google.batches) == 2:
+            await seen(statuses, 4)  # its own two, and the next two
+            third.set()
+        return taken(batch)
+
+    google.answer = answer
+    tally = await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
+    assert third.is_set()
+    assert google.sent == [f"order-{n}" for n in range(1, 7)]
+    assert (tally.calls, tally.completed) == (3, 6)
+
+
+@pytest.mark.parametrize("why", ["slow", "failing"])
+async def test_of_a_provider_that_is_slow_or_unwell_nothing_is_claimed_ahead(
+    make_site: MakeSite,
+    sell: Sell,
+    run: Run,
+    google: Scripted,
+    statuses: Statuses,
+    db: Database,
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+) -> None:
+    """Its rows are better left to others, and a lease is not spent on waiting."""
+    google.max_batch = 2
+    sell(make_site(), 6)
+    ahead: list[int] = []
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        await asyncio.sleep(0.1)
+        ahead.append(statuses()["PROCESSING"])
+        if why == "slow":
+            return taken(batch)
+        return [Outcome.failed("X", "No.", Category.VALIDATION) for _ in batch.conversions]
+
+    google.answer = answer
+    monkeypatch.setattr("weighbridge.steps.room.QUICK", 0.05)
+    await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
+    assert ahead == [2, 2, 2]
+
+
+async def test_what_stands_in_the_way_of_a_group_is_written_before_it_is_claimed_again(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses
+) -> None:
+    google.max_batch = 2
+    sell(make_site(), 100)
+    google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
+    await run(100)
+    assert statuses() == {"FAILED": 4, "QUEUED": 96}  # the two calls that were under way
+
+
+async def test_a_call_has_the_slot_of_the_one_before_it(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, query: Query
+) -> None:
+    google.max_batch = 1
+    sell(make_site(), 20)
+    slots = Watched(db, ALONE)
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        await asyncio.sleep(0.02)  # long enough for the next to be claimed
+        return taken(batch)
+
+    google.answer = answer
+    assert (await run(limits=ALONE, slots=slots)).completed == 20
+    assert sum(places for places, _ in slots.turns) < 10
+    assert query("SELECT count(*) FROM weighbridge.slots") == [(0,)]
+
+
+async def test_a_slot_that_would_not_outlast_a_call_is_taken_anew(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database
+) -> None:
+    limits = replace(ALONE, ttl=timedelta(seconds=3))
+    google.max_batch = 1
+    sell(make_site(), 3)
+    slots = Watched(db, limits)
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        await asyncio.sleep(0.4)  # more than a tenth
+        return taken(batch)
+
+    google.answer = answer
+    assert (await run(limits=limits, slots=slots)).completed == 3
+    assert [places for places, _ in slots.turns if places] == [1, 1, 1]
+
+
+async def test_of_many_sites_slots_are_given_back_in_the_turn_that_takes_the_next(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, query: Query
+) -> None:
+    for _ in range(60):
+        sell(make_site())
+    slots = Watched(db, SlotLimits())
+    assert (await run(100, slots=slots)).completed == 60
+    assert len(google.batches) == 60
+    assert sum(places for places, _ in slots.turns) == sum(back for _, back in slots.turns) == 60
+    assert len(slots.turns) <= 30
+    assert query("SELECT count(*) FROM weighbridge.slots") == [(0,)]
+
+
+async def test_one_provider_claims_ahead_and_the_others_have_their_calls(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, meta: Scripted
+) -> None:
+    for _ in range(80):
+        sell(make_site("google_ads", "meta_capi"))
+    at_once = most = 0
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.05)
+        at_once -= 1
+        return taken(batch)
+
+    meta.answer = answer
+    assert (await run(200)).completed == 160
+    assert most == 10
+
+
+def test_ahead_there_are_two_rounds_and_one_batch_of_a_group() -> None:
+    room, limits = Room(), SlotLimits(per_site=2, per_provider=4)
+    keys = [(UUID(int=n), "google_ads") for n in range(20)]
+    assert room.to_claim("google_ads", limits) == 4
+    for key in keys[:4]:
+        room.claim(key)
+    assert room.to_claim("google_ads", limits) == 0
+    room.over(keys[0], well=True, seconds=0.1)
+    assert room.to_claim("google_ads", limits) == 9
+    assert room.to_claim("meta_capi", limits) == 4
+    for _ in range(2):
+        room.claim(keys[0])
+    assert room.may_claim(keys[0], limits)
+    room.claim(keys[0])
+    assert not room.may_claim(keys[0], limits)
+    room.over(keys[1], well=False, seconds=0.1)
+    assert (room.in_hand["google_ads"], room.to_claim("google_ads", limits)) == (6, -2)
