@@ -5,7 +5,8 @@ parse     stored file → staged rows, each judged
 promote   staged rows → production rows, exactly once
 finish    a project whose files have all ended → its groups, once
 announce  what landed → audit log, alert evaluation, notifier, webhooks
-deliver   conversions among it → their providers: verdict is one call, settle writes what came of it
+deliver   conversions among it → their providers: run makes the calls of all shares, room says how many at once,
+          verdict is one call, settle writes what came of it
 clean     staged rows that nobody needs any more → gone
 
 Beside it, where a file does not come or stay as it should:
