@@ -31,11 +31,16 @@ from uuid import UUID, uuid4
 import psutil
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from psycopg import pq
 
 from weighbridge.db import declared, embedded, migrate
 from weighbridge.db.pool import Database
 from weighbridge.pipelines import BUILT_IN
+
+# How long an example takes says nothing here: machines are busy, and a new clone first makes tables of all characters.
+settings.register_profile("weighbridge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("weighbridge")
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
