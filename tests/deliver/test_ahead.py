@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.db.pool import Database
-from weighbridge.model.delivery import Category, Outcome
+from weighbridge.db import deliveries
+from weighbridge.db.deliveries import Claimed
+from weighbridge.db.pool import Database, Tx
+from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
+from weighbridge.model.errors import RetryLater
 from weighbridge.providers.base import Batch
 from weighbridge.slots.base import Held, Place, SlotLimits
 from weighbridge.slots.postgres import PostgresSlots
+from weighbridge.steps.context import Context
+from weighbridge.steps.deliver import deliver
 from weighbridge.steps.room import Room
 
 Statuses = Callable[[], dict[str, int]]
@@ -95,6 +102,93 @@ async def test_of_a_provider_that_is_slow_or_unwell_nothing_is_claimed_ahead(
     monkeypatch.setattr("weighbridge.steps.room.QUICK", 0.05)
     await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
     assert ahead == [2, 2, 2]
+
+
+async def test_after_a_pause_nothing_that_is_claimed_ahead_is_sent(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, query: Query
+) -> None:
+    for _ in range(60):
+        sell(make_site())
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        if len(google.batches) <= 20:
+            return taken(batch)
+        await asyncio.sleep(0.2)  # long enough for all slots to be taken, and for the next to be claimed
+        raise ProviderRateLimitError("Slowly.", "QUOTA", timedelta(minutes=3), whole_provider=True)
+
+    google.answer = answer
+    await run(100)
+    assert len(google.batches) <= 30  # ten at once, and no more
+    [(held_back,)] = query("SELECT count(*) FROM provider_upload_attempts WHERE error_code = 'HELD_BACK'")
+    assert held_back >= 10
+    assert query(
+        "SELECT DISTINCT status, retry_count, last_error FROM offline_conversion_queue"
+        " WHERE provider_error_code = 'HELD_BACK'"
+    ) == [("RETRY", 0, "HELD_BACK: A call before it met trouble; it was not sent.")]
+    assert query("SELECT count(*) FROM weighbridge.attempts WHERE closed_at IS NULL") == [(0,)]
+
+
+async def test_after_credentials_are_refused_nothing_of_the_group_that_is_claimed_ahead_is_sent(
+    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, statuses: Statuses
+) -> None:
+    google.max_batch = 1
+    sell(make_site(), 10)
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        await asyncio.sleep(0.1)  # long enough for the next to be claimed
+        if len(google.batches) < 3:
+            return taken(batch)
+        return [Outcome.failed("401", "No.", Category.AUTH)]
+
+    google.answer = answer
+    await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
+    assert google.sent == ["order-1", "order-2", "order-3"]
+    assert statuses() == {"COMPLETED": 2, "FAILED": 1, "RETRY": 1, "QUEUED": 6}
+
+
+async def test_a_claim_that_was_not_committed_takes_up_no_room(
+    make_site: MakeSite, sell: Sell, ctx: Context, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sell(make_site(), 3)
+    room = Room()
+    claim = deliveries.claim
+
+    async def cut(tx: Tx, *asked: Any) -> list[Claimed]:
+        found = await claim(tx, *asked)
+        query("SELECT pg_terminate_backend(%s, 5000)", (tx.info.backend_pid,))
+        return found
+
+    monkeypatch.setattr(deliveries, "claim", cut)
+    for _ in range(2):
+        with pytest.raises(RetryLater):
+            await deliver(ctx, "test", 10, room)
+    monkeypatch.setattr(deliveries, "claim", claim)
+    assert (await deliver(ctx, "test", 10, room)).completed == 3
+
+
+class Failing(PostgresSlots):
+    failed = False
+
+    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+        if back and not self.failed:
+            self.failed = True
+            raise ZeroDivisionError
+        return await super().acquire(places, back)
+
+
+async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
+    make_site: MakeSite, sell: Sell, ctx: Context, db: Database, statuses: Statuses
+) -> None:
+    assert ctx.outbound is not None
+    for _ in range(30):
+        sell(make_site())
+    room = Room()
+    faulty = replace(ctx, outbound=replace(ctx.outbound, slots=Failing(db, SlotLimits())))
+    async with asyncio.timeout(20):
+        with pytest.raises(ZeroDivisionError):
+            await deliver(faulty, "test", 50, room)
+    assert "PROCESSING" not in statuses()
+    assert (+room.in_hand, +room.aboard) == (Counter(), Counter())
 
 
 async def test_what_stands_in_the_way_of_a_group_is_written_before_it_is_claimed_again(

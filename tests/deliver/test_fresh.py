@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
@@ -172,3 +173,25 @@ def test_sales_that_come_later_have_greater_ids(make_site: MakeSite, sell: Sell,
     [second] = sell(site, prefix="b")
     assert first < second
     assert len(set(sell(site, 500, prefix="c"))) == 500
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+async def test_a_claim_that_was_planned_for_few_rows_finds_its_rows_among_many(
+    make_site: MakeSite, sell: Sell, query: Query, database_url: str, fresh: bool
+) -> None:
+    """A connection keeps its plans; nobody tells it that the tables have grown."""
+    site = make_site()
+    sell(site, 4)
+    async with await psycopg.AsyncConnection.connect(database_url) as tx:
+        for _ in range(2):
+            await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1)])
+        await tx.commit()
+        sell(site, 3000, prefix="more")
+        query("UPDATE offline_conversion_queue SET fresh = %s WHERE status = 'QUEUED'", (fresh,))
+        [batch] = await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1000)])
+        scanned = await tx.execute(
+            "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_tup_read > 1000"
+            " AND relname IN ('offline_conversion_queue', 'sales')"
+        )
+        assert await scanned.fetchall() == []
+    assert len(batch.conversions) == 1000

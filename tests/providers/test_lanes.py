@@ -90,6 +90,14 @@ async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: 
     await giving
 
 
+async def test_an_address_that_is_none_of_the_web_is_refused_as_httpx_does() -> None:
+    async with Client(Lanes(), httpx.Timeout(5)) as http:
+        with pytest.raises(httpx.UnsupportedProtocol):
+            await http.get("ftp://example.test/")
+        with pytest.raises(answers.ProviderTransientError):
+            await answers.get(http, "ftp://example.test/")
+
+
 def test_behind_a_proxy_httpx_finds_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(lanes.client(httpx.Timeout(1)), Client)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")

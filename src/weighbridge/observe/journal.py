@@ -258,7 +258,7 @@ def called(
 
 def _known(code: str | None) -> str:
     """Few values for a label: providers have hundreds of codes."""
-    return code if code in ("CONCURRENCY_LIMIT",) else "error"
+    return code if code in ("CONCURRENCY_LIMIT", "HELD_BACK") else "error"
 
 
 def delivery_taken_back(batch_id: UUID, worker: str) -> None:

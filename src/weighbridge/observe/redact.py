@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 LONGEST = 4_000  # characters
-SHORT = 30
+SHORT = 30  # what is kept of what was looked through; longer words seldom come twice
 _OPENS = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|authorization|cookie|credentials?)"
 
 # In this order: an address before what looks like an e-mail in it, a social security number before a phone number.

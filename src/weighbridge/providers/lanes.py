@@ -124,6 +124,8 @@ class Lanes(httpx.AsyncBaseTransport):
 
     async def send(self, request: httpx.Request) -> Answer:
         url = request.url
+        if url.scheme not in ("http", "https"):
+            raise httpx.UnsupportedProtocol("expected http:// or https://", request=request)
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         # The name that a certificate is asked for: an address may be that of many.
         key = (url.scheme, url.host, url.port, request.extensions.get("sni_hostname"))

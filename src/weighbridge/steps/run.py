@@ -27,8 +27,8 @@ from weighbridge.steps.settle import settle
 
 log = structlog.get_logger()
 
-TOGETHER = 0.005  # seconds in which the ends of calls gather, and free slots
-TURN = 0.5  # and for which a run with nothing under way waits for others to make room
+TOGETHER = 0.005  # seconds for which one that has ended, or a slot that is free, waits for more of its kind
+TURN = 0.5  # for which a run with nothing under way waits for others to make room
 
 
 @dataclass
@@ -203,9 +203,8 @@ class Run:
                 sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}
                 opened = {key: self._unsealed(each) for key, each in sealed.items()}
                 wanted = [w for w in wishes if opened.get((w.site_id, w.provider_key))]
-                claimed = (
-                    await deliveries.claim(tx, self._worker, self._outbound.lease, wanted) if wanted else []
-                )
+                got = await deliveries.claim(tx, self._worker, self._outbound.lease, wanted) if wanted else []
+            claimed = got  # not before it is committed
         finally:
             # Those that found nothing, or may not be sent any more, take up no room.
             found = {(batch.site_id, batch.provider_key) for batch in claimed if batch.conversions}
@@ -283,17 +282,20 @@ class Run:
         if not (others or back):
             return
         now = monotonic()
-        places = [Place(*each.key) for each in others]
-        taken = await self._outbound.slots.acquire(places, [over.held for over in back])
-        for over in back:
-            self._gone(over)
-        for each, held in zip(others, taken, strict=True):
-            if held is None:
-                self._room.disembark(each.key)
-            self._send(each, held, now)
+        taken: Sequence[Held | None] = [None] * len(others)
+        try:
+            places = [Place(*each.key) for each in others]
+            taken = await self._outbound.slots.acquire(places, [over.held for over in back])
+        finally:  # whatever became of them: nothing waits for them for ever
+            for over in back:
+                self._gone(over)
+            for each, held in zip(others, taken, strict=True):
+                if held is None:
+                    self._room.disembark(each.key)
+                self._send(each, held, now)
 
     def _lasts(self, over: _Over) -> bool:
-        """Longer than a call may."""
+        """A slot and a call have leases of the same length, of which a call uses three quarters at most."""
         return monotonic() - over.taken < 0.1 * self._outbound.limits.ttl.total_seconds()
 
     def _gone(self, over: _Over) -> None:
@@ -319,6 +321,7 @@ class Run:
                     call = await verdict.of(self._outbound, claimed, batch, ready.version, ready.began)
                     well = call.success
                     self._room.over(ready.key, well=well, seconds=call.duration_ms / 1000)
+                    self._hold_back(call)
                 finally:
                     await self._give_back(_Over(held, taken))
             settled = await self._settle(call)
@@ -326,21 +329,43 @@ class Run:
             # What stands in the way of its group, or of all of them, is written before more is claimed.
             if not well:
                 self._room.leave(ready.key)
-        if settled is None:
-            log.warning("Delivery not settled", batch_id=str(claimed.id))
-        else:
-            verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
+        self._told_of(call, settled)
+        if settled:
             self._tally.calls += held is not None
             self._tally.full += held is None
-            self._tally.add(settled)
-            journal.called(
-                claimed.provider_key,
-                claimed.site_id,
-                claimed.id,
-                {verdict: count for verdict, count in verdicts.items() if count},
-                call.duration_ms,
-                call.error_code,
-            )
+
+    def _hold_back(self, call: Call) -> None:
+        """What was claimed ahead and would not be claimed now is not sent."""
+        ready = self._ready.get(call.claimed.provider_key, [])
+        key = (call.claimed.site_id, call.claimed.provider_key)
+        for each in ready[:]:
+            if call.pause or ((call.refused or call.transient) and each.key == key):
+                ready.remove(each)
+                self._calls.add(self._begin(self._put_back(each)))
+
+    async def _put_back(self, ready: _Ready) -> None:
+        call = verdict.held_back(ready.claimed)
+        try:
+            settled = await self._settle(call)
+        finally:
+            self._room.leave(ready.key)
+        self._told_of(call, settled)
+
+    def _told_of(self, call: Call, settled: Settled | None) -> None:
+        claimed = call.claimed
+        if settled is None:
+            log.warning("Delivery not settled", batch_id=str(claimed.id))
+            return
+        self._tally.add(settled)
+        verdicts = {"COMPLETED": settled.completed, "FAILED": settled.failed, "RETRY": settled.retry}
+        journal.called(
+            claimed.provider_key,
+            claimed.site_id,
+            claimed.id,
+            {verdict: count for verdict, count in verdicts.items() if count},
+            call.duration_ms,
+            call.error_code,
+        )
 
     async def _give_back(self, over: _Over) -> None:
         """With the next slots that are taken; or, if none are, after a moment."""

@@ -78,6 +78,20 @@ def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
     )
 
 
+def held_back(claimed: Claimed) -> Call:
+    """Claimed ahead of a call that met what would keep it from being claimed. It does not use up a retry."""
+    waits = Outcome.retry(
+        "HELD_BACK", "HELD_BACK: A call before it met trouble; it was not sent.", counts=False
+    )
+    return Call(
+        claimed,
+        _all(claimed, waits),
+        counts=False,
+        error_code=waits.code,
+        error_category=Category.TRANSIENT.value,
+    )
+
+
 def _all(claimed: Claimed, outcome: Outcome) -> list[Outcome]:
     return [outcome] * len(claimed.conversions)
 

@@ -3,7 +3,8 @@
 -- A claim locks its rows and notes where they lie; looks at the sales of those that may not say what their sales say, which
 -- are few; and then changes and returns each row in one go. A settlement finds its rows by the index of PROCESSING rows and
 -- changes them right there. Hash and merge joins are off for the claim: with a lock on each row it knows where they are, and
--- the order in which they were locked is the order in which they come back.
+-- the order in which they were locked is the order in which they come back. So are scans of whole tables: a plan that was made
+-- when there were few rows must not be one for few rows.
 
 -- Time first: sales that come together lie together in every index of theirs, also in that of the queue, into which each row
 -- is entered anew with each change of its status. By chance, each would touch a page of its own.
@@ -25,7 +26,7 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_conversions(
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
                  claimed_at timestamptz)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET jit = off
-    SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
+    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -75,7 +76,7 @@ BEGIN
         ),
         mended AS (
             UPDATE offline_conversion_queue q
-            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now,
+            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now, fresh = false,
                 last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
                                             ELSE q.last_error END,
                 provider_error_code = coalesce(l.refusal, q.provider_error_code),
