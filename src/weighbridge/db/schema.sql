@@ -552,6 +552,7 @@ CREATE FUNCTION weighbridge.claim_conversions(p_worker text, p_lease interval, p
     SET jit TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
+    SET enable_seqscan TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 #variable_conflict use_column
@@ -602,7 +603,7 @@ BEGIN
         ),
         mended AS (
             UPDATE offline_conversion_queue q
-            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now,
+            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now, fresh = false,
                 last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
                                             ELSE q.last_error END,
                 provider_error_code = coalesce(l.refusal, q.provider_error_code),
