@@ -8,11 +8,19 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from tests.deliver.conftest import MakeSite, Query, Scripted, Sell
+from tests.observe.conftest import Lines, lines
+from weighbridge.db import deliveries
+from weighbridge.db.deliveries import Group
+from weighbridge.db.pool import Database
 from weighbridge.model.delivery import Outcome
 from weighbridge.providers.base import Batch
 from weighbridge.steps.context import Context
 from weighbridge.worker.deliverer import Deliverer
+
+__all__ = ["lines"]
 
 Statuses = Callable[[], dict[str, int]]
 LISTENING = (
@@ -129,3 +137,70 @@ async def test_calls_of_a_process_that_is_gone_are_followed_up(
     clock.forward(minutes=3)
     async with running(ctx):
         await eventually(lambda: statuses() == {"COMPLETED": 1})
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one with each look at what waits."""
+    found: list[int] = []
+    groups = deliveries.groups
+
+    async def counted(*asked: Any) -> list[Group]:
+        found.append(1)
+        return await groups(*asked)
+
+    monkeypatch.setattr(deliveries, "groups", counted)
+    return found
+
+
+async def test_after_a_slow_call_it_looks_no_more_often_than_before(
+    ctx: Context,
+    make_site: MakeSite,
+    sell: Sell,
+    google: Scripted,
+    statuses: Statuses,
+    eventually: Any,
+    looks: list[int],
+) -> None:
+    async def slow(batch: Batch) -> list[Outcome]:
+        await asyncio.sleep(0.7)
+        return [Outcome.completed("r") for _ in batch.conversions]
+
+    google.answer = slow
+    sell(make_site())
+    async with running(ctx, poll=0.2):
+        await eventually(lambda: statuses() == {"COMPLETED": 1})
+        await asyncio.sleep(0.3)  # what the last call woke
+        looks.clear()
+        await asyncio.sleep(1)
+        assert 2 <= len(looks) <= 12
+
+
+async def test_what_waits_and_cannot_be_claimed_is_looked_at_no_more_often_than_anything(
+    ctx: Context, make_site: MakeSite, sell: Sell, db: Database, looks: list[int], statuses: Statuses
+) -> None:
+    """An application's own transaction has its row, and takes its time."""
+    sell(make_site())
+    async with db.tx() as tx:
+        await tx.execute("SELECT FROM offline_conversion_queue FOR UPDATE")
+        async with running(ctx, poll=0.2):
+            await asyncio.sleep(1)
+            assert 2 <= len(looks) <= 12
+            assert statuses() == {"QUEUED": 1}
+
+
+async def test_credentials_that_cannot_be_read_are_told_once(
+    ctx: Context, make_site: MakeSite, sell: Sell, query: Query, lines: Lines, looks: list[int]
+) -> None:
+    """Those of another site, copied by hand."""
+    site, other = make_site(), make_site()
+    query(
+        "UPDATE provider_credentials c SET ciphertext = o.ciphertext, nonce = o.nonce"
+        " FROM provider_credentials o WHERE c.site_id = %s AND o.site_id = %s",
+        (site, other),
+    )
+    sell(site)
+    async with running(ctx, poll=0.1):
+        await asyncio.sleep(1)
+    assert 4 <= len(looks) <= 24
+    assert len(lines("Credentials cannot be read")) == 1

@@ -218,16 +218,20 @@ class Run:
             if batch.conversions and credentials:
                 ready = _Ready(batch, credentials, sealed[key].version, began)
                 self._ready.setdefault(batch.provider_key, []).append(ready)
-        self._room.claims[self._news] = monotonic()
-        if not any(self._queues.values()):
-            self._room.claimed.set()
-            self._room.claims.pop(self._news, None)
+        if claimed:  # else the next run would find the same, and the next
+            self._room.claims[self._news] = monotonic()
+            if not any(self._queues.values()):
+                self._room.claimed.set()
+                self._room.claims.pop(self._news, None)
 
     def _unsealed(self, sealed: SealedCredentials) -> Credentials | None:
         try:
             return unsealed(self._outbound, sealed)
         except VaultError as error:
-            log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
+            known = (sealed.site_id, sealed.provider_key, sealed.version)
+            if known not in self._room.unreadable:
+                self._room.unreadable.add(known)
+                log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
             self._tally.skipped["credentials_unreadable"] += 1
             return None
 
@@ -310,6 +314,7 @@ class Run:
         """One call of one group, whatever comes of it. Its end is written with those of others."""
         claimed = ready.claimed
         well = False
+        barred: list[_Ready] = []
         try:
             if held is None:
                 call = verdict.no_slot(claimed, self._outbound)
@@ -321,7 +326,7 @@ class Run:
                     call = await verdict.of(self._outbound, claimed, batch, ready.version, ready.began)
                     well = call.success
                     self._room.over(ready.key, well=well, seconds=call.duration_ms / 1000)
-                    self._hold_back(call)
+                    barred = self._barred(call)
                 finally:
                     await self._give_back(_Over(held, taken))
             settled = await self._settle(call)
@@ -329,21 +334,26 @@ class Run:
             # What stands in the way of its group, or of all of them, is written before more is claimed.
             if not well:
                 self._room.leave(ready.key)
+            for each in barred:
+                self._calls.add(self._begin(self._put_back(each)))
         self._told_of(call, settled)
         if settled:
             self._tally.calls += held is not None
             self._tally.full += held is None
 
-    def _hold_back(self, call: Call) -> None:
-        """What was claimed ahead and would not be claimed now is not sent."""
+    def _barred(self, call: Call) -> list[_Ready]:
+        """What was claimed ahead of a call and would not be claimed after it. It waits no longer."""
         ready = self._ready.get(call.claimed.provider_key, [])
         key = (call.claimed.site_id, call.claimed.provider_key)
-        for each in ready[:]:
-            if call.pause or ((call.refused or call.transient) and each.key == key):
-                ready.remove(each)
-                self._calls.add(self._begin(self._put_back(each)))
+        found = [
+            each for each in ready if call.pause or ((call.refused or call.transient) and each.key == key)
+        ]
+        for each in found:
+            ready.remove(each)
+        return found
 
     async def _put_back(self, ready: _Ready) -> None:
+        """Unsent."""
         call = verdict.held_back(ready.claimed)
         try:
             settled = await self._settle(call)

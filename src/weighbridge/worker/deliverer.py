@@ -71,6 +71,7 @@ class Deliverer:
             while not stop.is_set():
                 self._wake.clear()
                 self._room.claimed.clear()
+                runs = {run for run in runs if not run.done()}  # one that ended a while ago is no news
                 if len(runs) < RUNS_AT_ONCE and self._room.busy() < BUSY_AT_ONCE:
                     runs.add(asyncio.create_task(self._tried(self._deliver)))
                 await self._wait({stopping, *runs}, self._room.claimed)
