@@ -14,7 +14,7 @@ import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Claimed
+from weighbridge.db.deliveries import Found
 from weighbridge.db.pool import Database, Tx
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
@@ -153,7 +153,7 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
     room = Room()
     claim = deliveries.claim
 
-    async def cut(tx: Tx, *asked: Any) -> list[Claimed]:
+    async def cut(tx: Tx, *asked: Any) -> Found:
         found = await claim(tx, *asked)
         query("SELECT pg_terminate_backend(%s, 5000)", (tx.info.backend_pid,))
         return found

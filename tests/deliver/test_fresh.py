@@ -91,7 +91,7 @@ async def test_each_batch_of_a_claim_is_found_by_a_time_of_its_own(
         sell(site, 2)
     async with db.tx("weighbridge_deliver") as tx:
         wishes = [Wish(site, "google_ads", 2) for site in sites]
-        claimed = await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)
+        claimed = await (await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)).read()
     found: Any = query(
         "SELECT batch_id, min(claimed_at), max(claimed_at) FROM offline_conversion_queue GROUP BY batch_id"
     )
@@ -134,7 +134,7 @@ async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim
     query("UPDATE offline_conversion_queue SET value = 12.5 WHERE order_id <> 'order-2'")
     async with db.tx("weighbridge_deliver") as tx:
         wishes = [Wish(site, "google_ads", 10) for site in sites]
-        claimed = await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)
+        claimed = await (await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)).read()
     assert [(batch.site_id, len(batch.conversions), batch.expired) for batch in claimed] == [
         (some, 2, 2),
         (gone, 0, 4),
@@ -188,7 +188,9 @@ async def test_a_claim_that_was_planned_for_few_rows_finds_its_rows_among_many(
         await tx.commit()
         sell(site, 3000, prefix="more")
         query("UPDATE offline_conversion_queue SET fresh = %s WHERE status = 'QUEUED'", (fresh,))
-        [batch] = await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1000)])
+        [batch] = await (
+            await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1000)])
+        ).read()
         scanned = await tx.execute(
             "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_tup_read > 1000"
             " AND relname IN ('offline_conversion_queue', 'sales')"

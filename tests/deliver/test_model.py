@@ -172,7 +172,8 @@ class Queue(RuleBasedStateMachine):
         wishes = [
             Wish(*group, limit) for group in data.draw(st.sampled_from([groups, groups[:1], groups[2:]]))
         ]
-        for claimed in self._tx(lambda tx: deliveries.claim(tx, "dead", LEASE, wishes)):
+        found = self._tx(lambda tx: deliveries.claim(tx, "dead", LEASE, wishes))
+        for claimed in self.world.run(found.read()):
             if not claimed.conversions:
                 continue
             orders = [each.order_id for each in claimed.conversions]

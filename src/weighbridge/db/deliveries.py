@@ -11,6 +11,8 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID, uuid4
 
+from psycopg import AsyncCursor
+from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from weighbridge.db.pool import Tx, fetch_all, fetch_named, fetch_one
@@ -147,13 +149,24 @@ async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
     await tx.execute(_SQL["refuse"], (refused.site_id, refused.provider_key, refused.version, code))
 
 
-async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -> list[Claimed]:
+@dataclass(frozen=True)
+class Found:
+    """The rows of a claim, as they came. They are read after the commit: whoever claims next need not wait for that."""
+
+    cursor: AsyncCursor[TupleRow]
+    wishes: Sequence[Wish]
+    batches: Sequence[UUID]
+
+    async def read(self) -> list[Claimed]:
+        return _batches(await self.cursor.fetchall(), self.wishes, self.batches)
+
+
+async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -> Found:
     """A batch for each wish that finds rows; STARTED stands in the ledger with it. A group may be wished for once."""
     batches = [uuid4() for _ in wishes]
     # Binary: of thousands of rows, ids and times take longer to read than to find.
     cursor = await tx.cursor(binary=True).execute(_SQL["claim"], (worker, lease, batches, *_columns(wishes)))
-    rows = await cursor.fetchall()
-    return _batches(rows, wishes, batches)
+    return Found(cursor, wishes, batches)
 
 
 async def peek(tx: Tx, wishes: Sequence[Wish]) -> list[Claimed]:

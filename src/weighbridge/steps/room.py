@@ -13,6 +13,8 @@ from weighbridge.slots.base import SlotLimits
 AT_ONCE = 32  # calls of a provider, where no limit is set
 QUICK = 1.0  # seconds of a call after which the next one of its provider is claimed while it is under way
 
+AHEAD = 2  # batches of a group: one that waits, and one that is claimed meanwhile
+
 Key = tuple[UUID, str]  # a group: its site and its provider
 
 
@@ -50,7 +52,7 @@ class Room:
         return 3 * most - held if held <= 2 * most else 0
 
     def may_claim(self, key: Key, limits: SlotLimits) -> bool:
-        return self.in_hand_of[key] < limits.per_site + (key[1] in self.quick)
+        return self.in_hand_of[key] < limits.per_site + (AHEAD if key[1] in self.quick else 0)
 
     def claim(self, key: Key) -> None:
         self.in_hand[key[1]] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -28,6 +28,7 @@ from weighbridge.steps.settle import settle
 log = structlog.get_logger()
 
 TOGETHER = 0.005  # seconds for which one that has ended, or a slot that is free, waits for more of its kind
+CLAIMS = 2  # at once: while the rows of one are read, the next ones are found
 TURN = 0.5  # for which a run with nothing under way waits for others to make room
 
 
@@ -95,7 +96,8 @@ class Run:
         self._back: list[_Over] = []
         # When a provider had the first free slot for one that is ready; None: when `_back` had its first.
         self._since: dict[str | None, float] = {}
-        self._claiming: asyncio.Task[None] | None = None
+        self._claiming: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Lock()  # of those that claim
         self._boarding: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._room = room
@@ -127,8 +129,8 @@ class Run:
     def _go_on(self) -> bool:
         """Begin what can begin; whether anything is under way."""
         self._news.clear()
-        if not self._claiming and (wishes := self._wishes()):
-            self._claiming = self._begin(self._claim(wishes))
+        while len(self._claiming) < CLAIMS and (wishes := self._wishes()):
+            self._claiming.add(self._begin(self._claim(wishes)))
         if not self._boarding and ((batches := self._next()) or self._to_give_back()):
             for each in batches:
                 self._ready[each.key[1]].remove(each)
@@ -152,7 +154,7 @@ class Run:
             if error:
                 log.error("Delivery failed", exc_info=error)
         else:
-            self._claiming = None if task is self._claiming else self._claiming
+            self._claiming.discard(task)
             self._boarding = None if task is self._boarding else self._boarding
             if error:
                 self._trouble = self._trouble or error
@@ -195,20 +197,23 @@ class Run:
 
     async def _claim(self, wishes: Sequence[Wish]) -> None:
         """Groups whose credentials cannot be read are left as they are."""
-        # Before the claim: a worker that freezes right after it must not take its lease for fresh.
-        began = monotonic()
         claimed: list[Claimed] = []
         try:
-            async with self._ctx.db.tx(ROLE) as tx:
+            async with AsyncExitStack() as turn, self._ctx.db.tx(ROLE) as tx:
                 sealed = {(c.site_id, c.provider_key): c for c in await deliveries.credentials(tx, wishes)}
                 opened = {key: self._unsealed(each) for key, each in sealed.items()}
                 wanted = [w for w in wishes if opened.get((w.site_id, w.provider_key))]
-                got = await deliveries.claim(tx, self._worker, self._outbound.lease, wanted) if wanted else []
-            claimed = got  # not before it is committed
+                # One at a time, until its commit: another would walk over all the rows that this one has locked.
+                await turn.enter_async_context(self._turn)
+                # Before the claim: a worker that freezes right after it must not take its lease for fresh.
+                began = monotonic()
+                found = await deliveries.claim(tx, self._worker, self._outbound.lease, wanted)
+            await asyncio.sleep(0)  # the next one goes first
+            claimed = await found.read()
         finally:
             # Those that found nothing, or may not be sent any more, take up no room.
-            found = {(batch.site_id, batch.provider_key) for batch in claimed if batch.conversions}
-            for key in {(wish.site_id, wish.provider_key) for wish in wishes} - found:
+            live = {(batch.site_id, batch.provider_key) for batch in claimed if batch.conversions}
+            for key in {(wish.site_id, wish.provider_key) for wish in wishes} - live:
                 self._left[key] = 0
                 self._room.leave(key)
         for batch in claimed:
