@@ -20,7 +20,7 @@ from weighbridge.slots.base import SlotLimits
 from weighbridge.slots.postgres import PostgresSlots
 from weighbridge.steps.context import Context, Outbound
 from weighbridge.steps.deliver import deliver
-from weighbridge.steps.run import Tally
+from weighbridge.steps.settle import Tally
 
 Query = Callable[..., list[tuple[Any, ...]]]
 

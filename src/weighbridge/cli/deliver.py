@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.model.delivery import Conversion, Outcome
     from weighbridge.steps.rehearse import Rehearsed
-    from weighbridge.steps.run import Tally
+    from weighbridge.steps.settle import Tally
 
 ONE_RUN = 50  # S4's route has the same
 _IN_THE_WAY = {

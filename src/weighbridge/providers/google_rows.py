@@ -30,7 +30,7 @@ def sendable(conversions: Sequence[Conversion], results: list[Outcome | Provider
 
 def value(conversion: Conversion, currency: str) -> str:
     """The members of its value and its currency, whichever it has."""
-    worth = "" if conversion.value is None else f',"conversionValue":{float(conversion.value)!r}'
+    worth = "" if conversion.value is None else f',"conversionValue":{conversion.value!s}'
     return f'{worth},"{currency}":{text(conversion.currency)}' if conversion.currency else worth
 
 

@@ -14,7 +14,8 @@ from weighbridge.model.shares import in_turn, shares
 from weighbridge.steps.context import Context, Outbound
 from weighbridge.steps.outbound import ROLE, outbound_of
 from weighbridge.steps.room import Room
-from weighbridge.steps.run import Run, Tally
+from weighbridge.steps.run import Run
+from weighbridge.steps.settle import Tally
 
 COUNTED = 10_000  # rows of a group that its share is weighed by; groups that are longer weigh the same
 

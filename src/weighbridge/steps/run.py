@@ -23,33 +23,13 @@ from weighbridge.steps.context import Context, Outbound
 from weighbridge.steps.gather import Gather
 from weighbridge.steps.outbound import ROLE, unsealed
 from weighbridge.steps.room import AT_ONCE, Key, Room
-from weighbridge.steps.settle import settle
+from weighbridge.steps.settle import Tally, settle
 
 log = structlog.get_logger()
 
 TOGETHER = 0.005  # seconds for which one that has ended, or a slot that is free, waits for more of its kind
 CLAIMS = 2  # at once: while the rows of one are read, the next ones are found
 TURN = 0.5  # for which a run with nothing under way waits for others to make room
-
-
-@dataclass
-class Tally:
-    """What one run did. The first four are S4's."""
-
-    processed: int = 0
-    completed: int = 0
-    failed: int = 0
-    retry: int = 0
-    calls: int = 0
-    full: int = 0  # batches that found no free slot: nobody was called for them
-    parked: int = 0  # rows of groups whose breaker is open
-    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
-
-    def add(self, settled: Settled) -> None:
-        self.processed += settled.completed + settled.failed + settled.retry
-        self.completed += settled.completed
-        self.failed += settled.failed
-        self.retry += settled.retry
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +82,7 @@ class Run:
         self._calls: set[asyncio.Task[None]] = set()
         self._room = room
         self._news = asyncio.Event()
+        self._found = False
         self._trouble: BaseException | None = None
         self._settle = Gather(self._settled, self._pause)
 
@@ -131,6 +112,7 @@ class Run:
         self._news.clear()
         while len(self._claiming) < CLAIMS and (wishes := self._wishes()):
             self._claiming.add(self._begin(self._claim(wishes)))
+            self._tell_of_the_end()
         if not self._boarding and ((batches := self._next()) or self._to_give_back()):
             for each in batches:
                 self._ready[each.key[1]].remove(each)
@@ -223,11 +205,17 @@ class Run:
             if batch.conversions and credentials:
                 ready = _Ready(batch, credentials, sealed[key].version, began)
                 self._ready.setdefault(batch.provider_key, []).append(ready)
-        if claimed:  # else the next run would find the same, and the next
+        if claimed:
+            self._found = True
             self._room.claims[self._news] = monotonic()
-            if not any(self._queues.values()):
-                self._room.claimed.set()
-                self._room.claims.pop(self._news, None)
+            self._tell_of_the_end()
+
+    def _tell_of_the_end(self) -> None:
+        """The next run is planned while the last of this one is claimed. Not if this one has found nothing: the next
+        would find the same, and the next."""
+        if self._found and not any(self._queues.values()):
+            self._room.claimed.set()
+            self._room.claims.pop(self._news, None)
 
     def _unsealed(self, sealed: SealedCredentials) -> Credentials | None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -16,6 +18,26 @@ from weighbridge.steps.outbound import ROLE
 log = structlog.get_logger()
 
 PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays away, the leases run out
+
+
+@dataclass
+class Tally:
+    """What one run did. The first four are S4's."""
+
+    processed: int = 0
+    completed: int = 0
+    failed: int = 0
+    retry: int = 0
+    calls: int = 0
+    full: int = 0  # batches that found no free slot: nobody was called for them
+    parked: int = 0  # rows of groups whose breaker is open
+    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
+
+    def add(self, settled: Settled) -> None:
+        self.processed += settled.completed + settled.failed + settled.retry
+        self.completed += settled.completed
+        self.failed += settled.failed
+        self.retry += settled.retry
 
 
 async def settle(ctx: Context, outbound: Outbound, calls: Sequence[Call]) -> list[Settled | None]:

@@ -20,7 +20,7 @@ from weighbridge.steps.context import Context
 from weighbridge.steps.deliver import deliver
 from weighbridge.steps.outbound import ROLE
 from weighbridge.steps.room import Room
-from weighbridge.steps.run import Tally
+from weighbridge.steps.settle import Tally
 
 log = structlog.get_logger()
 
