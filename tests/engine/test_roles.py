@@ -202,6 +202,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
         "run_status",
         "job_status",
         "only_digests",
+        "new_id",
     }
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
