@@ -120,6 +120,7 @@ def _first(rows: int, sizes: Sequence[int]) -> list[int]:
 async def _claims(setting: Setting, url: str, backlog: int) -> float:
     async with _opened(setting, url, "http://127.0.0.1:1") as (app, db):
         await _fill(app, db, 1, backlog)
+        setting.quiet()
         return median([await _claim(db) for _ in range(_CLAIMS)])
 
 
