@@ -191,16 +191,6 @@ async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
     assert (+room.in_hand, +room.aboard) == (Counter(), Counter())
 
 
-async def test_what_stands_in_the_way_of_a_group_is_written_before_it_is_claimed_again(
-    make_site: MakeSite, sell: Sell, run: Run, google: Scripted, statuses: Statuses
-) -> None:
-    google.max_batch = 2
-    sell(make_site(), 100)
-    google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
-    await run(100)
-    assert statuses()["QUEUED"] == 96  # of two batches, sent or held back
-
-
 async def test_a_call_has_the_slot_of_the_one_before_it(
     make_site: MakeSite, sell: Sell, run: Run, google: Scripted, db: Database, query: Query
 ) -> None:

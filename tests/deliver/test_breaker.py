@@ -249,9 +249,9 @@ async def test_credentials_that_are_refused_in_the_middle_of_a_run_fail_no_more_
     sell(make_site(), 100)
     google.answer = lambda batch: [Outcome.failed("401", "No.", Category.AUTH) for _ in batch.conversions]
     await run(100)
-    # Two calls at once; a third and a fourth may begin before the first is settled.
-    assert statuses()["FAILED"] <= 8
-    assert statuses()["QUEUED"] >= 92
+    # Two batches, sent or held back: what a call found out is written before its group is claimed again.
+    assert statuses()["FAILED"] <= 4
+    assert statuses()["QUEUED"] == 96
 
 
 async def test_a_pause_of_the_provider_ends_the_run_for_all_its_groups(

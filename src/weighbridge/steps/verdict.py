@@ -68,26 +68,22 @@ def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
     full = Outcome.retry(
         "CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=timedelta(seconds=30)
     )
-    return Call(
-        claimed,
-        _all(claimed, full),
-        counts=False,
-        error_code=full.code,
-        error_category=Category.TRANSIENT.value,
-        transient=outbound.full_counts,
-    )
+    return replace(_uncalled(claimed, full), transient=outbound.full_counts)
 
 
 def held_back(claimed: Claimed) -> Call:
     """Claimed ahead of a call that met what would keep it from being claimed. It does not use up a retry."""
-    waits = Outcome.retry(
-        "HELD_BACK", "HELD_BACK: A call before it met trouble; it was not sent.", counts=False
+    return _uncalled(
+        claimed, Outcome.retry("HELD_BACK", "HELD_BACK: A call before it met trouble; it was not sent.")
     )
+
+
+def _uncalled(claimed: Claimed, why: Outcome) -> Call:
     return Call(
         claimed,
-        _all(claimed, waits),
+        _all(claimed, why),
         counts=False,
-        error_code=waits.code,
+        error_code=why.code,
         error_category=Category.TRANSIENT.value,
     )
 
