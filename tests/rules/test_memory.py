@@ -1,4 +1,4 @@
-"""Four times the rows must not take more memory: a check spills to disk what it cannot hold."""
+"""Six times the rows must not take more memory: a check spills to disk what it cannot hold."""
 
 from __future__ import annotations
 
@@ -50,5 +50,6 @@ def peak_mb(rows: int, tmp_path: Path) -> int:
 
 
 def test_memory_stays_flat_in_the_size_of_the_file(tmp_path: Path) -> None:
-    small, large = peak_mb(200_000, tmp_path), peak_mb(800_000, tmp_path)
-    assert large - small < 60, f"{small} MB for 36 MB of text, {large} MB for 144"
+    """With the limit the peaks of both vary, by up to 70 MB from run to run; without one they are 180 MB apart."""
+    small, large = peak_mb(200_000, tmp_path), peak_mb(1_200_000, tmp_path)
+    assert large - small < 120, f"{small} MB for 36 MB of text, {large} MB for 216"
