@@ -22,7 +22,8 @@ from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.db import keys, projects
 from weighbridge.db.pool import Database
-from weighbridge.worker.loop import WorkerOptions, kick
+from weighbridge.worker.loop import kick
+from weighbridge.worker.options import WorkerOptions
 
 CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"
 MakeKey = Callable[..., Awaitable[dict[str, str]]]

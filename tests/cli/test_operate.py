@@ -125,9 +125,12 @@ def test_wrong_usage_is_2(main: Command) -> None:
         assert main(*arguments).code == 2, arguments
 
 
+def loaded_with(*modules: str) -> set[str]:
+    found = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    return set(subprocess.check_output([sys.executable, "-c", found], text=True).split())
+
+
 def test_the_command_line_alone_loads_nothing_heavy() -> None:
-    loaded = "import sys, weighbridge.cli.root; print(*sys.modules)"
-    modules = subprocess.check_output([sys.executable, "-c", loaded], text=True).split()
     heavy = {
         "psycopg",
         "duckdb",
@@ -139,4 +142,10 @@ def test_the_command_line_alone_loads_nothing_heavy() -> None:
         "obstore",
         "pydantic",
     }
-    assert heavy.isdisjoint(modules)
+    assert heavy.isdisjoint(loaded_with("weighbridge.cli.root"))
+
+
+def test_a_command_that_reads_no_file_loads_nothing_that_only_files_need() -> None:
+    """Most of them: they list, show and deliver, and nobody waits for a third of a second more."""
+    every = loaded_with("weighbridge.app", "weighbridge.worker.deliverer", "weighbridge.worker.options")
+    assert {"duckdb", "pyarrow", "numpy", "fastapi", "uvicorn"}.isdisjoint(every)

@@ -16,7 +16,8 @@ from tests.conftest import Clock, worked_out
 from weighbridge.app import App
 from weighbridge.console import create
 from weighbridge.db import charts, keys
-from weighbridge.worker.loop import WorkerOptions, run_until
+from weighbridge.worker.loop import run_until
+from weighbridge.worker.options import WorkerOptions
 
 from .test_closed import _routes
 

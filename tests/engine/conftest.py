@@ -15,7 +15,8 @@ from weighbridge.db import uploads
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.steps.context import Context
-from weighbridge.worker.loop import WorkerOptions, run_until
+from weighbridge.worker.loop import run_until
+from weighbridge.worker.options import WorkerOptions
 
 HEADER = "Day,Campaign name,Campaign ID,Ad set name,Ad set ID,Ad name,Ad ID,Impressions,Link clicks,Amount spent (USD)"
 

@@ -21,7 +21,8 @@ from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
 from weighbridge.steps.promote import promote
 from weighbridge.worker.attempt import work
-from weighbridge.worker.loop import Worker, WorkerOptions
+from weighbridge.worker.loop import Worker
+from weighbridge.worker.options import WorkerOptions
 
 Eventually = Callable[..., Awaitable[Any]]
 

@@ -18,7 +18,8 @@ from weighbridge.db import uploads
 from weighbridge.db.pool import Database
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
-from weighbridge.worker.loop import Worker, WorkerOptions, run_until
+from weighbridge.worker.loop import Worker, run_until
+from weighbridge.worker.options import WorkerOptions
 
 OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3))
 

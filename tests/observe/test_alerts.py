@@ -20,7 +20,8 @@ from weighbridge.observe.alerts import Alerts
 from weighbridge.steps.announce import alerting, announce
 from weighbridge.steps.context import Context
 from weighbridge.steps.reopen import dismiss, reopen
-from weighbridge.worker.loop import Worker, WorkerOptions, run_until
+from weighbridge.worker.loop import Worker, run_until
+from weighbridge.worker.options import WorkerOptions
 
 LEASE = timedelta(seconds=60)
 POOR = meta_file(days=1, ads=1, extra=(meta_line("2026-01-01", 8, impressions="x"),))

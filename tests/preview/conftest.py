@@ -18,7 +18,8 @@ from weighbridge.model.upload import Upload
 from weighbridge.steps.context import Context
 from weighbridge.steps.receive import receive
 from weighbridge.steps.request import Request
-from weighbridge.worker.loop import WorkerOptions, run_until
+from weighbridge.worker.loop import run_until
+from weighbridge.worker.options import WorkerOptions
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))
 

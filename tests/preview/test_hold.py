@@ -22,7 +22,8 @@ from weighbridge.steps.clean import clean
 from weighbridge.steps.context import Context
 from weighbridge.steps.reopen import reopen
 from weighbridge.worker.attempt import work
-from weighbridge.worker.loop import Worker, WorkerOptions
+from weighbridge.worker.loop import Worker
+from weighbridge.worker.options import WorkerOptions
 
 
 async def test_a_preview_stops_when_it_is_staged_and_writes_nothing(

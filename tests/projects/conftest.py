@@ -24,7 +24,8 @@ from weighbridge.steps.context import Context
 from weighbridge.steps.groups import Editor
 from weighbridge.steps.receive import Received, receive
 from weighbridge.steps.request import Request
-from weighbridge.worker.loop import WorkerOptions, run_until
+from weighbridge.worker.loop import run_until
+from weighbridge.worker.options import WorkerOptions
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))
 

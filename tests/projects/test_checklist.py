@@ -37,7 +37,8 @@ from weighbridge.app import open_app
 from weighbridge.observe.logs import configure
 from weighbridge.settings import read
 from weighbridge.steps.projects import find
-from weighbridge.worker.loop import WorkerOptions, kick
+from weighbridge.worker.loop import kick
+from weighbridge.worker.options import WorkerOptions
 
 async def main():
     async with open_app(read()) as app:

@@ -18,7 +18,8 @@ from weighbridge.db import projects
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.steps.context import Context
 from weighbridge.steps.projects import retry_failed
-from weighbridge.worker.loop import Worker, WorkerOptions, run_until
+from weighbridge.worker.loop import Worker, run_until
+from weighbridge.worker.options import WorkerOptions
 
 
 @asynccontextmanager

@@ -17,7 +17,8 @@ from weighbridge.blobs.store import open_store
 from weighbridge.steps.context import Context
 from weighbridge.steps.receive import receive
 from weighbridge.steps.request import Request
-from weighbridge.worker.loop import Worker, WorkerOptions
+from weighbridge.worker.loop import Worker
+from weighbridge.worker.options import WorkerOptions
 
 
 async def test_a_bucket_that_dies_after_it_has_taken_a_file_fails_no_upload(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from weighbridge.app import App
     from weighbridge.settings import Settings
-    from weighbridge.worker.loop import WorkerOptions
+    from weighbridge.worker.options import WorkerOptions
 
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; WEIGHBRIDGE_HOST.")]
 Port = Annotated[
@@ -72,7 +72,7 @@ def up(host: Host = None, port: Port = None, log_level: LogLevel = Level.INFO) -
 
 
 def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = True) -> WorkerOptions:
-    from weighbridge.worker.loop import WorkerOptions
+    from weighbridge.worker.options import WorkerOptions
 
     return WorkerOptions(
         slots=settings.worker_slots,

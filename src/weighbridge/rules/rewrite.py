@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
-
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import database
-from weighbridge.rules.plan import Locale, composed
 
 
 def rewritten(texts: Sequence[str], rules: Sequence[Normaliser]) -> list[str | None]:
     """Each text after all the rules. Blocking: planning alone takes DuckDB some 30 ms."""
+    # Here, for pipelines are part of every command, and few commands read files: these take a third of a second.
+    import pyarrow as pa
+
+    from weighbridge.rules import database
+    from weighbridge.rules.plan import Locale, composed
+
     with database.shared() as db:
         place = pa.array(range(len(texts)), pa.int64())
         db.register("texts", pa.table({"place": place, "x": pa.array(texts, pa.string())}))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import socket
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -22,7 +20,7 @@ from weighbridge.db.heartbeat import Heartbeat
 from weighbridge.db.listen import notifications
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater
 from weighbridge.model.project import Project
-from weighbridge.model.states import TERMINAL, Status
+from weighbridge.model.states import TERMINAL
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
 from weighbridge.steps.announce import announce, due, tell
@@ -31,6 +29,7 @@ from weighbridge.steps.clean import clean, sweep
 from weighbridge.steps.context import Context
 from weighbridge.steps.retain import retain
 from weighbridge.worker.attempt import work
+from weighbridge.worker.options import WorkerOptions
 from weighbridge.worker.replayer import Replayer
 from weighbridge.worker.runner import Runner
 
@@ -38,36 +37,6 @@ log = structlog.get_logger()
 
 DELIVERIES_AT_ONCE = 20
 STORE_PATIENCE = timedelta(minutes=15)  # files that wait longer for the store are alerted (S5)
-
-
-def _name() -> str:
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    """How one worker process behaves; the settings of the same names say what each means."""
-
-    name: str = field(default_factory=_name)
-    slots: int = 2
-    parses: bool = True
-    promotes: bool = True
-    per_workspace: int = 3
-    lease: timedelta = timedelta(seconds=60)
-    ceiling: timedelta = timedelta(hours=1)
-    poll: timedelta = timedelta(seconds=2)
-    max_crashes: int = 5
-    clean_every: timedelta = timedelta(hours=24)
-    alert_dead_letters: int = 5
-    alert_backlog: int = 100
-    alert_storage_queue: int = 100
-    only_project: UUID | None = None  # the key of a project: its files, and nothing else
-
-    @property
-    def sources(self) -> tuple[Status, ...]:
-        """The states it claims from."""
-        both = ((self.parses, Status.PENDING), (self.promotes, Status.STAGING_COMPLETE))
-        return tuple(status for wanted, status in both if wanted)
 
 
 class Worker:

@@ -1,0 +1,41 @@
+"""How a worker behaves. By itself: what only needs to know that need not load what a worker works with."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from weighbridge.model.states import Status
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:6]}"
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How one worker process behaves; the settings of the same names say what each means."""
+
+    name: str = field(default_factory=_name)
+    slots: int = 2
+    parses: bool = True
+    promotes: bool = True
+    per_workspace: int = 3
+    lease: timedelta = timedelta(seconds=60)
+    ceiling: timedelta = timedelta(hours=1)
+    poll: timedelta = timedelta(seconds=2)
+    max_crashes: int = 5
+    clean_every: timedelta = timedelta(hours=24)
+    alert_dead_letters: int = 5
+    alert_backlog: int = 100
+    alert_storage_queue: int = 100
+    only_project: UUID | None = None  # the key of a project: its files, and nothing else
+
+    @property
+    def sources(self) -> tuple[Status, ...]:
+        """The states it claims from."""
+        both = ((self.parses, Status.PENDING), (self.promotes, Status.STAGING_COMPLETE))
+        return tuple(status for wanted, status in both if wanted)
