@@ -68,6 +68,14 @@ def test_numbers_that_nothing_explains_are_refused_with_an_example() -> None:
     assert refused.value.code == "ambiguous_numbers"
 
 
+def test_a_total_that_nothing_explains_does_no_harm() -> None:
+    outcome = check_text(
+        meta("2025-07-01;Spring;5;600", "2025-07-02;Spring;5;634", ";;10;1.234", header=HEADER)
+    )
+    assert [row["spend"] for row in outcome.metrics] == [Decimal(600), Decimal(634)]
+    assert outcome.bins.totals == 1
+
+
 def test_two_marks_in_one_file_are_refused_with_both_examples() -> None:
     with pytest.raises(FileRefused, match=r"'1\.5', which has a decimal point, and '2,5'") as refused:
         spends("1.5", "2,5")

@@ -99,6 +99,8 @@ def without_places(outcome: Outcome) -> object:
 
 @settings(parent=FAST, max_examples=6)
 @given(files())
+@example(("tiktok", 'Campaign name,Date,Impression,Cost\n,,5,"1,234"\nTotal: Campaigns,,5,"1,234"\n'))
+@example(("tiktok", 'Campaign name,Date,Impression,Cost\nTotal: Campaigns,,5,"1,234"\n'))
 def test_the_same_file_gives_the_same_rows_whichever_way_it_is_read(file: tuple[str, str]) -> None:
     platform, text = file
     small, large = outcome_of(text, platform), outcome_of(text, platform, small=False)

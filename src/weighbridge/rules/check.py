@@ -100,15 +100,17 @@ class _Check:
         )
 
     def type_records(self) -> Locale:
-        """Make `typed`, under the decimal mark and order of dates that the file itself shows."""
-        locale = evidence.decide(
-            self.db, self.plan, lambda: self.source.head(self.db), whole=self.source.small
-        )
+        """Make `typed`, under the decimal mark and order of dates that the file itself shows.
+
+        What stays open is in question only where a record was rejected: in a line of totals it does no harm.
+        """
+        locale = evidence.decide(self.db, self.plan, lambda: self.source.head(self.db), whole=False)
         self.make_typed(locale)
         kinds = self.kinds()
         rejected = kinds.get(REJECTED, 0)
-        doubtful = locale.open or rejected > DOUBTFUL * sum(kinds.values())
-        if rejected and doubtful and not self.source.small:
+        # The head of a small file is all of it: that has said what it can.
+        many = not self.source.small and rejected > DOUBTFUL * sum(kinds.values())
+        if rejected and (locale.open or many):
             decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
             if decided != locale:
                 locale = decided
