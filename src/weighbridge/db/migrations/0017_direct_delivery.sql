@@ -3,8 +3,7 @@
 -- A claim locks its rows and notes where they lie; looks at the sales of those that may not say what their sales say, which
 -- are few; and then changes and returns each row in one go. A settlement finds its rows by the index of PROCESSING rows and
 -- changes them right there. Hash and merge joins are off for the claim: with a lock on each row it knows where they are, and
--- the order in which they were locked is the order in which they come back. So are scans of whole tables: a plan that was made
--- when there were few rows must not be one for few rows.
+-- the order in which they were locked is the order in which they come back.
 
 -- Time first: sales that come together lie together in every index of theirs, also in that of the queue, into which each row
 -- is entered anew with each change of its status. By chance, each would touch a page of its own.
@@ -14,20 +13,18 @@ CREATE FUNCTION weighbridge.new_id() RETURNS uuid
         SELECT encode(overlay(uuid_send(gen_random_uuid()) PLACING
                               substring(int8send((extract(epoch FROM clock_timestamp()) * 1000)::bigint) FROM 3) FROM 1), 'hex')::uuid
     $$;
-GRANT EXECUTE ON FUNCTION weighbridge.new_id() TO PUBLIC; -- whoever may write sales
 ALTER TABLE public.sales ALTER COLUMN id SET DEFAULT weighbridge.new_id();
 
 -- Claims of several groups at once, the first rows of each in S4's order: a batch each, with its attempt and its STARTED
 -- where p_worker is given. A group may stand there once. What has expired or was canceled is refused on the way: such rows
--- are not `live`, and come first. The first row of all says when it was: claimed_at of a batch is that and a microsecond for
--- each place before its own.
+-- are not `live`.
 CREATE OR REPLACE FUNCTION weighbridge.claim_conversions(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
 ) RETURNS TABLE (place bigint, live boolean, sale_id uuid, order_id text, click_type text, click_id text, occurred_at timestamptz,
                  value numeric, currency text, user_data jsonb, clicked_at timestamptz, tries int, code text, code_times int,
                  claimed_at timestamptz)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET jit = off
-    SET enable_hashjoin = off SET enable_mergejoin = off SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+    SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan
     AS $$
 #variable_conflict use_column
 DECLARE
@@ -77,7 +74,7 @@ BEGIN
         ),
         mended AS (
             UPDATE offline_conversion_queue q
-            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now, fresh = false,
+            SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now,
                 last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
                                             ELSE q.last_error END,
                 provider_error_code = coalesce(l.refusal, q.provider_error_code),
@@ -108,8 +105,9 @@ BEGIN
             ON CONFLICT (site_id, provider_key) DO UPDATE
             SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now;
         END IF;
+        -- Before those that are live.
         RETURN QUERY SELECT r.place, false, NULL::uuid, NULL, NULL, NULL, NULL::timestamptz, NULL::numeric, NULL, NULL::jsonb,
-                            NULL::timestamptz, NULL::int, NULL, NULL::int, v_now
+                            NULL::timestamptz, NULL::int, NULL, NULL::int, v_now + (r.place - 1) * INTERVAL '1 microsecond'
                      FROM unnest(v_refused) AS r (place);
     END IF;
 
@@ -134,11 +132,10 @@ BEGIN
         claimed_at = v_now + (h.place - 1) * INTERVAL '1 microsecond', attempt_count = q.attempt_count + 1,
         -- As it is. Were it not named here, Postgres would read the rule of due_at anew for each row, to see that it need not.
         next_retry_at = q.next_retry_at
-    FROM unnest(v_tids, v_places) WITH ORDINALITY AS h (tid, place, turn)
+    FROM unnest(v_tids, v_places) AS h (tid, place)
     WHERE q.ctid = h.tid
     RETURNING h.place, true, q.sale_id, q.order_id, q.click_type, q.click_id, q.occurred_at, q.value, q.currency,
-        nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count - 1, q.provider_error_code, q.code_times,
-        CASE h.turn WHEN 1 THEN v_now END;
+        nullif(q.user_data, '{}'), q.clicked_at, q.attempt_count - 1, q.provider_error_code, q.code_times, q.claimed_at;
 END $$;
 
 -- What became of calls. p_calls has an object per call (batch_id, claimed_at, duration_ms, request_id, error_code,
@@ -175,7 +172,7 @@ BEGIN
         WHERE c.batch_id = ANY (v_alive)
     ),
     outcomes AS MATERIALIZED (
-        SELECT row_number() OVER () AS place, o.* FROM jsonb_to_recordset(p_outcomes) AS o (
+        SELECT o.* FROM jsonb_to_recordset(p_outcomes) AS o (
             batch_id uuid, n int, status text, code text, category text, error text, request_id text, at_least interval,
             counts boolean, duplicate boolean, confirm_after interval)
     ),
@@ -200,26 +197,19 @@ BEGIN
         FROM calls c JOIN outcomes u ON u.batch_id = c.batch_id
         WHERE q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
           AND u.n = CASE WHEN v_odd IS NULL THEN 0 ELSE coalesce((v_odd ->> (q.batch_id::text || q.sale_id))::int, 0) END
-        RETURNING u.place, q.status
-    ),
-    came AS MATERIALIZED (
-        SELECT w.place, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
-               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
-        FROM written w GROUP BY w.place
-    ),
-    counted AS MATERIALIZED (
-        SELECT u.batch_id, sum(e.completed)::bigint AS completed, sum(e.failed)::bigint AS failed, sum(e.retry)::bigint AS retry
-        FROM came e JOIN outcomes u USING (place) GROUP BY u.batch_id
+        RETURNING q.batch_id, q.status, q.site_id, q.provider_key, q.workspace_id, q.provider_request_id, u.confirm_after
     ),
     awaited AS (
         INSERT INTO confirmations AS c (site_id, provider_key, request_id, workspace_id, rows, due_at)
-        SELECT l.site_id, l.provider_key, u.request_id, l.workspace_id, sum(e.completed + e.failed + e.retry), v_now + min(u.confirm_after)
-        FROM came e
-        JOIN outcomes u USING (place)
-        JOIN provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
-        WHERE u.confirm_after IS NOT NULL AND u.request_id IS NOT NULL
+        SELECT w.site_id, w.provider_key, w.provider_request_id, w.workspace_id, count(*), v_now + min(w.confirm_after)
+        FROM written w WHERE w.confirm_after IS NOT NULL AND w.provider_request_id IS NOT NULL
         GROUP BY 1, 2, 3, 4
         ON CONFLICT (site_id, provider_key, request_id) DO UPDATE SET rows = c.rows + excluded.rows
+    ),
+    counted AS MATERIALIZED (
+        SELECT w.batch_id, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
+               count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
+        FROM written w GROUP BY w.batch_id
     ),
     finished AS (
         INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
