@@ -114,9 +114,8 @@ class Lanes(httpx.AsyncBaseTransport):
 
     def __init__(self) -> None:
         self._ssl = httpx.create_ssl_context()
-        self._idle: deque[tuple[_Key, float, httpcore.AsyncHTTPConnection]] = (
-            deque()
-        )  # the last used at the end
+        # The last used at the end.
+        self._idle: deque[tuple[_Key, float, httpcore.AsyncHTTPConnection]] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         answer = await self.send(request)

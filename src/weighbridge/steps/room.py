@@ -32,9 +32,7 @@ class Room:
     aboard: Counter[str] = field(default_factory=Counter)
     aboard_of: Counter[Key] = field(default_factory=Counter)
     quick: set[str] = field(default_factory=set)  # providers whose last call was well and quick
-    unreadable: set[tuple[UUID, str, int]] = field(
-        default_factory=set
-    )  # credentials, told once: group and version
+    unreadable: set[tuple[UUID, str, int]] = field(default_factory=set)  # credentials, by group and version
     news: set[asyncio.Event] = field(default_factory=set)  # of each run: there is room again
     claimed: asyncio.Event = field(default_factory=asyncio.Event)  # a run has claimed all of its share
     claims: dict[asyncio.Event, float] = field(default_factory=dict)  # when each run claimed last
