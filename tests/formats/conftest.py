@@ -20,6 +20,7 @@ class Row:
     cells: int
     values: list[str | None]
     surplus: str | None
+    fault: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,12 @@ def read_file(path: Path, kind: str, *headers: str, scratch: Path) -> Read:
 
 def rows_of(batch: Any, width: int) -> list[Row]:
     columns = [f"c{position}" for position in range(width)]
-    assert batch.schema.names == ["row_index", "line", "cells", *columns, "surplus"]
-    assert [str(field.type) for field in batch.schema] == ["int32"] * 3 + ["string"] * (width + 1)
+    assert batch.schema.names == ["row_index", "line", "cells", *columns, "surplus", "fault"]
+    assert [str(field.type) for field in batch.schema] == ["int32"] * 3 + ["string"] * (width + 2)
     return [
-        Row(r["row_index"], r["line"], r["cells"], [r[column] for column in columns], r["surplus"])
+        Row(
+            r["row_index"], r["line"], r["cells"], [r[column] for column in columns], r["surplus"], r["fault"]
+        )
         for r in batch.to_pylist()
     ]
 

@@ -446,6 +446,8 @@ CREATE TABLE public.data_uploads (
     preview_counts jsonb,
     previewed_at timestamp with time zone,
     states jsonb DEFAULT '[]'::jsonb NOT NULL,
+    reading jsonb DEFAULT '{}'::jsonb NOT NULL,
+    column_report jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT claimed_when_stored CHECK (((storage_status = 'stored'::text) OR (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) OR (run_after = 'infinity'::timestamp with time zone))),
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
@@ -1412,7 +1414,7 @@ BEGIN
     RETURN set_stored(v_upload, p_file_url);
 END $$;
 
-CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) RETURNS void
+CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
@@ -1433,7 +1435,7 @@ BEGIN
     -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
     UPDATE data_uploads
-    SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping,
+    SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping, column_report = p_report,
         affected_dates = p_dates, staged_digest = p_digest, failures = 0, staged_at = weighbridge.now(),
         total_rows = (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint,
         failed_rows = (p_bins ->> 'rejected')::bigint
@@ -1884,6 +1886,13 @@ BEGIN
         PERFORM increment_storage_usage(v_blob.user_id, -v_blob.bytes);
     END IF;
 END $$;
+
+CREATE FUNCTION weighbridge.note_columns(p_token uuid, p_columns text[], p_report jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE data_uploads SET columns = p_columns, column_report = p_report WHERE id = fence(p_token)
+    $$;
 
 CREATE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -4610,8 +4619,8 @@ GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_a
 REVOKE ALL ON FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) TO weighbridge_intake;
 
-REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea) TO weighbridge_parse;
+REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;
@@ -4673,6 +4682,9 @@ REVOKE ALL ON FUNCTION weighbridge.next_month() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.note_blob_removed(p_upload uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_blob_removed(p_upload uuid) TO weighbridge_clean;
+
+REVOKE ALL ON FUNCTION weighbridge.note_columns(p_token uuid, p_columns text[], p_report jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_columns(p_token uuid, p_columns text[], p_report jsonb) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) TO weighbridge_intake;

@@ -12,6 +12,8 @@ from psycopg.types.json import Jsonb
 
 from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
+from weighbridge.model.columns import NO_COLUMNS, ColumnReport
+from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
 
@@ -50,6 +52,7 @@ class Staged:
     mapping: dict[str, str]
     affected_dates: tuple[date, ...]
     digest: bytes  # of everything that was staged
+    report: ColumnReport = NO_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -233,8 +236,14 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
             Jsonb(staged.mapping),
             list(staged.affected_dates),
             staged.digest,
+            Jsonb(staged.report.as_dict()),
         ),
     )
+
+
+async def note_columns(tx: Tx, lease: Lease, columns: Sequence[str], report: ColumnReport) -> None:
+    """The columns of a file that is refused as a whole."""
+    await tx.execute(_SQL["note_columns"], (lease.token, list(columns), Jsonb(report.as_dict())))
 
 
 async def hand_over(tx: Tx, lease: Lease) -> None:
@@ -321,5 +330,7 @@ def _upload(row: dict[str, Any]) -> Upload:
             "bins": Bins(**bins) if bins else Bins(),
             "affected_dates": tuple(row["affected_dates"]),
             "columns": tuple(row["columns"]),
+            "reading": ReadOptions.of(row["reading"]),
+            "column_report": ColumnReport.of(row["column_report"]),
         }
     )

@@ -13,9 +13,14 @@ Numbers = npt.NDArray[np.int64]
 
 
 def build(
-    row_index: Numbers, line: Numbers, cells: Numbers | int, columns: Sequence[Any], surplus: Any
+    row_index: Numbers,
+    line: Numbers,
+    cells: Numbers | int,
+    columns: Sequence[Any],
+    surplus: Any,
+    fault: Any = None,
 ) -> Any:
-    """One batch. `cells` may be one number for all rows; `surplus` None where no row has any."""
+    """One batch. `cells` may be one number for all rows; `surplus` and `fault` None where no row has any."""
     rows = len(row_index)
     return pa.RecordBatch.from_arrays(
         [
@@ -24,8 +29,9 @@ def build(
             pa.array(np.full(rows, cells, np.int32) if isinstance(cells, int) else cells.astype(np.int32)),
             *columns,
             pa.nulls(rows, pa.string()) if surplus is None else surplus,
+            pa.nulls(rows, pa.string()) if fault is None else fault,
         ],
-        names=["row_index", "line", "cells", *column_names(len(columns)), "surplus"],
+        names=["row_index", "line", "cells", *column_names(len(columns)), "surplus", "fault"],
     )
 
 

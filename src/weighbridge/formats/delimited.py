@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,9 @@ from weighbridge.formats.scan import Block, blocks
 from weighbridge.model.errors import FileRefused
 
 
-def open_delimited(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> DelimitedSheet:
+def open_delimited(
+    text: Utf8File, wanted: Wanted, *, cut: bool = False, delimiter: str = ""
+) -> DelimitedSheet:
     """Find the layout; the rows are read with `batches()`."""
     with text.path.open("rb") as file:
         file.seek(text.start)
@@ -32,11 +34,16 @@ class DelimitedSheet:
     text: Utf8File
     layout: Layout
     kind: str = "csv"
+    extra_cells: int = 0
     records: int = field(default=0, init=False)
 
     @property
     def encoding(self) -> str:
         return self.text.encoding
+
+    @property
+    def warnings(self) -> Mapping[str, str]:
+        return self.text.warnings
 
     @property
     def delimiter(self) -> str:

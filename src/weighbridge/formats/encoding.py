@@ -6,8 +6,8 @@ import codecs
 import io
 import os
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from weighbridge.model.errors import FileRefused
@@ -25,9 +25,10 @@ class Utf8File:
     path: Path
     start: int
     encoding: str
+    warnings: Mapping[str, str] = field(default_factory=dict)  # what was assumed: code → sentence
 
 
-def as_utf8(path: Path, scratch: Path) -> Utf8File:
+def as_utf8(path: Path, scratch: Path, encoding: str = "") -> Utf8File:
     """The file itself where it is UTF-8, otherwise a copy in `scratch`.
 
     The whole file decides: one byte that is not UTF-8, even the last, makes it Windows-1252. Nearly every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -64,11 +64,16 @@ class JsonSheet:
     delimiter: None = None
     header_line: int = 0
     preamble: tuple[str, ...] = ()
+    extra_cells: int = 0
     records: int = field(default=0, init=False)
 
     @property
     def encoding(self) -> str:
         return self.text.encoding
+
+    @property
+    def warnings(self) -> Mapping[str, str]:
+        return self.text.warnings
 
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, each with the line on which it begins."""

@@ -7,7 +7,7 @@ no header that the pipeline knows, and no delimiter that most of them have. Then
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +44,16 @@ class ListSheet:
     delimiter: None = None
     header_line: int = 0
     preamble: tuple[str, ...] = ()
+    extra_cells: int = 0
     records: int = field(default=0, init=False)
 
     @property
     def encoding(self) -> str:
         return self.text.encoding
+
+    @property
+    def warnings(self) -> Mapping[str, str]:
+        return self.text.warnings
 
     def batches(self) -> Iterator[Any]:
         """Lines in the order of the file."""

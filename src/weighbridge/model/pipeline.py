@@ -101,6 +101,7 @@ class Field:
     )
     personal: bool = False  # no sentence, log line or answer repeats its values
     label: str = ""  # what sentences about a record call it; its name unless given
+    additive: bool = False  # values of several records may be added up: spend may, reach may not
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "header", tuple(self.header))

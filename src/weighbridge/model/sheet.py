@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
+
+# Why a record could not be read, and what people are told of it.
+FAULTS: Mapping[str, str] = {
+    "text_after_quote": "There is text after a closing quote.",
+    "open_quote": "A quote is opened and never closed.",
+    "records_in_quotes": "A quoted cell contains whole records: a quote is opened that should not be.",
+    "bad_json": "The line is not valid JSON.",
+    "duplicate_key": "A key appears more than once.",
+    "not_a_record": "Expected an object with named values.",
+    "bad_text": "It contains a NUL or half of a character.",
+}
 
 
 class Sheet(Protocol):
@@ -13,6 +24,9 @@ class Sheet(Protocol):
     per header cell, then `surplus`. `row_index` counts the records after the header from 0, `line` is the
     physical line a record starts on, `cells` how many cells it really had. A cell is '' when empty and NULL when the
     record has none there. `surplus` holds what stands beyond the last header cell.
+
+    `fault` is NULL for a record that could be read. Otherwise it is a code (FAULTS), the record has no cells, and
+    `surplus` holds its first physical line as it stands in the file.
     """
 
     @property
@@ -27,6 +41,11 @@ class Sheet(Protocol):
     def header_line(self) -> int: ...  # 1-based; 0 where the format has no header line
     @property
     def preamble(self) -> tuple[str, ...]: ...  # the text before the header, a string per record
+
+    @property
+    def warnings(self) -> Mapping[str, str]: ...  # what was assumed in reading it: code → sentence
+    @property
+    def extra_cells(self) -> int: ...  # empty cells that nearly every record has beyond the header
 
     def batches(self) -> Iterator[Any]: ...
 

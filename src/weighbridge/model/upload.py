@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from datetime import date, datetime
 from uuid import UUID
 
+from weighbridge.model.columns import NO_COLUMNS, ColumnReport
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 
 
@@ -123,6 +125,8 @@ class Upload:
     )
     preview: bool = False  # stops at staging_complete until a person has decided
     held: bool = False  # and has: nobody is at it
+    reading: ReadOptions = DETECT_ALL  # what its sender said of how it is written
+    column_report: ColumnReport = NO_COLUMNS
 
     @property
     def set_aside(self) -> bool:

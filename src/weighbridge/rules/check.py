@@ -16,6 +16,7 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import InHeader, Pipeline
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats, zones
@@ -49,6 +50,7 @@ def check(
     memory_limit: str = "200MB",
     threads: int = 2,
     today: date | None = None,
+    options: ReadOptions = DETECT_ALL,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
@@ -56,7 +58,9 @@ def check(
     `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
-    plan = Plan(pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today)
+    plan = Plan(
+        pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today, options
+    )
     source = Source(plan, sheet, scratch, on_rows)
     db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
     try:

@@ -15,6 +15,7 @@ from functools import cached_property, reduce
 
 from weighbridge.model.pipeline import Field, NamePath, OrMade, Pipeline, named_in
 from weighbridge.model.profile import Profile
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules import normalise
 from weighbridge.rules.headers import Layout, fold, synonyms
@@ -79,6 +80,7 @@ class Plan:
     layout: Layout
     csv: bool
     today: date | None = None
+    options: ReadOptions = DETECT_ALL
 
     @cached_property
     def columns(self) -> list[Column]:

@@ -210,7 +210,7 @@ def _schema(plan: Plan, *, coded: bool) -> Any:
     cells = [(f"c{p}", pa.string()) for p in range(len(plan.layout.header))]
     texts = [(f"t{p}", pa.string()) for p in (plan.own_positions if coded else plan.positions)]
     combo = [("combo", pa.int32())] if coded else []
-    return pa.schema([*numbers, *cells, ("surplus", pa.string()), *texts, *combo])
+    return pa.schema([*numbers, *cells, ("surplus", pa.string()), ("fault", pa.string()), *texts, *combo])
 
 
 def _text(column: Any, plan: Plan, numeric: bool) -> Any:

@@ -106,6 +106,7 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
             wanted=wanted(pipeline, profile),
             scratch=scratch,
             headerless=list_header(pipeline, profile),
+            options=upload.reading,
         )
     except UnknownHeader as unknown:
         found = Unknown(unknown.columns, unknown.line, unknown.below)
@@ -132,6 +133,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
             memory_limit=f"{ctx.limits.parse_memory_mb}MB",
             on_rows=on_rows,
             today=today,
+            options=attempt.upload.reading,
         )
 
     checking = asyncio.create_task(asyncio.to_thread(work))

@@ -15,7 +15,7 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
-       storage_status, preview,
+       storage_status, preview, reading, column_report,
        preview AND status = 'staging_complete' AND NOT weighbridge.in_hand(id) AS held
 FROM public.data_uploads
 WHERE id = ANY (%s)
@@ -58,7 +58,10 @@ SELECT weighbridge.note_rows_read(%s, %s)
 SELECT weighbridge.note_staged(%s, %s, %s)
 
 -- name: finish_staging
-SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s)
+SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s)
+
+-- name: note_columns
+SELECT weighbridge.note_columns(%s, %s, %s)
 
 -- name: hand_over
 SELECT weighbridge.hand_over(%s)
