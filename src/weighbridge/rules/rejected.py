@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from weighbridge.model.sheet import FAULTS
 from weighbridge.rules.facts import stored
 from weighbridge.rules.faults import faults
 from weighbridge.rules.plan import Locale, Plan, literal, stages
@@ -22,26 +23,26 @@ def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> st
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
             faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw
         FROM (SELECT row_index, line, {_raw(plan)} AS raw, CASE
-            WHEN {misfit(plan)} THEN [{_wrong_cell_count(plan)}]
+            WHEN {misfit(plan)} THEN [{_unreadable(plan)}]
             WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
             ELSE [fault FOR fault IN [{found}] IF fault IS NOT NULL] END AS faults
         FROM {stages(plan.columns, plan, locale, refused)})
         ORDER BY row_index"""
 
 
-def _wrong_cell_count(plan: Plan) -> str:
-    if not plan.csv:
-        got = "'something else'" if plan.pipeline.personal else "surplus[:60]"
-        return _record_fault(
-            "not_a_record",
-            f"'Expected an object with the keys of the first records, got ' || {got} ||"
-            " ' (line ' || line || ').'",
-        )
-    expected = f"Expected {len(plan.layout.header)} cells as in the header, got "
-    return _record_fault(
-        "wrong_cell_count",
-        f"{literal(expected)} || cells || ' (line ' || line || '). Check its quotes and separators.'",
-    )
+def _unreadable(plan: Plan) -> str:
+    """A record that does not fit, by its fault. It is shown where it cannot be a person's."""
+    line = "' (line ' || line || ').'"
+    shown = "" if plan.pipeline.personal or plan.csv else " || ', got ' || surplus[:60]"
+    cells = f"'Expected {len(plan.layout.header)} cells as in the header, got ' || cells"
+    sentences = []
+    for code, (what, hint) in FAULTS.items():
+        said = cells if code == "wrong_cell_count" else f"{literal(what)}{shown}"
+        tail = f" || {literal(f' {hint}')}" if hint else ""
+        sentences.append(f"WHEN {literal(code)} THEN {said} || {line}{tail}")
+    late = f"'It has a key that the first thousand records lack'{shown} || {line}"
+    message = f"CASE fault {' '.join(sentences)} ELSE {late} END"
+    return f"{{'column_name': NULL::VARCHAR, 'code': coalesce(fault, 'late_key'), 'message': {message}}}"
 
 
 def _conflicting_repeat(plan: Plan) -> str:

@@ -41,16 +41,15 @@ def settle_leading(db: Any) -> None:
 
 
 def misfit(plan: Plan) -> str:
-    """A record with cells missing or too many; empty ones beyond the last column do no harm.
+    """A record that does not fit the header or could not be read.
 
-    In JSON: a record that is no object, or one with a key that came too late to be a column and is a field's.
+    In JSON also one with a key that came too late to be a column and is a field's.
     """
     if plan.csv:
-        return f"cells < {len(plan.layout.header)} OR surplus IS NOT NULL"
+        return "fault IS NOT NULL"
     keys = ", ".join(literal(name) for name in sorted(plan.known_headers))
-    late = f"lambda key: lower(replace(key, '_', ' ')) IN ({keys})"
-    return f"""CASE WHEN surplus IS NULL THEN false WHEN cells = 0 THEN true
-        ELSE len(list_filter(json_keys(surplus), {late})) > 0 END"""
+    return f"""CASE WHEN fault IS NOT NULL THEN true WHEN surplus IS NULL THEN false
+        ELSE len(list_filter(json_keys(surplus), lambda key: fold_header(key) IN ({keys}))) > 0 END"""
 
 
 def _blank(plan: Plan) -> str:
