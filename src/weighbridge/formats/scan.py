@@ -248,8 +248,8 @@ def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
         kept[first:last] = False
     text = np.frombuffer(buffer, np.uint8)[: found.end].copy()
     # A line that is left out must not let the CR before it and the LF behind it become one line end.
-    last = ends - 1
-    text[last[text[last] == CR]] = LF
+    line_ends = ends - 1
+    text[line_ends[text[line_ends] == CR]] = LF
     readable = np.delete(starts, [each.place for each in broken])
     moved = np.concatenate(([0], np.cumsum(kept)))
     return Block(text[kept].tobytes(), moved[readable], lines, broken, removed)

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from weighbridge.model.columns import ColumnReport
 from weighbridge.model.pipeline import Entity
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import dimensions, facts
@@ -34,6 +35,7 @@ class Checked:
     counts: dict[str, int]  # staged rows by entity
     affected_dates: list[date]
     warnings: dict[str, str]  # about the file as a whole, by code
+    report: ColumnReport
     header_line: int
 
     @property

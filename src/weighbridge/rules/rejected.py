@@ -13,11 +13,11 @@ from weighbridge.rules.typed import REJECTED, misfit
 
 def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> str:
     """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`."""
-    conflicts = "SELECT row_index, other_line FROM judged WHERE conflict" if repeated else "SELECT NULL, NULL"
-    refused = f"""(SELECT sheet.*, other_line
+    conflicts = "SELECT row_index, other_line, columns FROM judged" if repeated else "SELECT NULL, NULL, ['']"
+    refused = f"""(SELECT sheet.*, other_line, differing
         FROM {source} AS sheet
         SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
-        LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line) USING (row_index))"""
+        LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line, differing) USING (row_index))"""
     found = ", ".join(fault.struct for fault in faults(plan))
     return f"""
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
@@ -25,7 +25,8 @@ def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> st
         FROM (SELECT row_index, line, {_raw(plan)} AS raw, CASE
             WHEN {misfit(plan)} THEN [{_unreadable(plan)}]
             WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
-            ELSE [fault FOR fault IN [{found}] IF fault IS NOT NULL] END AS faults
+            ELSE coalesce(nullif([fault FOR fault IN [{found}] IF fault IS NOT NULL], []), [{_LIKE_TOTALS}])
+            END AS faults
         FROM {stages(plan.columns, plan, locale, refused)})
         ORDER BY row_index"""
 
@@ -52,9 +53,14 @@ def _conflicting_repeat(plan: Plan) -> str:
     key = f"{', '.join(others)} and {last}" if others else last
     return _record_fault(
         "conflicting_repeat",
-        f"{literal(f'Expected one record for each {key}, got another with other values on line ')}"
-        " || other_line || ' (line ' || line || '). Keep the right one.'",
+        f"{literal(f'Expected one record for each {key}, got another on line ')} || other_line"
+        " || ', which differs in ' || array_to_string(differing, ', ') || ' (line ' || line || ').'"
+        " || ' Find out which one is right; none of them was loaded.'",
     )
+
+
+_LIKE_TOTALS = """{'column_name': NULL::VARCHAR, 'code': 'looks_like_totals', 'message':
+    'Expected a record, got what looks like a row of totals that does not add up the others (line ' || line || ').'}"""
 
 
 def _record_fault(code: str, message: str) -> str:

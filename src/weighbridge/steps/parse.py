@@ -139,6 +139,12 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
     checking = asyncio.create_task(asyncio.to_thread(work))
     try:
         await _tell_rows(attempt, ctx, checking, lambda: read)
+    except FileRefused as refusal:
+        if refusal.report is not None:
+            headers = [each.header for each in refusal.report.columns]
+            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+                await uploads.note_columns(tx, attempt.lease, headers, refusal.report)
+        raise
     except WeighbridgeError as trouble:
         # Nobody waits for the check any more: it ends at its next batch, before its scratch folder goes.
         attempt.interrupt(trouble)
@@ -201,6 +207,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
         digest=whole,
+        report=checked.report,
     )
     rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:

@@ -24,6 +24,7 @@ from weighbridge.rules.headers import (
     lay_out,
     list_header,
     match,
+    missing,
     synonyms,
     wanted,
 )
@@ -181,14 +182,14 @@ class _Reader:
             return refusal
         places = {place for places in layout.columns.values() for place in places} | {layout.ends} - {None}
         matched = tuple(cell for place, cell in enumerate(sheet.header) if place in places)
-        expected = {*lacking(layout, pipeline), *(profile.expects if profile else ())} - {*layout.columns}
-        missing = (
+        expected = {*lacking(layout, pipeline), *missing(layout, pipeline, profile)}
+        lost = (
             synonyms(name, pipeline.fields[name], pipeline, profile)
             for name in pipeline.fields
             if name in expected
         )
         complaint = _complaint(sheet, pipeline, profile)
-        return Fit(pipeline, platform, matched, tuple(names[0] for names in missing if names), complaint)
+        return Fit(pipeline, platform, matched, tuple(names[0] for names in lost if names), complaint)
 
     def _list(self, pipeline: Pipeline, platform: str | None) -> Fit | FileRefused:
         """One value a line, and no header: hardly one of this pipeline's where the values are figures or addresses."""
