@@ -11,7 +11,8 @@ import numpy as np
 from weighbridge.formats.evidence import Reading, Words, in_codec, text_cost, weigh
 
 CERTAIN = 10.0  # difference of costs from which a second reading is ruled out
-TOSS_UP = 1.5  # below this difference neither reading is preferred
+FEW_WORDS, CERTAIN_BY_FEW = 2, 12.0  # the same where the two readings differ in only so many words
+TOSS_UP, TOSS_UP_OF_ONE_WORD = 1.5, 6.0  # below this difference neither reading is preferred
 _ODD_WORD = 14.0  # one word that is this much cheaper in another encoding puts the whole reading in doubt
 _MIXED = 8.0
 _LOOKED_AT = 200  # words that are compared one by one
@@ -60,15 +61,17 @@ def _compared(words: Sequence[bytes], readings: list[Reading]) -> Guess:
         margin = other.total - best.total
         gains = best.costs - other.costs  # positive for a word that the other encoding explains better
         odd = int(gains.argmax())
-        if margin >= CERTAIN and gains[odd] < _ODD_WORD:
+        if margin >= CERTAIN_BY_FEW and gains[odd] < _ODD_WORD:
             continue
         differing = [place for place, word in enumerate(words) if in_codec(word, other.codec) != text[place]]
-        if differing:
-            shown = odd if margin >= CERTAIN else min(differing, key=lambda place: float(gains[place]))
-            lone = (
-                len(words) == 1 and best.codec != "cp1252"
-            )  # too little evidence for anything but the most common
-            return Guess(best.codec, other.codec, lone or other.rank - best.rank < TOSS_UP, words[shown])
+        needed = CERTAIN_BY_FEW if len(differing) <= FEW_WORDS else CERTAIN
+        if not differing or (margin >= needed and gains[odd] < _ODD_WORD):
+            continue
+        shown = odd if gains[odd] >= _ODD_WORD else min(differing, key=lambda place: float(gains[place]))
+        lone = (
+            len(words) == 1 and best.codec != "cp1252"
+        )  # too little evidence for anything but the most common
+        return Guess(best.codec, other.codec, lone or other.rank - best.rank < TOSS_UP, words[shown])
     return Guess(best.codec)
 
 

@@ -30,10 +30,10 @@ EDGE, DIGIT, LOWER, UPPER, CASELESS, OPEN, CLOSE, APOSTROPHE, DASH, CURRENCY, SI
 )
 _LETTERS = (LOWER, UPPER, CASELESS)
 _KINDS: Mapping[str, int] = {
-    **dict.fromkeys("„«‹‚¿¡“‘", OPEN),
-    **dict.fromkeys("”»›…", CLOSE),
+    **dict.fromkeys("„«‹¿¡“‘", OPEN),
+    **dict.fromkeys("”»›", CLOSE),
     "’": APOSTROPHE,
-    **dict.fromkeys("–—•·", DASH),
+    **dict.fromkeys("–—•·…", DASH),
     **dict.fromkeys("€£¥¢", CURRENCY),
     **dict.fromkeys("°®™©²³ªº№", SIGN),
     "\xa0": SPACE,
@@ -111,12 +111,12 @@ def between() -> Costs:
     costs[UPPER, UPPER] = 0.3
     costs[LOWER, UPPER] = 6.0
     for kind, cost in (
-        (OPEN, 4),
-        (CLOSE, 4),
-        (APOSTROPHE, 3),
-        (DASH, 4),
-        (CURRENCY, 4),
-        (SIGN, 6),
+        (OPEN, 6),
+        (CLOSE, 6),
+        (APOSTROPHE, 5),
+        (DASH, 6),
+        (CURRENCY, 6),
+        (SIGN, 8),
         (SPACE, 4),
     ):
         costs[:, kind] += cost
@@ -132,7 +132,8 @@ def between() -> Costs:
         costs[RARE, letter] += 3.0
         costs[DIGIT, letter] += 5.0
         costs[letter, DIGIT] += 5.0
-        costs[letter, DASH] += 1.0
+        costs[letter, DASH] += 3.0
+        costs[DASH, letter] += 2.0
     costs[EDGE, CLOSE] += 4.0
     costs[EDGE, APOSTROPHE] += 3.0
     costs[DIGIT, SPACE] = costs[DIGIT, CURRENCY] = 2.0
