@@ -107,6 +107,7 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
             scratch=scratch,
             headerless=list_header(pipeline, profile),
             options=upload.reading,
+            show_cell=not pipeline.personal,
         )
     except UnknownHeader as unknown:
         found = Unknown(unknown.columns, unknown.line, unknown.below)

@@ -94,11 +94,16 @@ def settle(request: Request, fit: Fit) -> Request:
 
 
 async def recognise(
-    ctx: Context, head: bytes, filename: str | None, platform: str | None = None
+    ctx: Context, head: bytes, filename: str | None, platform: str | None = None, encoding: str = ""
 ) -> Recognised:
-    """By the file's first bytes. RequestRefused for what is neither CSV nor JSON."""
+    """By the file's first bytes, in the encoding that the sender names or that the parse step would detect.
+
+    RequestRefused for a file that is neither CSV nor JSON.
+    """
     kind = kind_of(head[:HEAD], filename)
-    return await asyncio.to_thread(_recognise, ctx, head, kind, filename, platform)
+    text = await asyncio.to_thread(text_of, head[:HEAD], encoding)
+    beginning = _Beginning(text, kind, cut=len(head) >= HEAD)
+    return await asyncio.to_thread(_recognise, ctx, beginning, filename, platform)
 
 
 async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
@@ -122,15 +127,22 @@ def first_bytes(path: Path) -> bytes:
         return file.read(HEAD)
 
 
-def _recognise(
-    ctx: Context, head: bytes, kind: str, filename: str | None, platform: str | None
-) -> Recognised:
-    takers = {name: each for name, each in ctx.pipelines.items() if kind in each.accepts}
+@dataclass(frozen=True)
+class _Beginning:
+    """The first bytes of a file as text; `cut` if the file goes on."""
+
+    text: str
+    kind: str
+    cut: bool
+
+
+def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platform: str | None) -> Recognised:
+    takers = {name: each for name, each in ctx.pipelines.items() if beginning.kind in each.accepts}
     ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="recognise-", dir=ctx.scratch) as folder:
         path = Path(folder, "head")
-        path.write_bytes(text_of(head[:HEAD]).encode())
-        reader = _Reader(path, kind, cut=len(head) >= HEAD)
+        path.write_bytes(beginning.text.encode())
+        reader = _Reader(path, beginning.kind, cut=beginning.cut)
         tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(takers, platform)]
     held = [fit for fit in tried if isinstance(fit, Fit)]
     if any(not fit.listed for fit in held):  # a list is one only where nobody knows a column
