@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 # Why a record could not be read, and what people are told of it.
 FAULTS: Mapping[str, str] = {
@@ -14,6 +14,10 @@ FAULTS: Mapping[str, str] = {
     "duplicate_key": "A key appears more than once.",
     "not_a_record": "Expected an object with named values.",
     "bad_text": "It contains a NUL or half of a character.",
+    "not_fixed": (
+        "The original file has a record here that could not be read, and its columns are still empty. "
+        "Put its values into the columns, or remove the row."
+    ),
 }
 
 
@@ -52,4 +56,14 @@ class Sheet(Protocol):
     @property
     def records(self) -> int:
         """Physical records of the whole file, counted apart from the reader; known when batches() is through."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """A sheet whose records may fix rejected records of earlier uploads."""
+
+    @property
+    def links(self) -> Any:
+        """An Arrow table of row_index, original_upload, original_row; complete when batches() is through."""
         ...

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from weighbridge.model.sheet import FAULTS
 from weighbridge.rules.facts import stored
 from weighbridge.rules.faults import faults
 from weighbridge.rules.plan import Locale, Plan, literal, stages
@@ -22,11 +23,17 @@ def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> st
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
             faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw
         FROM (SELECT row_index, line, {_raw(plan)} AS raw, CASE
+            WHEN fault IS NOT NULL THEN [{_unreadable()}]
             WHEN {misfit(plan)} THEN [{_wrong_cell_count(plan)}]
             WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
             ELSE [fault FOR fault IN [{found}] IF fault IS NOT NULL] END AS faults
         FROM {stages(plan.columns, plan, locale, refused)})
         ORDER BY row_index"""
+
+
+def _unreadable() -> str:
+    sentences = " ".join(f"WHEN {literal(code)} THEN {literal(text)}" for code, text in FAULTS.items())
+    return f"{{'column_name': NULL::VARCHAR, 'code': fault, 'message': CASE fault {sentences} END}}"
 
 
 def _wrong_cell_count(plan: Plan) -> str:
