@@ -47,6 +47,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "upload_rejections": "I",
         "upload_warnings": "I",
         "weighbridge.staging_groups": "I",
+        "weighbridge.upload_fixes": "I",
         "weighbridge.receipts": "S",
     },
     "weighbridge_promote": {
@@ -77,6 +78,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
         "storage_usage": "S",
         "weighbridge.resumable_uploads": "S",
+        "weighbridge.upload_fixes": "S",
         "sites": "S",
     },
     "weighbridge_deliver": dict.fromkeys((*DELIVERY, "sites", "sales"), "S"),

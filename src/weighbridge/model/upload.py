@@ -127,6 +127,7 @@ class Upload:
     held: bool = False  # and has: nobody is at it
     reading: ReadOptions = DETECT_ALL  # what its sender said of how it is written
     column_report: ColumnReport = NO_COLUMNS
+    released_batch_id: str | None = None  # the batch name that an operator freed for the fixed file
 
     @property
     def set_aside(self) -> bool:

@@ -21,6 +21,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
+from weighbridge.rules.fixes import keep_links
 from weighbridge.rules.headers import fold, listed, match, synonyms
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
@@ -91,6 +92,7 @@ class _Check:
         if bins.rejected:
             sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
+        linked = keep_links(self.db, self.sheet)
         self.db.execute("DROP TABLE typed")
         return Checked(
             db=self.db,
@@ -101,6 +103,7 @@ class _Check:
             affected_dates=self.affected_dates(),
             warnings=_warnings(self.plan),
             header_line=self.sheet.header_line or 1,
+            linked=linked,
         )
 
     def type_records(self) -> Locale:

@@ -35,6 +35,7 @@ class Checked:
     affected_dates: list[date]
     warnings: dict[str, str]  # about the file as a whole, by code
     header_line: int
+    linked: bool = False  # the file is a fixed rejects file
 
     @property
     def mapping(self) -> dict[str, str]:
@@ -63,6 +64,11 @@ class Checked:
         """Arrow batches of row_index, line, column_name, code, message, more, raw, as in the file."""
         if self.bins.rejected:
             yield from self.select("SELECT * FROM rejections")
+
+    def fixes(self) -> Iterator[Any]:
+        """Arrow batches of row_index, original_upload, original_row: the rejected records that these stand for."""
+        if self.linked:
+            yield from self.select("SELECT * FROM fixes")
 
     def select(self, sql: str) -> Iterator[Any]:
         """Arrow batches of any query over the checked rows."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
 from weighbridge.blobs.files import sha256
-from weighbridge.db import clock, receipts, rejections, staging, uploads
+from weighbridge.db import clock, fixes, receipts, rejections, staging, uploads
 from weighbridge.db.declared import fingerprint
-from weighbridge.formats import UnknownHeader, open_sheet
+from weighbridge.formats import UnknownHeader, open_sheet, without_added
 from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
@@ -100,7 +100,7 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
 def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
     profile = pipeline.profile(upload.platform or "")
     try:
-        return open_sheet(
+        sheet = open_sheet(
             path,
             upload.file_kind,
             wanted=wanted(pipeline, profile),
@@ -111,6 +111,7 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
     except UnknownHeader as unknown:
         found = Unknown(unknown.columns, unknown.line, unknown.below)
         raise no_column_known(found, pipeline, profile) from None
+    return without_added(sheet)
 
 
 async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
@@ -193,7 +194,7 @@ async def _stage(
 
 
 async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped, whole: bytes) -> None:
-    """Refused rows, id resolution, groups, the new status and warnings, all in one transaction."""
+    """Rejected rows, links, id resolution, groups, the new status and warnings, all in one transaction."""
     pipeline = checked.plan.pipeline
     found = uploads.Staged(
         bins=checked.bins,
@@ -210,6 +211,9 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
             if not first:
                 few = chunk[0][1].slice(0, journal.ROW_ERRORS)
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
+        links = ((0, batch) for batch in checked.fixes())
+        while chunk := await asyncio.to_thread(_take, links, 20_000):
+            await fixes.add(tx, attempt.upload.scope, pipeline.name, [batch for _, batch in chunk])
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
