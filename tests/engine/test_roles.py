@@ -169,7 +169,14 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "count_blob",
             "increment_storage_usage",
         },
-        "weighbridge_parse": {"fence", "begin_staging", "note_rows_read", "note_staged", "finish_staging"},
+        "weighbridge_parse": {
+            "fence",
+            "begin_staging",
+            "note_rows_read",
+            "note_staged",
+            "finish_staging",
+            "note_reading",
+        },
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {

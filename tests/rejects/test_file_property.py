@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from weighbridge.db.rejections import Rejection
 from weighbridge.formats import open_sheet, without_added
+from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rejects_file import ADDED, SAFE, escape, unescape
 from weighbridge.steps.rejects import Wish, header_text, rows_text
@@ -35,7 +36,8 @@ class FakeUpload:
     columns: tuple[str, ...]
     file_kind: str = "csv"
     id: UUID = ID
-    reading: ReadOptions = field(default=DETECT_ALL)
+    reading: ReadOptions = DETECT_ALL
+    read_as: ReadAs = UNDECIDED
 
 
 def read(text: str) -> tuple[tuple[str, ...], list[dict[str, Any]], list[dict[str, Any]]]:

@@ -449,6 +449,7 @@ CREATE TABLE public.data_uploads (
     reading jsonb DEFAULT '{}'::jsonb NOT NULL,
     column_report jsonb DEFAULT '{}'::jsonb NOT NULL,
     released_batch_id text,
+    read_as jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT claimed_when_stored CHECK (((storage_status = 'stored'::text) OR (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) OR (run_after = 'infinity'::timestamp with time zone))),
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
@@ -1986,6 +1987,13 @@ CREATE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at tim
     AS $$
         UPDATE data_uploads SET preview_counts = p_counts, previewed_at = p_at
         WHERE id = p_upload AND preview AND status = 'staging_complete'
+    $$;
+
+CREATE FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE data_uploads SET read_as = p_read_as WHERE id = fence(p_token)
     $$;
 
 CREATE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
@@ -4805,6 +4813,9 @@ REVOKE ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;

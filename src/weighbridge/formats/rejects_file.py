@@ -86,6 +86,12 @@ class FixedSheet:
             yield own
         self.links = pa.Table.from_batches(links, _LINKS)
 
+    def originals(self) -> list[str]:
+        """The ids of the uploads that the records are linked to."""
+        for _ in self.batches():
+            pass
+        return sorted(self.links.column("original_upload").unique().to_pylist())
+
     @property
     def _own(self) -> list[int]:
         ours = set(self.added.values())

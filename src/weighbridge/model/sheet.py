@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 # Why a record could not be read, and what people are told of it.
@@ -66,4 +66,8 @@ class Linked(Protocol):
     @property
     def links(self) -> Any:
         """An Arrow table of row_index, original_upload, original_row; complete when batches() is through."""
+        ...
+
+    def originals(self) -> Sequence[str]:
+        """The ids of the uploads that the records are linked to. Reads the whole file."""
         ...

@@ -21,7 +21,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.fixes import keep_links
+from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import fold, listed, match, synonyms
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
@@ -104,6 +104,7 @@ class _Check:
             warnings=_warnings(self.plan),
             header_line=self.sheet.header_line or 1,
             linked=linked,
+            read_as=read_as(self.plan, locale, self.sheet),
         )
 
     def type_records(self) -> Locale:

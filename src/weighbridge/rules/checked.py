@@ -13,6 +13,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from weighbridge.model.pipeline import Entity
+from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import dimensions, facts
 from weighbridge.rules.plan import Plan, duck_type, literal, quoted
@@ -36,6 +37,7 @@ class Checked:
     warnings: dict[str, str]  # about the file as a whole, by code
     header_line: int
     linked: bool = False  # the file is a fixed rejects file
+    read_as: ReadAs = UNDECIDED
 
     @property
     def mapping(self) -> dict[str, str]:

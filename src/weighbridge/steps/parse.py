@@ -26,6 +26,7 @@ from weighbridge.rules.groups import digest, groups, without
 from weighbridge.rules.headers import Unknown, list_header, no_column_known, wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
+from weighbridge.steps.inherit import inherited_options
 
 ROLE = "weighbridge_parse"
 WHOLE_FILE = -1  # the row index of a warning that is about no row
@@ -125,19 +126,21 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
         read = rows
         attempt.check()
 
-    def work() -> Checked:
-        return check(
+    async def work() -> Checked:
+        sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
+        return await asyncio.to_thread(
+            check,
             pipeline,
-            _sheet(attempt.upload, pipeline, path, scratch),
+            sheet,
             attempt.upload.scope,
             scratch=scratch,
             memory_limit=f"{ctx.limits.parse_memory_mb}MB",
             on_rows=on_rows,
             today=today,
-            options=attempt.upload.reading,
+            options=await inherited_options(ctx, attempt.upload, sheet),
         )
 
-    checking = asyncio.create_task(asyncio.to_thread(work))
+    checking = asyncio.create_task(work())
     try:
         await _tell_rows(attempt, ctx, checking, lambda: read)
     except WeighbridgeError as trouble:
@@ -217,6 +220,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
+        await fixes.note_reading(tx, attempt.lease, checked.read_as)
         await uploads.finish_staging(tx, attempt.lease, found)
         for code, message in checked.warnings.items():
             await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)

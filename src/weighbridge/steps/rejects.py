@@ -50,7 +50,9 @@ async def rejects_csv(db: Database, upload: Upload, wish: Wish = OPEN_ROWS) -> A
 
 
 def header_text(upload: Upload, wish: Wish) -> str:
-    return _BOM * wish.spreadsheet_safe + _lines([[*upload.columns, *ADDED]], wish, SAFE)
+    """The header, below the lines that name the time zone of its times."""
+    above = "".join(f"{line}\r\n" for line in upload.read_as.preamble)
+    return _BOM * wish.spreadsheet_safe + above + _lines([[*upload.columns, *ADDED]], wish, SAFE)
 
 
 def rows_text(upload: Upload, page: Iterable[Rejection], wish: Wish) -> str:

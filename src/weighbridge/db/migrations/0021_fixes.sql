@@ -2,6 +2,7 @@
 --
 -- upload_fixes              which record of a fixed rejects file stands for which rejected record of an earlier upload
 -- upload_rejections.fixed_by, fixed_at     the upload that loaded the fixed record
+-- data_uploads.read_as                     how the file was read, for the rows of its rejects file
 -- data_uploads.released_batch_id           the name that a failed upload had before release_batch
 --
 -- A rejects file of a fixed file links to the fixed file, so the links form chains: a record that is loaded at last
@@ -10,7 +11,9 @@
 ALTER TABLE public.upload_rejections ADD COLUMN fixed_by uuid, ADD COLUMN fixed_at timestamptz;
 CREATE INDEX upload_rejections_fixed ON public.upload_rejections (fixed_by) WHERE fixed_by IS NOT NULL;
 
-ALTER TABLE public.data_uploads ADD COLUMN released_batch_id text;
+ALTER TABLE public.data_uploads
+    ADD COLUMN released_batch_id text,
+    ADD COLUMN read_as jsonb NOT NULL DEFAULT '{}'; -- decimal, date_order, preamble: for the rows of its rejects file
 
 CREATE TABLE weighbridge.upload_fixes (
     upload_id uuid NOT NULL,
@@ -111,6 +114,13 @@ BEGIN
     UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $$;
 
+-- How the file was read. The rows of its rejects file, which show less than the whole file, are read in the same way.
+CREATE FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        UPDATE data_uploads SET read_as = p_read_as WHERE id = fence(p_token)
+    $$;
+
 -- Takes the batch name off a failed upload, so that the fixed file can have it. Returns 'released', 'unnamed' where it
 -- has no name, its status where it has not failed, or NULL where there is no such upload.
 CREATE FUNCTION weighbridge.release_batch(p_upload uuid, p_actor text) RETURNS text
@@ -133,5 +143,6 @@ BEGIN
     RETURN 'released';
 END $$;
 
-REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid), weighbridge.mark_fixes(), weighbridge.release_batch(uuid, text)
-    FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid), weighbridge.mark_fixes(), weighbridge.note_reading(uuid, jsonb),
+    weighbridge.release_batch(uuid, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_reading(uuid, jsonb) TO weighbridge_parse;
