@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.engine.conftest import HEADER as META
+from tests.engine.conftest import meta_line
 from weighbridge.model.rejects_file import ADDED, SAFE
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
@@ -215,3 +217,31 @@ async def test_a_rejects_file_is_recognised_for_its_pipeline(
     first = await load("Number,Code,Line,Reason,Price\nN-1,a,b,c,x\n")
     second = await load(changed(await download(first), with_price), pipeline="auto")
     assert (second.pipeline, second.status) == ("parts", Status.COMPLETED)
+
+
+async def test_the_rejects_of_a_pipeline_with_dimensions_are_linked_too(
+    load: Load, download: Download, query: Query
+) -> None:
+    lines = [meta_line("2026-01-01", ad, spend="x" if ad > 1 else "1") for ad in range(4)]
+    kind = {"pipeline": "ads", "platform": "meta"}
+    first = await load("\n".join([META, *lines]), force_partial=True, **kind)
+    second = await load((await download(first)).replace(",x,", ",2.5,"), **kind)
+    assert (second.status, second.bins.accepted) == (Status.COMPLETED, 2)
+    assert query("SELECT spend::float, count(*) FROM daily_metrics GROUP BY 1 ORDER BY 1") == [
+        (1, 2),
+        (2.5, 2),
+    ]
+    assert query("SELECT DISTINCT fixed_by FROM upload_rejections") == [(second.id,)]
+
+
+async def test_a_list_without_a_header_is_fixed_as_a_table(
+    load: Load, download: Download, query: Query
+) -> None:
+    """A list of keywords has no header; its rejects file has one, and quotes around what has a comma in it."""
+    long = "a, b " * 300
+    kind = {"pipeline": "keywords", "project_id": 7, "filename": "words.txt"}
+    first = await load(f"red shoes\n{long}\n", **kind)
+    assert (first.columns, first.bins.rejected) == (("Keyword",), 1)
+    second = await load(changed(await download(first), lambda row: {**row, "Keyword": "=a, b"}), **kind)
+    assert second.status == Status.COMPLETED
+    assert query("SELECT keyword FROM keywords ORDER BY keyword") == [("=a, b",), ("red shoes",)]

@@ -28,9 +28,9 @@ def keep_links(db: Any, sheet: Sheet) -> bool:
     """Make `fixes` from the links of the sheet, without those of blank rows and totals. False: it has no links."""
     if not isinstance(sheet, Linked) or not sheet.links.num_rows:
         return False
-    db.register("links", sheet.links)
-    db.execute(f"""CREATE TEMP TABLE fixes AS SELECT links.* FROM links
+    db.register("record_links", sheet.links)
+    db.execute(f"""CREATE TEMP TABLE fixes AS SELECT record_links.* FROM record_links
         SEMI JOIN (SELECT row_index FROM typed WHERE kind IN ({ACCEPTED}, {DUPLICATE}, {REJECTED})) USING (row_index)
         ORDER BY row_index""")
-    db.unregister("links")
+    db.unregister("record_links")
     return True
