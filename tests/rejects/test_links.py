@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from tests.cli.conftest import Command
 from tests.engine.steps import parse_by_hand
 from weighbridge.db import fixes
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.rules.sheets import SMALL
 from weighbridge.steps.context import Context
 from weighbridge.steps.reopen import reopen
 from weighbridge.worker.loop import run_until
@@ -211,8 +211,8 @@ async def test_ids_and_numbers_that_are_none_are_no_links(
     assert (await standing(first))[:2] == (1, 0)
 
 
-async def test_links_and_counts_over_http_and_at_the_command_line(
-    load: Load, download: Download, client: httpx.AsyncClient, key: dict[str, str], main: Command
+async def test_links_and_counts_over_http(
+    load: Load, download: Download, client: httpx.AsyncClient, key: dict[str, str]
 ) -> None:
     first = await load(file("1", "x", "y"))
     second = await load(changed(await download(first), priced({"N-2": "2"})))
@@ -228,3 +228,16 @@ async def test_links_and_counts_over_http_and_at_the_command_line(
     assert len(table((await client.get(f"{address}?all=true", headers=key)).text)) == 2
     safe = await client.get(f"{address}?spreadsheet_safe=true", headers=key)
     assert table(safe.text)[0]["weighbridge_spreadsheet_safe"] == "yes"
+
+
+async def test_a_rejects_file_that_is_read_in_several_passes_links_every_row(
+    load: Load, download: Download, standing: Any
+) -> None:
+    rows = SMALL + 2_000
+    first = await load(file(*["x"] * rows))
+    text = changed(
+        await download(first), lambda row: {**row, "Price": "x" if row["Number"] == "N-7" else "3"}
+    )
+    second = await load(text)
+    assert (second.bins.accepted, second.bins.rejected) == (rows - 1, 1)
+    assert await standing(first) == (1, rows - 1, {}, {second.id: rows - 1})

@@ -107,7 +107,7 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
             case "reasons":
                 lines = [_sentence(reason) for reason in value]
             case "fixes" | "fixed_by":
-                lines = [f"{link['rows']} rows: upload {link['upload_id']}" for link in value]
+                lines = [_link(link) for link in value]
             case _:
                 lines = _lines(value)
         for title, line in zip((name, *[""] * len(lines)), lines, strict=False):
@@ -279,6 +279,10 @@ def _lines(value: Any) -> list[str]:
 
 def _sentence(reason: dict[str, Any]) -> str:
     return f"{reason['rows']} × {reason['code']}, first in line {reason['first_line']}: {reason['example']}"
+
+
+def _link(link: dict[str, Any]) -> str:
+    return f"{link['rows']} {'row' if link['rows'] == 1 else 'rows'}: upload {link['upload_id']}"
 
 
 async def get(app: App, upload_id: str) -> Upload:
