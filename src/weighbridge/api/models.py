@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from weighbridge.db.fixes import Links, Rejects
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
@@ -89,6 +90,9 @@ class UploadOut(BaseModel):
     source: str
     filename: str | None
     source_batch_id: str | None
+    released_batch_id: str | None = Field(
+        description="The batch name that it had before an operator released it for another file."
+    )
     file_kind: str
     byte_size: int
     content_sha256: str
@@ -113,12 +117,29 @@ class UploadOut(BaseModel):
     total_rows: int
     promoted_rows: int
     failed_rows: int
+    open_rejects: int = Field(description="Rejected rows that no later file has fixed.")
+    fixed_rows: int = Field(description="Rejected rows that a later file has fixed.")
     warnings: int
     bins: BinsOut
     progress: ProgressOut
     promoted: dict[str, ChangesOut] = Field(description="By entity.")
     affected_dates: list[date]
     columns: list[str]
+
+
+class LinkOut(BaseModel):
+    """Another upload, and how many rejected rows one of the two has fixed in the other."""
+
+    upload_id: UUID
+    filename: str | None
+    rows: int
+
+
+class UploadDetail(UploadOut):
+    """An upload and the uploads that it is linked to through fixed rejects files."""
+
+    fixes: list[LinkOut] = Field(description="Uploads whose rejected rows this one fixes.")
+    fixed_by: list[LinkOut] = Field(description="Uploads that fixed rejected rows of this one.")
 
 
 class UploadsOut(BaseModel):
@@ -162,11 +183,24 @@ class DismissOut(BaseModel):
     dismissed: bool
 
 
+class ReleaseOut(BaseModel):
+    """`released_batch_id` is free: another file can be loaded under this name."""
+
+    upload_id: UUID
+    status: Status
+    released_batch_id: str
+
+
 class Health(BaseModel):
     status: str
 
 
-def upload_out(upload: Upload) -> UploadOut:
+def upload_detail(upload: Upload, rejects: Rejects, links: Links) -> UploadDetail:
+    named = {name: [vars(link) for link in found] for name, found in vars(links).items()}
+    return UploadDetail.model_validate({**upload_out(upload, rejects).model_dump(), **named})
+
+
+def upload_out(upload: Upload, rejects: Rejects) -> UploadOut:
     same: dict[str, Any] = {
         name: getattr(upload, name) for name in UploadOut.model_fields if hasattr(upload, name)
     }
@@ -185,5 +219,7 @@ def upload_out(upload: Upload) -> UploadOut:
             "progress": progress,
             "affected_dates": list(upload.affected_dates),
             "columns": list(upload.columns),
+            "open_rejects": rejects.open,
+            "fixed_rows": rejects.fixed,
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -82,19 +83,33 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
     async def work(app: App) -> dict[str, Any]:
         from dataclasses import asdict
 
-        from weighbridge.db import history
+        from weighbridge.db import fixes, history
 
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
-        return {**_whole(upload), "reasons": [asdict(reason) for reason in reasons]}
+            rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
+            links = await fixes.links(tx, upload.id)
+        return {
+            **_whole(upload),
+            "open_rejects": rejects.open,
+            "fixed_rows": rejects.fixed,
+            **{name: [vars(link) for link in found] for name, found in vars(links).items()},
+            "reasons": [asdict(reason) for reason in reasons],
+        }
 
     found = with_app(work)
     if as_json:
         print_json(found)
         return
     for name, value in found.items():
-        lines = _lines(value) if name != "reasons" else [_sentence(reason) for reason in value]
+        match name:
+            case "reasons":
+                lines = [_sentence(reason) for reason in value]
+            case "fixes" | "fixed_by":
+                lines = [_link(link) for link in value]
+            case _:
+                lines = _lines(value)
         for title, line in zip((name, *[""] * len(lines)), lines, strict=False):
             out().print(f"{title:<16} {line}", markup=False, soft_wrap=True)
 
@@ -138,19 +153,54 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
         out().print(f"{upload_id} is dismissed. It can still be tried again.")
 
 
+@app.command("release-batch")
+def release_batch(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Take the batch name off a failed upload, so that the fixed file can be loaded under it."""
+
+    async def work(app: App) -> str:
+        from weighbridge.steps.release import release_batch
+
+        return await release_batch(app.db, await get(app, upload_id), actor="command line")
+
+    name = with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "failed", "released_batch_id": name})
+    else:
+        out().print(
+            f"The batch name is free. Load the fixed file: weighbridge load FILE --batch {shlex.quote(name)}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 @app.command()
 def rejects(
     upload_id: UploadId,
     file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to stdout.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include the rows that a later file has fixed.")
+    ] = False,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="Write an apostrophe before each cell that a spreadsheet program would run as a formula. "
+            "Loading the file again removes it.",
+        ),
+    ] = False,
 ) -> None:
-    """The refused rows as CSV: the file's own columns, then line, code and reason."""
+    """Write the rejected rows as CSV, to fix them and load the file again.
+
+    The columns of the file come first, then columns that Weighbridge adds: weighbridge_line, weighbridge_reason and
+    others. They are recognised and dropped when the file is loaded.
+    """
 
     async def work(app: App) -> None:
-        from weighbridge.steps.rejects import rejects_csv
+        from weighbridge.steps.rejects import Wish, rejects_csv
 
         upload = await get(app, upload_id)
         with _writing(file) as target:
-            async for piece in rejects_csv(app.db, upload):
+            async for piece in rejects_csv(app.db, upload, Wish(every, spreadsheet_safe)):
                 target.write(piece.encode())
 
     with_app(work)
@@ -229,6 +279,10 @@ def _lines(value: Any) -> list[str]:
 
 def _sentence(reason: dict[str, Any]) -> str:
     return f"{reason['rows']} × {reason['code']}, first in line {reason['first_line']}: {reason['example']}"
+
+
+def _link(link: dict[str, Any]) -> str:
+    return f"{link['rows']} {'row' if link['rows'] == 1 else 'rows'}: upload {link['upload_id']}"
 
 
 async def get(app: App, upload_id: str) -> Upload:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 # Why a record could not be read: what people are told of it, and what to do.
 _QUOTES = "Double a quote that belongs to a quoted cell, and remove one that does not."
@@ -17,6 +17,10 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "duplicate_key": ("Expected every key once, got one twice", "Rename or remove one of them."),
     "not_a_record": ("Expected an object with the keys of the first records", ""),
     "bad_text": ("Expected text, got a NUL or half of a character", "Export the file again."),
+    "not_fixed": (
+        "The original file has a record here that could not be read, and its columns are still empty",
+        "Put its values into the columns, or remove the row.",
+    ),
 }
 
 
@@ -55,4 +59,18 @@ class Sheet(Protocol):
     @property
     def records(self) -> int:
         """Physical records of the whole file, counted apart from the reader; known when batches() is through."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """A sheet whose records may fix rejected records of earlier uploads."""
+
+    @property
+    def links(self) -> Any:
+        """An Arrow table of row_index, original_upload, original_row; complete when batches() is through."""
+        ...
+
+    def originals(self) -> Sequence[str]:
+        """The ids of the uploads that the records are linked to. Reads the whole file."""
         ...

@@ -23,6 +23,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import columns, database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
+from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
@@ -119,6 +120,7 @@ class _Check:
         if bins.rejected:
             sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated.conflicts)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
+        linked = keep_links(self.db, self.sheet)
         self.db.execute("DROP TABLE typed")
         return Checked(
             db=self.db,
@@ -130,6 +132,8 @@ class _Check:
             warnings={**columns.warnings(self.plan), **self.sheet.warnings, **repeated.warnings},
             report=columns.report(self.plan),
             header_line=self.sheet.header_line or 1,
+            linked=linked,
+            read_as=read_as(self.plan, locale, self.sheet),
         )
 
     def type_records(self) -> Locale:

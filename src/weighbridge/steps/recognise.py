@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from weighbridge.formats import UnknownHeader, open_sheet, text_of
+from weighbridge.formats import UnknownHeader, open_sheet, text_of, without_added
 from weighbridge.model.errors import FileRefused, RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
@@ -177,13 +177,15 @@ class _Reader:
         """How it looks to this pipeline; FileRefused where not even a header is found."""
         platform = profile.name if profile else None
         try:
-            sheet = open_sheet(
-                self.path,
-                self.kind,
-                wanted=wanted(pipeline, profile),
-                scratch=self.path.parent,
-                headerless=list_header(pipeline, profile),
-                cut=self.cut,
+            sheet = without_added(
+                open_sheet(
+                    self.path,
+                    self.kind,
+                    wanted=wanted(pipeline, profile),
+                    scratch=self.path.parent,
+                    headerless=list_header(pipeline, profile),
+                    cut=self.cut,
+                )
             )
             if self.kind == "csv" and sheet.header_line == 0:
                 return self._list(pipeline, platform)
