@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from weighbridge.db import rejections, uploads
+from collections.abc import Sequence
+
+from weighbridge.db import history, rejections, uploads
 from weighbridge.db.production import StagingGone
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
@@ -16,12 +18,14 @@ from weighbridge.steps.parse import pipeline_of, raw_records
 from weighbridge.steps.tally import Tally
 from weighbridge.steps.write import ROLE, Writer
 
+REASONS = 3  # shown of a file that is refused
+
 
 async def promote(attempt: Attempt, ctx: Context) -> None:
     """Upsert what is staged, dimensions before facts, from where an earlier attempt left off."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
-    judge(upload, pipeline)
+    await judge(attempt, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingGone("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
@@ -36,22 +40,39 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
         await uploads.finish(tx, attempt.lease, verdict, [name for name in ctx.consumers if name != ALERTS])
 
 
-def judge(upload: Upload, pipeline: Pipeline) -> None:
-    """Refuse a file with too few valid rows (S1 §4.4)."""
+async def judge(attempt: Attempt, ctx: Context) -> None:
+    """Refuse a file with too few valid rows, and say why most of them are not."""
+    upload, pipeline = attempt.upload, pipeline_of(attempt.upload, ctx)
     bins = upload.bins
-    if bins.accepted == 0:
+    enough = bins.valid_share >= pipeline.min_valid or upload.force_partial
+    if bins.accepted and enough:
+        return
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        why = _most_common(await history.reasons(tx, upload.id, REASONS))
+    if not bins.accepted:
         none = (
             "The only row is not valid."
             if bins.data_rows == 1
             else f"None of the {bins.data_rows} rows is valid."
         )
-        raise Refused("no_valid_rows", f"{none} {_see_rejects(upload)}")
-    if bins.valid_share < pipeline.min_valid and not upload.force_partial:
-        raise Refused(
-            "too_many_invalid_rows",
-            f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
-            f"{pipeline.min_valid:.0%}. {_see_rejects(upload)} Mend them, or load the valid ones with force_partial.",
-        )
+        raise Refused("no_valid_rows", f"{none} {why}{_see_rejects(upload)}")
+    raise Refused(
+        "too_many_invalid_rows",
+        f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
+        f"{pipeline.min_valid:.0%}. {why}{_see_rejects(upload)} Fix them, or load the valid ones with force_partial.",
+    )
+
+
+def _most_common(reasons: Sequence[history.Reason]) -> str:
+    """`Most common: bad_date in 'Filed', 120 rows (…); …`, each with an example."""
+    if not reasons:
+        return ""
+    shown = []
+    for reason in reasons:
+        column = f" in {reason.column_name!r}" if reason.column_name else ""
+        rows = "1 row" if reason.rows == 1 else f"{reason.rows:,} rows"
+        shown.append(f"{reason.code}{column}, {rows} ({reason.example.rstrip('.')})")
+    return f"Most common: {'; '.join(shown)}. "
 
 
 def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:

@@ -33,7 +33,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
                 await parse(attempt, ctx)
             attempt.upload = await _reload(attempt, ctx)
             journal.rows_weighed(attempt.upload)
-            judge(attempt.upload, pipeline_of(attempt.upload, ctx))
+            await judge(attempt, ctx)
             if attempt.upload.preview:
                 if await _settle(attempt, ctx, lambda tx: uploads.hold(tx, lease)):
                     journal.held(attempt.upload)
