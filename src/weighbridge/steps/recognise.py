@@ -13,9 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from weighbridge.formats import UnknownHeader, open_sheet, text_of
+from weighbridge.formats.encoding import decode_head
 from weighbridge.model.errors import FileRefused, RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.rules.headers import (
     CLEARLY,
@@ -29,6 +31,7 @@ from weighbridge.rules.headers import (
 )
 from weighbridge.steps.context import Context
 from weighbridge.steps.kind import kind_of, named
+from weighbridge.steps.reading import read_options
 from weighbridge.steps.request import AUTO, Request
 
 HEAD = 1 << 16  # bytes that are looked at
@@ -71,7 +74,8 @@ async def settled(ctx: Context, request: Request, head: bytes) -> Request:
     """
     if request.pipeline != AUTO:
         return request
-    found = await recognise(ctx, head, request.filename, request.platform or None)
+    reading = read_options(vars(request))
+    found = await recognise(ctx, head, request.filename, request.platform or None, reading)
     fit = found.fit
     if fit is None:
         raise RequestRefused(422, "unrecognised_file", found.sentence)
@@ -93,11 +97,26 @@ def settle(request: Request, fit: Fit) -> Request:
 
 
 async def recognise(
-    ctx: Context, head: bytes, filename: str | None, platform: str | None = None
+    ctx: Context,
+    head: bytes,
+    filename: str | None,
+    platform: str | None = None,
+    reading: ReadOptions = DETECT_ALL,
 ) -> Recognised:
-    """By the file's first bytes. RequestRefused for what is neither CSV nor JSON."""
+    """By the file's first bytes, with the encoding and delimiter that the sender gives.
+
+    RequestRefused for a file that is neither CSV nor JSON.
+    """
     kind = kind_of(head[:HEAD], filename)
-    return await asyncio.to_thread(_recognise, ctx, head, kind, filename, platform)
+    text = await asyncio.to_thread(_text, head[:HEAD], reading.encoding)
+    beginning = _Beginning(text, kind, cut=len(head) >= HEAD, delimiter=reading.delimiter)
+    return await asyncio.to_thread(_recognise, ctx, beginning, filename, platform)
+
+
+def _text(head: bytes, encoding: str) -> str:
+    """Where the given encoding does not fit, as detected: parsing refuses the file later."""
+    text = decode_head(head, encoding) if encoding else None
+    return text_of(head) if text is None else text.removeprefix("\ufeff")
 
 
 async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
@@ -121,15 +140,23 @@ def first_bytes(path: Path) -> bytes:
         return file.read(HEAD)
 
 
-def _recognise(
-    ctx: Context, head: bytes, kind: str, filename: str | None, platform: str | None
-) -> Recognised:
-    takers = {name: each for name, each in ctx.pipelines.items() if kind in each.accepts}
+@dataclass(frozen=True)
+class _Beginning:
+    """The first bytes of a file as text; `cut` if the file goes on."""
+
+    text: str
+    kind: str
+    cut: bool
+    delimiter: str  # as the sender gives it; empty: detected
+
+
+def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platform: str | None) -> Recognised:
+    takers = {name: each for name, each in ctx.pipelines.items() if beginning.kind in each.accepts}
     ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="recognise-", dir=ctx.scratch) as folder:
         path = Path(folder, "head")
-        path.write_bytes(text_of(head[:HEAD]).encode())
-        reader = _Reader(path, kind, cut=len(head) >= HEAD)
+        path.write_bytes(beginning.text.encode())
+        reader = _Reader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
         tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(takers, platform)]
     held = [fit for fit in tried if isinstance(fit, Fit)]
     if any(not fit.listed for fit in held):  # a list is one only where nobody knows a column
@@ -159,6 +186,7 @@ class _Reader:
     path: Path
     kind: str
     cut: bool
+    delimiter: str
 
     def hold(self, pipeline: Pipeline, profile: Profile | None) -> Fit | FileRefused:
         """How it looks to this pipeline; FileRefused where not even a header is found."""
@@ -171,6 +199,7 @@ class _Reader:
                 scratch=self.path.parent,
                 headerless=list_header(pipeline, profile),
                 cut=self.cut,
+                options=ReadOptions(delimiter=self.delimiter),
             )
             if self.kind == "csv" and sheet.header_line == 0:
                 return self._list(pipeline, platform)
