@@ -122,7 +122,11 @@ async def test_a_wrong_parameter_is_422(
     ("body", "sentence"),
     [
         (b'{"forcepartial": true}', "body: 'forcepartial' is not a field; did you mean 'force_partial'?"),
-        (b'{"x": true}', "body: 'x' is not a field; there is force_partial."),
+        (
+            b'{"x": true}',
+            "body: 'x' is not a field; there is force_partial, encoding, delimiter, decimal, date_order, "
+            "sum_breakdowns.",
+        ),
         (b'{"force_partial": "perhaps"}', "body.force_partial: expected true or false."),
         (b"{force_partial}", "body: expected JSON, got something else at character 1."),
         (b"[1]", "body: expected a JSON object, sent as Content-Type: application/json."),
@@ -150,6 +154,9 @@ async def test_an_upload_says_everything_about_itself(
     id_ = make_upload(
         status="partial", row_count=8, total_rows=10, promoted_rows=8, failed_rows=2, rows_read=10,
         warnings=1, bins=Jsonb(BINS), columns=["Day", "Spend"],
+        column_report=Jsonb(
+            {"columns": [{"header": "Day", "use": "mapped", "fields": ["daily_metric.date"], "note": ""}]}
+        ),
         affected_dates=[date(2025, 1, 1), date(2025, 1, 2)],
         promoted=Jsonb({"daily_metric": {"inserted": 5, "updated": 1, "unchanged": 2}}),
         staged=Jsonb({"daily_metric": 8}), error_code="x", error_text="Two rows failed.",
@@ -166,7 +173,7 @@ async def test_an_upload_says_everything_about_itself(
         "progress": {"rows_read": 10, "staged": {"daily_metric": 8}, "promoted_rows": 8, "total_rows": 10},
         "promoted": {"daily_metric": {"inserted": 5, "updated": 1, "unchanged": 2, "failed": 0}},
         "affected_dates": ["2025-01-01", "2025-01-02"],
-        "columns": ["Day", "Spend"],
+        "columns": [{"header": "Day", "use": "mapped", "fields": ["daily_metric.date"], "note": ""}],
         "error_text": "Two rows failed.",
         "warnings": 1,
     }

@@ -24,7 +24,7 @@ WORKSPACE = str(uuid4())
 NAMES = [
     "upload_id", "status", "duplicate", "total_rows", "promoted_rows", "failed_rows", "inserted", "updated",
     "unchanged", "bins", "campaigns_upserted", "ad_sets_upserted", "ads_upserted", "daily_metrics_upserted",
-    "affected_dates", "error_text",
+    "affected_dates", "error_text", "columns", "missing_fields", "warnings", "warnings_total", "reading",
 ]  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def test_what_should_be_known_of_a_file_is_listed_as_warnings(main: Command, tmp
     shown = main("load", tmp_path / "a.csv", "--platform", "meta").out
     loaded = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
     assert f"Warnings about a.csv: weighbridge uploads warnings {loaded['upload_id']}" in shown
-    assert main("uploads", "show", loaded["upload_id"], "--json").json["warnings"] == 1
+    assert main("uploads", "show", loaded["upload_id"], "--json").json["warnings_total"] == 1
     [warned] = main("uploads", "warnings", loaded["upload_id"], "--json").json
     assert (warned["row_index"], warned["line"], warned["code"]) == (-1, 1, "currency_not_named")
     told = main("uploads", "warnings", loaded["upload_id"]).out

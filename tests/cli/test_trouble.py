@@ -176,4 +176,5 @@ def test_an_upload_is_shown_for_people_whole_and_without_pythons_marks(main: Com
     assert lines["campaign:"].startswith("table campaigns, failed 0")
     assert len(lines["file_url"].rpartition("/")[2]) == 64
     assert lines["reasons"].startswith("1 × bad_amount, first in line 3: ")
-    assert not set("{}'") & set(shown.replace("'abc'", ""))
+    of_ours = "".join(line for line in shown.splitlines() if "Warning (" not in line)  # those quote the file
+    assert not set("{}'") & set(of_ours.replace("'abc'", ""))

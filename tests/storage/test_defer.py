@@ -197,3 +197,16 @@ def test_sha256_hashing_is_deterministic(content: bytes, tmp_path_factory: pytes
             for start in range(0, len(content), size):
                 spooler._write(content[start : start + size])
         assert (spooler.digest.digest(), spooler.size) == (expected, len(content))
+
+
+async def test_a_file_that_waits_for_the_store_keeps_its_read_options(
+    ctx: Context, store: Store, send: Any, query: Query
+) -> None:
+    store.fails()
+    waits = await send(date_order="dmy", delimiter="tab")
+    again = await send(delimiter="\t", date_order="dmy")
+    other = await send()
+    assert (again.upload_id, again.duplicate) == (waits.upload_id, True)
+    assert other.upload_id != waits.upload_id
+    stored = dict(query("SELECT id, reading FROM data_uploads"))
+    assert stored == {waits.upload_id: {"date_order": "dmy", "delimiter": "\t"}, other.upload_id: {}}

@@ -22,6 +22,7 @@ from tests.storage.test_defer import store as store
 from weighbridge.db import storage
 from weighbridge.db.figures import of_service
 from weighbridge.model.errors import RequestRefused
+from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.steps import replay as step
 from weighbridge.steps.context import Context
@@ -110,6 +111,29 @@ async def test_a_retry_of_the_upload_is_one_of_its_file(
     assert await reopen(ctx.db, upload, force_partial=False, actor="me") == "pending"
     assert await pass_(ctx) == 1
     assert query("SELECT status, storage_status FROM data_uploads") == [("pending", "stored")]
+
+
+async def test_a_retry_of_a_file_that_waits_takes_other_read_options(
+    ctx: Context, store: Store, send: Any, query: Query, clock: Clock
+) -> None:
+    from weighbridge.db import uploads
+
+    store.fails()
+    received = await send(date_order="mdy")
+    for _ in range(5):
+        clock.forward(days=1)
+        await pass_(ctx)
+    store.works()
+    async with ctx.db.tx() as tx:
+        upload = await uploads.get(tx, received.upload_id)
+    assert upload is not None
+    options = ReadOptions(date_order="dmy")
+    assert await reopen(ctx.db, upload, force_partial=False, actor="me", reading=options) == "pending"
+    assert await pass_(ctx) == 1
+    assert query("SELECT status, reading FROM data_uploads") == [("pending", {"date_order": "dmy"})]
+    assert query(
+        "SELECT action, detail -> 'reading' FROM weighbridge.audit_log ORDER BY id DESC LIMIT 1"
+    ) == [("upload.reading", {"date_order": "dmy"})]
 
 
 async def test_dropped_is_gone_and_a_retry_says_so(

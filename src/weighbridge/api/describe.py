@@ -6,6 +6,8 @@ from typing import Any
 
 from weighbridge.api.models import Deferred, Sent, SentMany
 from weighbridge.api.problems import documented
+from weighbridge.model.reading import ABOUT, DATE_ORDERS
+from weighbridge.steps.reading import DETECT
 
 _UUID = {"type": "string", "format": "uuid"}
 _FILE = {"type": "string", "format": "binary"}
@@ -48,6 +50,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "default": False,
         "description": "Stop when it is staged, and show what it would change until somebody promotes or discards it.",
     },
+    "encoding": {"type": "string", "description": ABOUT["encoding"]},
+    "delimiter": {"type": "string", "description": ABOUT["delimiter"]},
+    "decimal": {"type": "string", "description": ABOUT["decimal"]},
+    "date_order": {"type": "string", "enum": [*DATE_ORDERS, DETECT], "description": ABOUT["date_order"]},
+    "sum_breakdowns": {"type": "boolean", "default": False, "description": ABOUT["sum_breakdowns"]},
 }
 
 SEND_BODY: dict[str, Any] = {

@@ -10,13 +10,14 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.observe.redact import said_back
 from weighbridge.steps import request as steps_request
+from weighbridge.steps.reading import OPTIONS
 from weighbridge.steps.request import AUTO, Checked, Request, Sender
 
 FIELDS = (
     "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
-    "filename", "source_batch_id", "project_id", "preview",
+    "filename", "source_batch_id", "project_id", "preview", *OPTIONS,
 )  # fmt: skip
-_FLAGS = ("force_partial", "force", "preview")
+_FLAGS = ("force_partial", "force", "preview", "sum_breakdowns")
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import date, datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, Field
 
 from weighbridge.db.fixes import Links, Rejects
+from weighbridge.model.reading import ABOUT
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
@@ -78,6 +80,25 @@ class ChangesOut(BaseModel):
     failed: int = 0
 
 
+class ColumnOut(BaseModel):
+    """One column of the file."""
+
+    header: str
+    use: Literal["mapped", "kept", "unused"] = Field(
+        description="mapped: it fills fields; kept: it is read for another purpose, see `note`; unused: it is not read."
+    )
+    fields: list[str] = Field(description="The fields that it fills, such as campaign.name.")
+    note: str = Field(description="The purpose of a kept column; else empty.")
+
+
+class MissingFieldOut(BaseModel):
+    """A field that the pipeline expects and that no column of the file fills."""
+
+    field: str
+    header: str = Field(description="The most common header of this field.")
+    guess: str = Field(description="A column of the file with a similar header; empty where there is none.")
+
+
 class UploadOut(BaseModel):
     """Everything about an upload."""
 
@@ -119,12 +140,19 @@ class UploadOut(BaseModel):
     failed_rows: int
     open_rejects: int = Field(description="Rejected rows that no later file has fixed.")
     fixed_rows: int = Field(description="Rejected rows that a later file has fixed.")
-    warnings: int
+    warnings: int = Field(description="Number of warnings; `GET …/warnings` lists them.")
     bins: BinsOut
     progress: ProgressOut
     promoted: dict[str, ChangesOut] = Field(description="By entity.")
     affected_dates: list[date]
-    columns: list[str]
+    columns: list[ColumnOut] = Field(description="Each column of the file, in its order, and its use.")
+    missing_fields: list[MissingFieldOut] = Field(
+        description="Fields that the pipeline expects and that no column of the file fills."
+    )
+    reading: dict[str, str | bool] = Field(
+        description="Read options that were given for this file: encoding, delimiter, decimal, date_order, "
+        "sum_breakdowns. An option that is not listed was detected from the file."
+    )
 
 
 class LinkOut(BaseModel):
@@ -150,7 +178,10 @@ class UploadsOut(BaseModel):
 
 
 class WarnedOut(BaseModel):
-    """Something to know of a row that went in; `row_index` is -1 where it is about the file as a whole."""
+    """An assumption, an unused column, a missing field, or a fact about a loaded row.
+
+    `row_index` is -1 where the warning is about the whole file.
+    """
 
     row_index: int
     line: int
@@ -166,10 +197,15 @@ class WarningsOut(BaseModel):
 
 
 class RetryIn(BaseModel):
-    """What to do otherwise in the next try."""
+    """Changes for the next attempt. A read option replaces the stored one; `detect` removes it."""
 
     model_config = ConfigDict(extra="forbid")
     force_partial: bool = Field(False, description="Promote the valid rows even where too many are not.")
+    encoding: str | None = Field(None, description=ABOUT["encoding"])
+    delimiter: str | None = Field(None, description=ABOUT["delimiter"])
+    decimal: str | None = Field(None, description=ABOUT["decimal"])
+    date_order: str | None = Field(None, description=ABOUT["date_order"])
+    sum_breakdowns: bool | None = Field(None, description=ABOUT["sum_breakdowns"])
 
 
 class RetryOut(BaseModel):
@@ -218,8 +254,10 @@ def upload_out(upload: Upload, rejects: Rejects) -> UploadOut:
             "bins": upload.bins.as_dict(),
             "progress": progress,
             "affected_dates": list(upload.affected_dates),
-            "columns": list(upload.columns),
             "open_rejects": rejects.open,
             "fixed_rows": rejects.fixed,
+            "columns": [asdict(each) for each in upload.column_report.columns],
+            "missing_fields": [asdict(each) for each in upload.column_report.missing],
+            "reading": upload.reading.as_dict(),
         }
     )

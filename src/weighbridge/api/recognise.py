@@ -14,6 +14,8 @@ from weighbridge.app import App
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.reading import ABOUT
+from weighbridge.steps.reading import read_options
 from weighbridge.steps.receive import tidy_name
 from weighbridge.steps.recognise import HEAD, Fit, recognise, settle
 from weighbridge.steps.request import AUTO
@@ -65,12 +67,22 @@ async def recognise_file(
     platform: Annotated[str | None, Query(description="Whose it is, where that is known.")] = None,
     project_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
     client_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
+    encoding: Annotated[str | None, Query(description=ABOUT["encoding"])] = None,
+    delimiter: Annotated[str | None, Query(description=ABOUT["delimiter"])] = None,
 ) -> RecognisedOut:
     """Which pipeline and platform a file is for. The body is its first 64 kB, or all of a smaller one."""
-    given = {"platform": platform, "project_id": project_id, "client_id": client_id, "pipeline": AUTO}
+    given = {
+        "platform": platform,
+        "project_id": project_id,
+        "client_id": client_id,
+        "pipeline": AUTO,
+        "encoding": encoding,
+        "delimiter": delimiter,
+    }
     said = fields.request_of({name: value for name, value in given.items() if value}, key)
     fields.admitted(app, said, key)
-    found = await recognise(app.ctx, await _head(request), tidy_name(filename), said.platform)
+    head = await _head(request)
+    found = await recognise(app.ctx, head, tidy_name(filename), said.platform, read_options(vars(said)))
     fit = found.fit
     shown = found.fits or ((found.nearest,) if found.nearest else ())
     return RecognisedOut(

@@ -30,6 +30,7 @@ from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
+from weighbridge.steps.reading import read_options
 from weighbridge.steps.release import release_batch
 from weighbridge.steps.reopen import dismiss, reopen
 
@@ -88,7 +89,7 @@ async def list_warnings(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> WarningsOut:
-    """What should be known of rows that went in, and of the file as a whole."""
+    """Every assumption about the file, its unused columns and missing fields, and warnings about loaded rows."""
     behind = cursor.read("after", after, history.WarnedAt, int, str)
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
@@ -104,16 +105,24 @@ async def list_warnings(
         _404="No such upload.",
         _409="It is not failed or partial, was sent again since, or its file is not stored any more.",
         _429="Files of its user were read again often enough this month.",
-        _422="Not a UUID, or a body that is not as described.",
+        _422="Not a UUID, a body that is not as described, or an invalid read option.",
     ),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | None = None) -> RetryOut:
-    """Open a failed or partial upload again, from the stored file. It is audited."""
+    """Open a failed or partial upload again, from the stored file, with other read options where the body gives some.
+    It is audited."""
     upload = await find(app, key, upload_id)
-    forced = wish is not None and wish.force_partial
-    status = await reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True)
+    wish = wish or RetryIn.model_validate({})
+    status = await reopen(
+        app.db,
+        upload,
+        force_partial=wish.force_partial,
+        actor=f"key {key.id}",
+        limited=True,
+        reading=read_options(wish.model_dump(), upload.reading),
+    )
     return RetryOut(upload_id=upload.id, status=Status(status))
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import typer
 
+from weighbridge.cli.reading import DateOrder, Decimal, Delimiter, Encoding, SumBreakdowns
 from weighbridge.cli.running import (
     DEFAULT_WORKSPACE,
     AsJson,
@@ -69,6 +70,11 @@ def load(
     force: Force = False,
     batch: Batch = None,
     preview: Preview = False,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    date_order: DateOrder = None,
+    sum_breakdowns: SumBreakdowns = False,
     as_json: AsJson = False,
 ) -> None:
     """Load files and wait until their rows are in production, or staged where they are to be looked at first."""
@@ -90,11 +96,17 @@ def load(
             force=force,
             source_batch_id=batch,
             preview=preview,
+            encoding=encoding,
+            delimiter=delimiter,
+            decimal=decimal,
+            date_order=date_order,
+            sum_breakdowns=sum_breakdowns,
         )
 
     async def work(app: App) -> list[Outcome]:
         outcomes = await load_files(app, [(file, request(file)) for file in files], bar=not as_json)
-        show(app, await with_previews(app, outcomes), pipeline, as_json=as_json)
+        seen = await with_warnings(app, await with_previews(app, outcomes))
+        show(app, seen, pipeline, as_json=as_json)
         return outcomes
 
     outcomes = with_app(work)
@@ -161,6 +173,22 @@ async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
     return seen
 
 
+async def with_warnings(app: App, outcomes: list[Outcome]) -> list[Outcome]:
+    """Those that are uploads with their first warnings."""
+    from dataclasses import replace
+
+    from weighbridge.cli.report import WARNINGS
+    from weighbridge.db import history
+
+    async with app.db.tx() as tx:
+        return [
+            replace(each, warnings=tuple(await history.warnings(tx, each.upload.id, None, WARNINGS)))
+            if each.upload is not None
+            else each
+            for each in outcomes
+        ]
+
+
 _DEFERRED = (
     "the file store cannot take it now. It is kept and stored by itself; this command waits for that, and Ctrl-C "
     "leaves it to the service. weighbridge storage list says why and when."
@@ -219,11 +247,17 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
                 if name != pipeline_name:
                     out().print(f"{name}:")
                 out().print(report.outcome_table(some, pipeline))
-        for name, upload in ((each.file.name, each.upload) for each in outcomes if each.upload is not None):
-            if upload.failed_rows:
-                out().print(f"Rejected rows of {name}: weighbridge uploads rejects {upload.id}", markup=False)
-            if upload.warnings:
-                out().print(f"Warnings about {name}: weighbridge uploads warnings {upload.id}", markup=False)
+        for each in outcomes:
+            if each.upload is None:
+                continue
+            name, id_ = each.file.name, each.upload.id
+            for line in report.warning_lines(each.warnings):
+                told = f"{name}: {line}" if len(outcomes) > 1 else line
+                out().print(told, markup=False, soft_wrap=True)
+            if each.upload.failed_rows:
+                out().print(f"Rejected rows of {name}: weighbridge uploads rejects {id_}", markup=False)
+            if each.warnings:
+                out().print(f"Warnings about {name}: weighbridge uploads warnings {id_}", markup=False)
         for each in outcomes:
             if each.preview is not None:
                 report.print_preview(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.model.columns import ColumnUse, MissingField
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
@@ -15,8 +16,11 @@ from weighbridge.model.upload import Changes, Upload
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from weighbridge.db.history import Warned
     from weighbridge.steps.preview import Preview
 
+WARNINGS = 100  # of one upload in JSON
+SHOWN_WARNINGS = 5  # and for people
 _COLOURS = {Status.COMPLETED: "green", Status.PARTIAL: "yellow", Status.FAILED: "red"}
 
 
@@ -29,6 +33,7 @@ class Outcome:
     upload: Upload | None = None
     duplicate: bool = False
     preview: Preview | None = None  # of one that is held
+    warnings: tuple[Warned, ...] = ()  # the first ones
 
     @property
     def ok(self) -> bool:
@@ -64,8 +69,50 @@ def as_json(outcome: Outcome, pipeline: Pipeline | None) -> dict[str, Any]:
         **{f"{table}_upserted": each.inserted + each.updated for table, each in written.items()},
         "affected_dates": [day.isoformat() for day in upload.affected_dates],
         "error_text": upload.error_text,
+        **reading_as_json(upload, outcome.warnings),
         **({"preview": preview_as_json(outcome.preview)} if outcome.preview else {}),
     }
+
+
+def reading_as_json(upload: Upload, warnings: Sequence[Warned]) -> dict[str, Any]:
+    """How the file was read: each column and its use, missing fields, the first warnings, the options given."""
+    return {
+        "columns": [{**asdict(each), "fields": list(each.fields)} for each in upload.column_report.columns],
+        "missing_fields": [asdict(each) for each in upload.column_report.missing],
+        "warnings": [
+            {"code": each.code, "message": each.message, "line": each.line, "row_index": each.row_index}
+            for each in warnings[:WARNINGS]
+        ],
+        "warnings_total": max(upload.warnings, len(warnings)),
+        "reading": upload.reading.as_dict(),
+    }
+
+
+def warning_lines(warnings: Sequence[Warned]) -> list[str]:
+    """The first few, a sentence each."""
+    return [
+        f"Warning ({each.code}): {f'line {each.line}: ' if each.row_index >= 0 else ''}{each.message}"
+        for each in warnings[:SHOWN_WARNINGS]
+    ]
+
+
+def column_lines(columns: Sequence[ColumnUse]) -> list[str]:
+    """Each column of a file and its use, a line each."""
+    return [f"{each.header or '(no header)'}: {_use(each)}" for each in columns]
+
+
+def _use(column: ColumnUse) -> str:
+    told = f"{column.use} to {', '.join(column.fields)}" if column.fields else column.use
+    return f"{told} ({column.note})" if column.note else told
+
+
+def missing_lines(missing: Sequence[MissingField]) -> list[str]:
+    """Each expected field that no column fills, a line each."""
+    return [
+        f"{each.field}: no column '{each.header}'"
+        + (f"; the nearest is '{each.guess}'" if each.guess else "")
+        for each in missing
+    ]
 
 
 def preview_as_json(preview: Preview) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
+from weighbridge.cli.reading import ChangeSumBreakdowns, DateOrder, Decimal, Delimiter, Encoding
 from weighbridge.cli.running import (
     DEFAULT_WORKSPACE,
     AsJson,
@@ -78,38 +79,54 @@ def _state(upload: Upload) -> str:
 
 @app.command()
 def show(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """Everything about one upload."""
+    """Show one upload: status, counts, columns, warnings, rejection reasons."""
 
-    async def work(app: App) -> dict[str, Any]:
+    async def work(app: App) -> tuple[dict[str, Any], dict[str, list[str]]]:
         from dataclasses import asdict
 
+        from weighbridge.cli.report import (
+            WARNINGS,
+            column_lines,
+            missing_lines,
+            reading_as_json,
+            warning_lines,
+        )
         from weighbridge.db import fixes, history
+        from weighbridge.steps.reading import in_words
 
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
             rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
             links = await fixes.links(tx, upload.id)
-        return {
+            warned = await history.warnings(tx, upload.id, None, WARNINGS)
+        found = {
             **_whole(upload),
             "open_rejects": rejects.open,
             "fixed_rows": rejects.fixed,
             **{name: [vars(link) for link in found] for name, found in vars(links).items()},
+            **reading_as_json(upload, warned),
             "reasons": [asdict(reason) for reason in reasons],
         }
+        people = {
+            "reasons": [_sentence(reason) for reason in found["reasons"]],
+            **{name: [_link(vars(link)) for link in found] for name, found in vars(links).items()},
+            "reading": [", ".join(f"{name} {value}" for name, value in in_words(upload.reading).items())],
+            "columns": column_lines(upload.column_report.columns),
+            "missing_fields": missing_lines(upload.column_report.missing),
+            "warnings": warning_lines(warned),
+            "warnings_total": [f"{found['warnings_total']}: weighbridge uploads warnings {upload.id}"]
+            if warned
+            else [],
+        }
+        return found, people
 
-    found = with_app(work)
+    found, people = with_app(work)
     if as_json:
         print_json(found)
         return
     for name, value in found.items():
-        match name:
-            case "reasons":
-                lines = [_sentence(reason) for reason in value]
-            case "fixes" | "fixed_by":
-                lines = [_link(link) for link in value]
-            case _:
-                lines = _lines(value)
+        lines = list(filter(None, people[name])) if name in people else _lines(value)
         for title, line in zip((name, *[""] * len(lines)), lines, strict=False):
             out().print(f"{title:<16} {line}", markup=False, soft_wrap=True)
 
@@ -120,15 +137,37 @@ def retry(
     force_partial: Annotated[
         bool, typer.Option("--force-partial", help="Let its valid rows through.")
     ] = False,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    date_order: DateOrder = None,
+    sum_breakdowns: ChangeSumBreakdowns = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open a failed or partial upload again; a worker takes it from there."""
+    """Open a failed or partial upload again: a worker parses the stored file again.
+
+    Read options that are given replace the stored ones; the word detect removes a stored one.
+    """
+    given = {
+        "encoding": encoding,
+        "delimiter": delimiter,
+        "decimal": decimal,
+        "date_order": date_order,
+        "sum_breakdowns": sum_breakdowns,
+    }
 
     async def work(app: App) -> str:
+        from weighbridge.steps.reading import read_options
         from weighbridge.steps.reopen import reopen
 
         upload = await get(app, upload_id)
-        return await reopen(app.db, upload, force_partial=force_partial, actor="command line")
+        return await reopen(
+            app.db,
+            upload,
+            force_partial=force_partial,
+            actor="command line",
+            reading=read_options(given, upload.reading),
+        )
 
     status = with_app(work)
     if as_json:
@@ -210,7 +249,7 @@ def rejects(
 
 @app.command()
 def warnings(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """What should be known of rows that went in, and of the file as a whole."""
+    """List all warnings: assumptions about the file, unused columns, missing fields, warnings about loaded rows."""
 
     async def work(app: App) -> list[Any]:
         from weighbridge.db import history
@@ -327,10 +366,10 @@ def _whole(upload: Upload) -> dict[str, Any]:
     from dataclasses import asdict
 
     values = asdict(upload)
+    del values["column_report"]
     return {
         "upload_id": values.pop("id"),
         **values,
         "content_sha256": upload.content_sha256.hex(),
         "affected_dates": [day.isoformat() for day in upload.affected_dates],
-        "columns": list(upload.columns),
     }

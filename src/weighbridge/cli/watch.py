@@ -17,6 +17,7 @@ from uuid import UUID
 import typer
 
 from weighbridge.cli.load import Client, ForcePartial, Pipe, Platform, Project, Source
+from weighbridge.cli.reading import DateOrder, Decimal, Delimiter, Encoding, SumBreakdowns
 from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, out, with_app
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ def watch(
     project: Project = None,
     source: Source = "manual",
     force_partial: ForcePartial = False,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    date_order: DateOrder = None,
+    sum_breakdowns: SumBreakdowns = False,
     move: Annotated[bool, typer.Option("--move", help="Move files to received/ and refused/.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Take what is there, work on it, and end.")] = False,
     work: Annotated[
@@ -60,6 +66,11 @@ def watch(
         source=source,
         pipeline=pipeline,
         force_partial=force_partial,
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+        date_order=date_order,
+        sum_breakdowns=sum_breakdowns,
     )
 
     async def inside(app: App) -> bool:
@@ -186,7 +197,7 @@ class _Watcher:
     def _say_end(self, upload: Any) -> None:
         name = self._waiting.pop(upload.id)
         self._all_well = self._all_well and upload.status != "failed"
-        names = ("total_rows", "promoted_rows", "failed_rows", "error_text")
+        names = ("total_rows", "promoted_rows", "failed_rows", "warnings", "error_text")
         self._say(upload.status.value, name, upload_id=upload.id, **{n: getattr(upload, n) for n in names})
 
     def _say(self, event: str, file: str, **fields: Any) -> None:

@@ -9,16 +9,19 @@ from uuid import UUID
 
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse, Response
+from starlette.datastructures import FormData
 
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads import find
-from weighbridge.console import frame
+from weighbridge.console import frame, reading
 from weighbridge.db import browse, fixes, history
 from weighbridge.db.keys import ApiKey
+from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
 from weighbridge.steps import release, reopen
+from weighbridge.steps.reading import TEXTS, read_options
 
 router = frame.router()
 PAGE = 50
@@ -56,6 +59,8 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
         links=links,
         moments=moments,
         retry=_retry(upload),
+        reading=reading.facts(upload.reading),
+        choices=reading.stored_choices(upload.reading),
     )
 
 
@@ -88,16 +93,30 @@ async def rows(
 @frame.page("operate")
 async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     upload = await find(app, key, upload_id)
-    forced = (await request.form()).get("force_partial") == "true"
-    await reopen.reopen(app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True)
+    form = await request.form()
+    forced = form.get("force_partial") == "true"
+    options = _options(upload, form)
+    await reopen.reopen(
+        app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True, reading=options
+    )
     sentence = "It is opened again."
-    if upload.error_code == "discarded":
+    if options is not None and options != upload.reading:
+        sentence = "It is opened again, and read with the new options."
+    elif upload.error_code == "discarded":
         sentence = "It is opened again, and goes in without another preview."
     elif upload.preview:
         sentence = "It is opened again, and stops before production as before."
     elif forced or upload.force_partial:
         sentence = "It is opened again; its valid rows go in whatever else it has."
     return await frame.back(request, f"/uploads/{upload_id}", sentence)
+
+
+def _options(upload: Upload, form: FormData) -> ReadOptions | None:
+    """The read options of a form that has them: all five, as a checkbox that is not ticked is not sent."""
+    if not any(name in form for name in TEXTS):
+        return None
+    given = {name: str(form.get(name, "")) for name in TEXTS}
+    return read_options({**given, "sum_breakdowns": form.get("sum_breakdowns") == "true"}, upload.reading)
 
 
 @router.post("/uploads/{upload_id}/dismiss")

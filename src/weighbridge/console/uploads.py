@@ -16,7 +16,7 @@ from weighbridge.api.access import Key, TheApp
 from weighbridge.api.multipart import Part
 from weighbridge.api.send import take_in
 from weighbridge.app import App
-from weighbridge.console import frame
+from weighbridge.console import frame, reading
 from weighbridge.console.listing import Ask, href, listed
 from weighbridge.db import browse, projects, sites
 from weighbridge.db.keys import ApiKey
@@ -161,4 +161,5 @@ async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | N
         "wanted_pipeline": pipeline or "auto",
         "wanted_project": project,
         "max_mb": app.settings.max_upload_mb,
+        "reading": reading.choices(),
     }

@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from datetime import date
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
 from weighbridge.db.pool import Tx, fetch_one
 from weighbridge.db.queries import load
 from weighbridge.db.uploads import Known
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 
 _SQL = load("intake")
 
 
 @dataclass(frozen=True)
 class Content:
-    """A file's bytes, the scope they were sent for and the name of the batch: what makes two uploads the same one."""
+    """A file's bytes, scope, read options and batch name: two uploads with the same ones are duplicates."""
 
     workspace_id: UUID
     pipeline: str
@@ -25,11 +28,14 @@ class Content:
     source_batch_id: str | None = None
     forced: bool = False  # the same content again on purpose
     project_id: int | None = None
+    reading: ReadOptions = DETECT_ALL
 
 
 async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
     """Today, and the upload that this file is already: it need not be stored again."""
-    row = await fetch_one(tx, _SQL["known_upload"], vars(content))
+    row = await fetch_one(
+        tx, _SQL["known_upload"], {**vars(content), "reading": Jsonb(content.reading.as_dict())}
+    )
     assert row is not None
     return row[0], Known(row[1], row[2]) if row[1] else None
 

@@ -520,6 +520,23 @@ CREATE FUNCTION weighbridge.canceled() RETURNS text
     LANGUAGE sql IMMUTABLE
     AS $$ SELECT 'SALE_CANCELED: The sale is not confirmed any more.' $$;
 
+CREATE FUNCTION weighbridge.change_reading(p_upload uuid, p_reading jsonb, p_actor text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload AND status = 'pending' FOR UPDATE;
+    IF NOT FOUND OR v_before.reading = p_reading THEN
+        RETURN;
+    END IF;
+    UPDATE data_uploads SET reading = p_reading WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_before.workspace_id, p_actor, 'upload.reading', p_upload,
+            jsonb_build_object('reading', p_reading, 'reading_before', v_before.reading));
+END $$;
+
 CREATE FUNCTION weighbridge.check_site() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -934,6 +951,15 @@ BEGIN
         PERFORM increment_storage_usage(p_user, p_bytes);
     END IF;
     RETURN v_new;
+END $$;
+
+CREATE FUNCTION weighbridge.count_warnings() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    NEW.warnings := (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = NEW.id);
+    RETURN NEW;
 END $$;
 
 CREATE FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) RETURNS void
@@ -1606,7 +1632,9 @@ DECLARE
     v_row data_uploads;
 BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
-    SELECT * INTO v_row FROM data_uploads WHERE id = v_upload;
+    UPDATE data_uploads SET warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload)
+    WHERE id = v_upload
+    RETURNING * INTO v_row;
     PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: held', batch_name(v_row)));
     PERFORM end_takeovers(v_row, 'held');
     PERFORM tell_live(v_row);
@@ -1709,7 +1737,7 @@ BEGIN
     RETURN EXISTS (SELECT FROM projects p WHERE p.workspace_id = weighbridge.workspace() AND p.id = p_project);
 END $$;
 
-CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) RETURNS SETOF weighbridge.received
+CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean, p_reading jsonb DEFAULT '{}'::jsonb) RETURNS SETOF weighbridge.received
     LANGUAGE sql STABLE
     AS $$
         SELECT found.id, true, found.reason
@@ -1728,7 +1756,8 @@ CREATE FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_cl
             WHERE d.workspace_id = p_workspace AND d.pipeline = p_pipeline
               AND d.client_id IS NOT DISTINCT FROM p_client AND d.platform IS NOT DISTINCT FROM p_platform
               AND d.project_id IS NOT DISTINCT FROM p_project
-              AND d.content_sha256 = p_sha256 AND d.status <> 'failed' AND NOT d.forced AND NOT p_forced
+              AND d.content_sha256 = p_sha256 AND d.reading = p_reading
+              AND d.status <> 'failed' AND NOT d.forced AND NOT p_forced
         ) AS found
         ORDER BY found.rank LIMIT 1
     $$;
@@ -2205,7 +2234,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false) RETURNS weighbridge.received
+CREATE FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false, p_reading jsonb DEFAULT '{}'::jsonb) RETURNS weighbridge.received
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -2224,11 +2253,11 @@ BEGIN
     LOOP
         INSERT INTO data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
                                   file_kind, content_sha256, byte_size, created_by, force_partial, forced,
-                                  source_batch_id, traceparent, preview, storage_status, run_after, error_code,
+                                  source_batch_id, traceparent, preview, reading, storage_status, run_after, error_code,
                                   error_text)
         VALUES (p_workspace, p_client, p_platform, p_project, p_source, p_pipeline, p_filename, p_file_url,
                 p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent,
-                p_preview,
+                p_preview, p_reading,
                 CASE WHEN v_deferred THEN 'pending_retry' ELSE 'stored' END,
                 CASE WHEN v_deferred THEN timestamptz 'infinity' ELSE '-infinity' END,
                 CASE WHEN v_deferred THEN 'STORAGE_PENDING_RETRY' END,
@@ -2242,7 +2271,7 @@ BEGIN
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
-        FROM known_upload(p_workspace, p_pipeline, p_client, p_platform, p_project, p_sha256, p_batch, p_forced);
+        FROM known_upload(p_workspace, p_pipeline, p_client, p_platform, p_project, p_sha256, p_batch, p_forced, p_reading);
         IF FOUND THEN
             RETURN v_known;
         END IF;
@@ -2856,7 +2885,7 @@ BEGIN
     RETURN 'queued';
 END $$;
 
-CREATE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) RETURNS text
+CREATE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb DEFAULT NULL::jsonb) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -2883,7 +2912,8 @@ BEGIN
         watermark_seq = 0, promoted = '{}', promoted_rows = 0, failed_rows = 0, total_rows = 0, warnings = 0,
         staged_at = CASE WHEN staged <> '{}' THEN coalesce(staged_at, finished_at) ELSE staged_at END,
         bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial,
-        preview = preview AND error_code IS DISTINCT FROM 'discarded'
+        preview = preview AND error_code IS DISTINCT FROM 'discarded',
+        reading = coalesce(p_reading, reading), columns = '{}', column_report = '{}'
     WHERE id = p_upload;
     PERFORM set_config('weighbridge.verb', '', true);
     DELETE FROM upload_rejections WHERE upload_id = p_upload;
@@ -2891,7 +2921,10 @@ BEGIN
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
             jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code,
-                               'force_partial', p_force_partial));
+                               'force_partial', p_force_partial)
+            || CASE WHEN p_reading <> v_before.reading
+                    THEN jsonb_build_object('reading', p_reading, 'reading_before', v_before.reading)
+                    ELSE '{}' END);
     PERFORM pg_notify('weighbridge_work', '');
     RETURN 'pending';
 END $$;
@@ -4262,7 +4295,7 @@ CREATE INDEX data_uploads_blob ON public.data_uploads USING btree (workspace_id,
 
 CREATE INDEX data_uploads_claimable ON public.data_uploads USING btree (workspace_id, created_at, id) WHERE ((status = ANY (ARRAY['pending'::text, 'staging_complete'::text])) AND (project_id IS NULL));
 
-CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, project_id, content_sha256) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
+CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads USING btree (workspace_id, pipeline, client_id, platform, project_id, content_sha256, reading) NULLS NOT DISTINCT WHERE ((status <> 'failed'::text) AND (NOT forced));
 
 CREATE INDEX data_uploads_dead ON public.data_uploads USING btree (finished_at) WHERE ((status = 'failed'::text) AND ((dismissed_at IS NULL) OR (dismissed_at < finished_at)));
 
@@ -4367,6 +4400,8 @@ CREATE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads FOR
 CREATE TRIGGER append_only BEFORE DELETE OR UPDATE ON public.provider_upload_attempts FOR EACH ROW EXECUTE FUNCTION weighbridge.append_only();
 
 CREATE TRIGGER check_site BEFORE INSERT OR UPDATE OF providers ON public.sites FOR EACH ROW EXECUTE FUNCTION weighbridge.check_site();
+
+CREATE TRIGGER count_warnings BEFORE UPDATE OF status ON public.data_uploads FOR EACH ROW WHEN (((new.status = 'failed'::text) AND (old.status <> new.status))) EXECUTE FUNCTION weighbridge.count_warnings();
 
 CREATE TRIGGER fill_site BEFORE INSERT ON public.sales FOR EACH ROW EXECUTE FUNCTION weighbridge.fill_site();
 
@@ -4644,6 +4679,8 @@ REVOKE ALL ON FUNCTION weighbridge.blob_key(p_file_url text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.canceled() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION weighbridge.change_reading(p_upload uuid, p_reading jsonb, p_actor text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.check_site() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.claim_confirmations(p_limit integer) FROM PUBLIC;
@@ -4670,6 +4707,8 @@ REVOKE ALL ON FUNCTION weighbridge.close_ledger(p_batches uuid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.count_blob(p_user uuid, p_bytes bigint, p_file_url text, p_grant uuid) TO weighbridge_intake;
+
+REVOKE ALL ON FUNCTION weighbridge.count_warnings() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.defer_upload(p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries integer, p_delay interval, p_error text, p_consumers text[]) TO weighbridge_intake;
@@ -4774,8 +4813,8 @@ REVOKE ALL ON FUNCTION weighbridge.keep_dimension() FROM PUBLIC;
 REVOKE ALL ON FUNCTION weighbridge.kick_project(p_project bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.kick_project(p_project bigint) TO weighbridge_tenant;
 
-REVOKE ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean) TO weighbridge_tenant;
+REVOKE ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean, p_reading jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.known_upload(p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text, p_forced boolean, p_reading jsonb) TO weighbridge_tenant;
 
 REVOKE ALL ON FUNCTION weighbridge.leave_groups() FROM PUBLIC;
 
@@ -4839,8 +4878,8 @@ REVOKE ALL ON FUNCTION weighbridge.queue_conversions() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean) TO weighbridge_intake;
+REVOKE ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean, p_reading jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.receive_upload(p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text, p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean, p_forced boolean, p_batch text, p_traceparent text, p_preview boolean, p_reading jsonb) TO weighbridge_intake;
 
 REVOKE ALL ON FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamp with time zone, p_dry boolean) FROM PUBLIC;
 
@@ -4888,7 +4927,7 @@ GRANT ALL ON FUNCTION weighbridge.retire_blob(p_upload uuid, p_age interval) TO 
 
 REVOKE ALL ON FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.set_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.set_credentials(p_site uuid, p_provider text, p_version integer, p_key_id text, p_nonce bytea, p_ciphertext bytea, p_actor text) TO weighbridge_deliver;

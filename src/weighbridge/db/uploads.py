@@ -14,7 +14,7 @@ from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
 from weighbridge.model.read_as import ReadAs
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
 
@@ -42,6 +42,7 @@ class NewUpload:
     traceparent: str | None = None
     project_id: int | None = None
     preview: bool = False
+    reading: ReadOptions = DETECT_ALL
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Known:
 
 async def receive(tx: Tx, new: NewUpload) -> UUID | Known:
     """Record a stored file, unless it is here already."""
-    row = await fetch_one(tx, _SQL["receive_upload"], vars(new))
+    row = await fetch_one(tx, _SQL["receive_upload"], {**vars(new), "reading": Jsonb(new.reading.as_dict())})
     assert row is not None
     return Known(row[0], row[2]) if row[1] else row[0]
 
@@ -299,10 +300,21 @@ async def finish(tx: Tx, lease: Lease, verdict: Verdict, consumers: Sequence[str
     )
 
 
-async def retry(tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str) -> str | None:
-    """Open a failed or partial upload again. The new status, the old one where it may not, None where there is none."""
-    row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor))
+async def retry(
+    tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
+) -> str | None:
+    """Open a failed or partial upload again. The new status, the old one where it may not, None where there is none.
+
+    `reading` replaces the stored read options.
+    """
+    options = None if reading is None else Jsonb(reading.as_dict())
+    row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor, options))
     return row[0] if row else None
+
+
+async def change_reading(tx: Tx, upload_id: UUID, reading: ReadOptions, actor: str) -> None:
+    """Other read options for an upload that is pending, audited."""
+    await tx.execute(_SQL["change_reading"], (upload_id, Jsonb(reading.as_dict()), actor))
 
 
 async def dismiss(tx: Tx, upload_id: UUID, actor: str) -> str | None:

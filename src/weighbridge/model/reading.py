@@ -14,7 +14,7 @@ DECIMALS = (".", ",")
 class ReadOptions:
     """Each option overrides the detection of one thing; an empty one leaves it to detection."""
 
-    encoding: str = ""  # a name from formats.encoding.ENCODINGS
+    encoding: str = ""  # a name from model.encodings.ENCODINGS
     delimiter: str = ""  # one character
     decimal: str = ""  # '.' or ','
     date_order: str = ""  # dmy: 3/4/2025 is the third of April; mdy; ymd: 25/4/3
@@ -31,3 +31,14 @@ class ReadOptions:
 
 
 DETECT_ALL = ReadOptions()
+
+# One sentence on each option: for the command line, the API and the console.
+ABOUT = {
+    "encoding": "Encoding of the file, such as utf-8, windows-1252 or utf-16. Default: detected from the file.",
+    "delimiter": "Character between columns, or one of the words comma, semicolon, tab, pipe, space. "
+    "Default: detected from the file.",
+    "decimal": "Decimal mark of numbers: point (1,234.56) or comma (1.234,56). Default: detected from the file.",
+    "date_order": "Order of day, month and year in dates such as 3/4/2025: dmy (3 April), mdy (4 March) or ymd. "
+    "Default: detected from the file.",
+    "sum_breakdowns": "Add up rows that differ only in a column that no field uses, such as age or country.",
+}

@@ -257,6 +257,7 @@ async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date
         content_sha256=spooled.sha256,
         source_batch_id=checked.source_batch_id,
         forced=checked.force,
+        reading=checked.reading,
     )
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
         return await intake.known_upload(tx, content)
@@ -288,6 +289,7 @@ async def _store(
         source_batch_id=checked.source_batch_id,
         traceparent=traces.current(),
         preview=checked.preview,
+        reading=checked.reading,
     )
     received: UUID | Known
     queue_id = None

@@ -16,6 +16,7 @@ from weighbridge.formats import UnknownHeader, open_sheet, text_of, without_adde
 from weighbridge.model.errors import FileRefused, RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.rules.headers import (
     CLEARLY,
@@ -30,6 +31,7 @@ from weighbridge.rules.headers import (
 )
 from weighbridge.steps.context import Context
 from weighbridge.steps.kind import kind_of, named
+from weighbridge.steps.reading import read_options
 from weighbridge.steps.request import AUTO, Request
 
 HEAD = 1 << 16  # bytes that are looked at
@@ -72,7 +74,8 @@ async def settled(ctx: Context, request: Request, head: bytes) -> Request:
     """
     if request.pipeline != AUTO:
         return request
-    found = await recognise(ctx, head, request.filename, request.platform or None)
+    reading = read_options(vars(request))
+    found = await recognise(ctx, head, request.filename, request.platform or None, reading)
     fit = found.fit
     if fit is None:
         raise RequestRefused(422, "unrecognised_file", found.sentence)
@@ -94,15 +97,19 @@ def settle(request: Request, fit: Fit) -> Request:
 
 
 async def recognise(
-    ctx: Context, head: bytes, filename: str | None, platform: str | None = None, encoding: str = ""
+    ctx: Context,
+    head: bytes,
+    filename: str | None,
+    platform: str | None = None,
+    reading: ReadOptions = DETECT_ALL,
 ) -> Recognised:
-    """By the file's first bytes, in the encoding that the sender names or that the parse step would detect.
+    """By the file's first bytes, with the encoding and delimiter that the sender gives.
 
     RequestRefused for a file that is neither CSV nor JSON.
     """
     kind = kind_of(head[:HEAD], filename)
-    text = await asyncio.to_thread(text_of, head[:HEAD], encoding)
-    beginning = _Beginning(text, kind, cut=len(head) >= HEAD)
+    text = await asyncio.to_thread(text_of, head[:HEAD], reading.encoding)
+    beginning = _Beginning(text, kind, cut=len(head) >= HEAD, delimiter=reading.delimiter)
     return await asyncio.to_thread(_recognise, ctx, beginning, filename, platform)
 
 
@@ -134,6 +141,7 @@ class _Beginning:
     text: str
     kind: str
     cut: bool
+    delimiter: str  # as the sender gives it; empty: detected
 
 
 def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platform: str | None) -> Recognised:
@@ -142,7 +150,7 @@ def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platfo
     with TemporaryDirectory(prefix="recognise-", dir=ctx.scratch) as folder:
         path = Path(folder, "head")
         path.write_bytes(beginning.text.encode())
-        reader = _Reader(path, beginning.kind, cut=beginning.cut)
+        reader = _Reader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
         tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(takers, platform)]
     held = [fit for fit in tried if isinstance(fit, Fit)]
     if any(not fit.listed for fit in held):  # a list is one only where nobody knows a column
@@ -172,6 +180,7 @@ class _Reader:
     path: Path
     kind: str
     cut: bool
+    delimiter: str
 
     def hold(self, pipeline: Pipeline, profile: Profile | None) -> Fit | FileRefused:
         """How it looks to this pipeline; FileRefused where not even a header is found."""
@@ -185,6 +194,7 @@ class _Reader:
                     scratch=self.path.parent,
                     headerless=list_header(pipeline, profile),
                     cut=self.cut,
+                    options=ReadOptions(delimiter=self.delimiter),
                 )
             )
             if self.kind == "csv" and sheet.header_line == 0:

@@ -6,34 +6,49 @@ from weighbridge.db import storage, uploads, usage
 from weighbridge.db.errors import RowFault
 from weighbridge.db.pool import Database, Tx, savepoint
 from weighbridge.model.errors import RequestRefused
+from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.steps import quota
 
 
 async def reopen(
-    db: Database, upload: Upload, *, force_partial: bool, actor: str, limited: bool = False
+    db: Database,
+    upload: Upload,
+    *,
+    force_partial: bool,
+    actor: str,
+    limited: bool = False,
+    reading: ReadOptions | None = None,
 ) -> str:
     """Back to pending, audited; RequestRefused(409) where its state does not allow it.
+
+    `reading` replaces the stored read options. The file is parsed again in any case.
 
     Reading a file again is counted for its user (S5). `limited`: QuotaExceeded(429) where that was often enough.
     """
     async with db.tx(workspace_id=upload.workspace_id) as tx:
-        status = await open_again(tx, upload, force_partial=force_partial, actor=actor)
+        status = await open_again(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
         if upload.storage_status == "stored":  # else it is the storing that is tried again
             await quota.read_again(tx, [upload.created_by], limited=limited)
     return status
 
 
-async def open_again(tx: Tx, upload: Upload, *, force_partial: bool, actor: str) -> str:
+async def open_again(
+    tx: Tx, upload: Upload, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
+) -> str:
     """One upload of a transaction that may open several; RequestRefused(409), and the transaction goes on."""
     if upload.status not in (Status.FAILED, Status.PARTIAL):
         raise _not_finished(upload.status)
-    if upload.storage_status == "retry_failed" and await _stored_again(tx, upload, actor):
-        return Status.PENDING
     try:
         async with savepoint(tx):
-            status = await uploads.retry(tx, upload.id, force_partial=force_partial, actor=actor)
+            if upload.storage_status == "retry_failed" and await _stored_again(tx, upload, actor):
+                if reading is not None:
+                    await uploads.change_reading(tx, upload.id, reading, actor)
+                return Status.PENDING
+            status = await uploads.retry(
+                tx, upload.id, force_partial=force_partial, actor=actor, reading=reading
+            )
     except RowFault as fault:
         raise _superseded() from fault
     if status == "removed":
@@ -68,7 +83,7 @@ async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
 
 
 def _superseded() -> RequestRefused:
-    """The content was sent again after this upload failed, and that one counts now."""
+    """The content was sent again with these read options after this upload failed, and that upload counts now."""
     message = "The same content was uploaded again since; look at that upload instead."
     return RequestRefused(409, "superseded", message)
 

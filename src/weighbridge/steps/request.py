@@ -7,8 +7,10 @@ from uuid import UUID
 
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.observe.redact import redacted, said_back
 from weighbridge.steps.context import Context
+from weighbridge.steps.reading import read_options
 
 SOURCES = ("manual", "api", "webhook")
 AUTO = "auto"  # instead of a pipeline's name: the file says which, and of what platform (recognise.py)
@@ -36,6 +38,11 @@ class Request:
     force: bool = False  # the same content again on purpose
     source_batch_id: str | None = None  # what the sender calls its batch; names one upload (S3 §3.1)
     preview: bool = False  # stop when it is staged, and show what it would change (preview.py)
+    encoding: str | None = None  # read options; one that is not given is detected from the file (reading.py)
+    delimiter: str | None = None
+    decimal: str | None = None
+    date_order: str | None = None
+    sum_breakdowns: bool = False
     key_id: str | None = None  # whose key it came with; nobody says it
     bound: tuple[str, ...] = ()  # which of these fields an upload token says: no step may leave them out
 
@@ -61,6 +68,7 @@ class Checked(Sender):
     force: bool
     source_batch_id: str | None
     preview: bool = False
+    reading: ReadOptions = DETECT_ALL
 
 
 def check_sender(ctx: Context, request: Request) -> Sender:
@@ -73,6 +81,7 @@ def check_sender(ctx: Context, request: Request) -> Sender:
         known = sorted({profile.name for each in ctx.pipelines.values() for profile in each.profiles})
         raise _unprocessable("platform", request.platform, known)
     _batch(request.source_batch_id)
+    read_options(vars(request))
     return Sender(workspace_id=_workspace(request), created_by=_creator(request))
 
 
@@ -97,6 +106,7 @@ def check(ctx: Context, request: Request) -> Checked:
         force=request.force,
         source_batch_id=_batch(request.source_batch_id),
         preview=request.preview,
+        reading=read_options(vars(request)),
     )
 
 

@@ -5,7 +5,8 @@
 // and the fields come from the form inside it. docs/embedding.md has its attributes, events and parts.
 
 const PART = 8 * 2 ** 20, HEAD = 2 ** 16, AT_ONCE = 3, EVERY = 1000, LONGEST_PAUSE = 15000, SILENT = 60000;
-const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial"];
+const READING = ["encoding", "delimiter", "decimal", "date_order", "sum_breakdowns"];
+const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial", ...READING];
 const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", part: "✓ Completed in part", error: "⚠️ Error", held: "⏸ Waiting for you", discarded: "✕ Discarded", cancelled: "✕ Cancelled" };
 const WEATHER = [408, 423, 429, 502, 503, 504]; // it passes
 const OFFLINE = "Waiting for the network…", AWAY = "The server does not answer. Trying again…";
@@ -270,7 +271,7 @@ class WbUpload extends HTMLElement {
 
   async #recognise(item) {
     this.#show(item, "busy", "Looking at the file…");
-    const { preview, force_partial, pipeline, ...scope } = item.fields;
+    const { preview, force_partial, pipeline, decimal, date_order, sum_breakdowns, ...scope } = item.fields;
     const query = new URLSearchParams({ filename: item.file.name, ...scope });
     const answer = await this.#ask(item, "POST", `/api/recognise?${query}`, { "Content-Type": "application/octet-stream" }, item.file.slice(0, HEAD));
     if (answer.status !== 200) throw new Refusal(answer.json);

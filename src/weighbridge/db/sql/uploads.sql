@@ -3,7 +3,7 @@ SELECT r.upload_id, r.duplicate, r.reason
 FROM weighbridge.receive_upload(
     %(workspace_id)s, %(client_id)s, %(platform)s, %(project_id)s, %(source)s, %(pipeline)s, %(filename)s, %(file_url)s, %(file_kind)s,
     %(content_sha256)s, %(byte_size)s, %(created_by)s, %(force_partial)s, %(forced)s, %(source_batch_id)s,
-    %(traceparent)s, %(preview)s) AS r
+    %(traceparent)s, %(preview)s, %(reading)s) AS r
 
 -- name: claim_upload
 SELECT upload_id, lease_token, abandoned
@@ -85,7 +85,10 @@ SELECT weighbridge.finish_upload(%s, %s, %s, %s, %s, %s)
 SELECT failures FROM public.data_uploads WHERE id = weighbridge.fence(%s)
 
 -- name: retry_upload
-SELECT weighbridge.retry_upload(%s, %s, %s)
+SELECT weighbridge.retry_upload(%s, %s, %s, %s)
+
+-- name: change_reading
+SELECT weighbridge.change_reading(%s, %s, %s)
 
 -- name: dismiss_upload
 SELECT weighbridge.dismiss_upload(%s, %s)
