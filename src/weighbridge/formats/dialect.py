@@ -89,6 +89,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
     refuse_many_columns(len(best.cells[row]))
+    _refuse_records_above(best)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
     fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
     return Layout(
@@ -227,7 +228,10 @@ class _Fitted:
 
 
 def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
-    """Where nearly all records have another width than the header, and only empty cells make the difference."""
+    """Where nearly all records have another width than the header, and only empty cells make the difference.
+
+    Raises FileRefused: `header_width`, where more than empty cells do.
+    """
     rows = [row for row in rows if any(map(str.strip, row))]
     as_it_is = _Fitted(tuple(header))
     if len(rows) < ENOUGH:
@@ -237,16 +241,20 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
         return as_it_is
     if width > len(header):
         empty_there = sum(len(row) == width and not any(row[len(header) :]) for row in rows)
-        return (
-            _Fitted(tuple(header), width - len(header)) if empty_there >= NEARLY_ALL * len(rows) else as_it_is
-        )
-    if not any(map(str.strip, header[width:])):
+        if empty_there >= NEARLY_ALL * len(rows):
+            return _Fitted(tuple(header), width - len(header))
+    elif not any(map(str.strip, header[width:])):
         return _Fitted(tuple(header[:width]))
-    empty = [place for place, cell in enumerate(header) if not cell.strip()]
-    if len(empty) == 1 and width == len(header) - 1 and empty != [0]:
-        [place] = empty  # a separator too many
-        return _Fitted((*header[:place], *header[place + 1 :]), 0, header[place - 1])
-    return as_it_is
+    else:
+        empty = [place for place, cell in enumerate(header) if not cell.strip()]
+        if len(empty) == 1 and width == len(header) - 1 and empty != [0]:
+            [place] = empty  # a separator too many
+            return _Fitted((*header[:place], *header[place + 1 :]), 0, header[place - 1])
+    raise FileRefused(
+        "header_width",
+        f"The header has {len(header)} cells, nearly all records have {width}: which cell belongs to which name cannot "
+        "be told. Check the separators and quotes of the header.",
+    )
 
 
 def _quotes_a_cell(record: str, dialect: Dialect) -> bool:
@@ -266,6 +274,20 @@ def _refuse_no_data(trial: _Trial, whole: bool) -> None:
     lonely = len(rows) == 1 or (len(rows) == 2 and len(rows[0]) > 1)
     if whole and lonely and len(rows[-1]) == 1 and NO_DATA.fullmatch(rows[-1][0]):
         raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
+
+
+def _refuse_records_above(trial: _Trial) -> None:
+    """What stands above the header is left out: it must be a title, not records."""
+    width = len(trial.cells[trial.row])
+    for record, cells in zip(trial.records[: trial.row], trial.cells[: trial.row], strict=True):
+        filled = [cell for cell in cells if cell.strip()]
+        figures = any(any(map(str.isdigit, cell)) for cell in filled)
+        if len(cells) == width > 2 and 4 * len(filled) >= 3 * width and figures:
+            raise FileRefused(
+                "records_above_header",
+                f"Line {record.line} looks like a record, and the header is below it, on line "
+                f"{trial.records[trial.row].line}. Expected the header first; move it to the top, or split the file.",
+            )
 
 
 def _no_header(likely: _Trial) -> FileRefused:
