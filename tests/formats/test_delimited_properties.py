@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from weighbridge.formats import scan
 from weighbridge.formats.dialect import Dialect, split
+from weighbridge.model.errors import FileRefused
 
 from . import strict
 from .conftest import Read, read_file
@@ -75,7 +76,12 @@ def test_what_the_csv_module_writes_is_what_we_read(
 @example(body='1,"a\n2,b\n3,c"\n', chunk=1)
 @example(body='a,"b\n"\nb,c\n', chunk=2)
 def test_any_text_at_all_is_read_as_a_parser_of_single_characters_reads_it(body: str, chunk: int) -> None:
-    found = _read(("h1,h2\n" + body).encode(), chunk, "h1", "h2")
+    try:
+        found = _read(("h1,h2\n" + body).encode(), chunk, "h1", "h2")
+    except FileRefused as refused:
+        assert refused.code == "header_width"  # nearly all records have more cells
+        assert body.count(",") >= 2
+        return
     layout = found.sheet.layout  # type: ignore[attr-defined]
     width = 2 + layout.extra_cells
     assert found.rows == strict.records(body, width, strict_quotes=layout.quotes_cells, line=2)

@@ -114,9 +114,9 @@ def with_a(character: str, record: str, random: Random) -> str:
 
 
 def broken_line(record: str, file: Written, random: Random) -> str:
-    """Not in the first cell: what is behind the line end would be a record with another key, as far as can be told."""
-    first = record.index(file.delimiter) + 1
-    return record[:first] + with_a("\n", record[first:], random)
+    """Not in the first cell and not in the last: one of the two lines would be a whole record, as far as can be told."""
+    first, last = record.index(file.delimiter) + 1, record.rindex(file.delimiter)
+    return record[:first] + with_a("\n", record[first:last], random) + record[last:]
 
 
 def pasted(file: Written, random: Random) -> Written:

@@ -250,6 +250,8 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
         if len(empty) == 1 and width == len(header) - 1 and empty != [0]:
             [place] = empty  # a separator too many
             return _Fitted((*header[:place], *header[place + 1 :]), 0, header[place - 1])
+    if width == 1:  # text, or records with another delimiter: nothing that the header could be wrong about
+        return as_it_is
     raise FileRefused(
         "header_width",
         f"The header has {len(header)} cells, nearly all records have {width}: which cell belongs to which name cannot "
