@@ -55,6 +55,7 @@ def check_file(
     kind: str = "csv",
     scope: Scope = SCOPE,
     on_rows: Callable[[int], None] = lambda read: None,
+    **more: Any,
 ) -> Outcome:
     scope = Scope(scope.upload_id, scope.workspace_id, scope.client_id, platform)
     profile = pipeline.profile(platform) if platform else None
@@ -66,7 +67,7 @@ def check_file(
             scratch=Path(folder),
             headerless=list_header(pipeline, profile),
         )
-        with check(pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows) as checked:
+        with check(pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows, **more) as checked:
             return Outcome(
                 bins=checked.bins,
                 counts=checked.counts,

@@ -9,17 +9,18 @@ Blocking: run it in a thread. Memory stays flat whatever the size of the file: D
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from weighbridge.model.capacity import Capacity
 from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import database, dimensions, evidence, facts, repeats, zones
+from weighbridge.rules import assumed, database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.headers import fold, listed, match, synonyms
 from weighbridge.rules.plan import Locale, Plan
@@ -51,16 +52,18 @@ def check(
     threads: int = 2,
     today: date | None = None,
     options: ReadOptions = DETECT_ALL,
+    capacities: Mapping[str, Capacity] | None = None,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
+
+    `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
     `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
-    plan = Plan(
-        pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today, options
-    )
+    layout = match(sheet.header, pipeline, profile)
+    plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options, capacities or {})
     source = Source(plan, sheet, scratch, on_rows)
     db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
     try:
@@ -81,6 +84,7 @@ class _Check:
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
         self.source.combos(self.db)
+        assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         keys, values = facts.keys(self.plan), facts.values(self.plan)
         repeated = repeats.mark(self.db, keys, values, self.plan.pipeline.grain.upsert.repeats)
@@ -99,7 +103,7 @@ class _Check:
             bins=bins,
             counts=self.counts(bins),
             affected_dates=self.affected_dates(),
-            warnings=_warnings(self.plan),
+            warnings=_warnings(self.plan) | assumptions,
             header_line=self.sheet.header_line or 1,
         )
 
@@ -123,6 +127,11 @@ class _Check:
         if kinds.get(NOT_DAILY):
             raise self.not_daily()
         return locale
+
+    def assumptions(self, locale: Locale) -> dict[str, str]:
+        """Warnings about values that rest on an assumption."""
+        zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
+        return assumed.warnings(self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone)
 
     def make_typed(self, locale: Locale) -> None:
         sql = typed(self.plan, locale, self.source.coded(self.db))
