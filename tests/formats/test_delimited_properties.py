@@ -78,9 +78,9 @@ def test_what_the_csv_module_writes_is_what_we_read(
 def test_any_text_at_all_is_read_as_a_parser_of_single_characters_reads_it(body: str, chunk: int) -> None:
     try:
         found = _read(("h1,h2\n" + body).encode(), chunk, "h1", "h2")
-    except FileRefused as refused:
-        assert refused.code == "header_width"  # nearly all records have more cells
-        assert body.count(",") >= 2
+    except FileRefused:  # most records are wider than the header
+        widths = [len(line.split(",")) for line in body.splitlines()]
+        assert max(widths) > 2
         return
     layout = found.sheet.layout  # type: ignore[attr-defined]
     width = 2 + layout.extra_cells

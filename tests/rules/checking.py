@@ -59,6 +59,7 @@ def check_file(
     scope: Scope = SCOPE,
     on_rows: Callable[[int], None] = lambda read: None,
     options: ReadOptions = DETECT_ALL,
+    **more: Any,
 ) -> Outcome:
     scope = Scope(scope.upload_id, scope.workspace_id, scope.client_id, platform)
     profile = pipeline.profile(platform) if platform else None
@@ -71,7 +72,9 @@ def check_file(
             headerless=list_header(pipeline, profile),
             options=options,
         )
-        with check(pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows, options=options) as checked:
+        with check(
+            pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows, options=options, **more
+        ) as checked:
             return Outcome(
                 bins=checked.bins,
                 counts=checked.counts,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -15,7 +15,8 @@ from weighbridge.rules import n
 from weighbridge.rules.plan import Locale, filled
 
 POINT, COMMA, OPEN = Locale(decimal="."), Locale(decimal=","), Locale()
-MONTH_FIRST, DAY_FIRST = Locale(day_first=False), Locale(day_first=True)
+INDIAN = Locale(decimal=".", indian=True)
+MONTH_FIRST, DAY_FIRST, YEAR_FIRST = Locale(day_first=False), Locale(day_first=True), Locale(year_first=True)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,16 @@ def read(db: duckdb.DuckDBPyConnection, rule: Normaliser, text: str, locale: Loc
         ("\u22125.5", POINT, "-5.5"),
         ("1,234.56", POINT, "1234.56"),
         ("1,234,567", POINT, "1234567"),
-        ("12,34,567.8", POINT, "1234567.8"),
+        ("12,34,567.8", INDIAN, "1234567.8"),
+        ("1,23,456", INDIAN, "123456"),
+        ("12,345", INDIAN, "12345"),
+        (".5", POINT, "0.5"),
+        ("-.5", POINT, "-0.5"),
+        (",5", COMMA, "0.5"),
+        ("5.", POINT, "5"),
+        ("1.50000000", POINT, "1.5"),
+        ("0.000001", POINT, "0.000001"),
+        ("999999999999.999999", POINT, "999999999999.999999"),
         ("1.234,56", COMMA, "1234.56"),
         ("1234,56", COMMA, "1234.56"),
         ("1 234,56", COMMA, "1234.56"),
@@ -66,6 +76,13 @@ def read(db: duckdb.DuckDBPyConnection, rule: Normaliser, text: str, locale: Loc
         ("NaN", POINT, None),
         ("--5", POINT, None),
         ("9999999999999", POINT, None),  # more than numeric(18,6) holds
+        ("0.00000049", POINT, None),
+        ("1.2345678", POINT, None),
+        ("12,34,567.8", POINT, None),  # Indian grouping, in a file that does not use it
+        ("1,234,567", INDIAN, None),
+        (".5", OPEN, None),
+        (".", POINT, None),
+        ("Infinity", POINT, None),
     ],
 )
 def test_a_number_is_read_under_the_files_mark(
@@ -86,7 +103,10 @@ def test_a_number_is_read_under_the_files_mark(
         ("USD 12", "12"),
         ("€12", "12"),
         ("12 zł", "12"),
+        ("$.50", "0.5"),
         ("12x", None),
+        ("kr.5", None),
+        ("-$-5", None),
         ("$", None),
     ],
 )
@@ -124,6 +144,7 @@ def test_a_percentage_may_lack_its_sign_or_be_a_bound(
         ("12.0", POINT, 12),
         ("12.00", POINT, 12),
         ("1.000", POINT, None),  # a thousand, or nothing
+        ("12.0000", POINT, 12),
         ("12.6", POINT, None),
         ("9223372036854775808", POINT, None),
     ],
@@ -155,7 +176,51 @@ def test_a_count_is_whole(
         ("2025-02-30", OPEN, None),
         ("2025-07-31 13:00:00", OPEN, None),  # an hour of a day is no day
         ("-025-01-05", OPEN, None),
-        ("7/31/25", MONTH_FIRST, None),
+        ("7/31/25", MONTH_FIRST, date(2025, 7, 31)),
+        ("01/05/24", DAY_FIRST, date(2024, 5, 1)),
+        ("1-5-24", MONTH_FIRST, date(2024, 1, 5)),
+        ("01.05.24", OPEN, date(2024, 5, 1)),
+        ("01.05.24", MONTH_FIRST, date(2024, 1, 5)),
+        ("31/12/68", DAY_FIRST, date(2068, 12, 31)),
+        ("01/01/69", DAY_FIRST, date(1969, 1, 1)),
+        ("25/04/03", YEAR_FIRST, date(2025, 4, 3)),
+        ("03/04/2025", YEAR_FIRST, None),
+        ("03.04.2025", YEAR_FIRST, None),
+        ("01-Jan-25", OPEN, date(2025, 1, 1)),
+        ("5-Jan-2024", OPEN, date(2024, 1, 5)),
+        ("5-JANUARY-2024", OPEN, date(2024, 1, 5)),
+        ("Wed, Jan 01, 2025", OPEN, date(2025, 1, 1)),
+        ("Wednesday 1 January 2025", OPEN, date(2025, 1, 1)),
+        ("Sept. 5, 2024", OPEN, date(2024, 9, 5)),
+        ("Jan 1st, 2025", OPEN, date(2025, 1, 1)),
+        ("2025-Jan-31", OPEN, date(2025, 1, 31)),
+        ("Thu, Jan 01, 2025", OPEN, None),  # it was a Wednesday
+        ("5-Janx-2024", OPEN, None),
+        ("5-Foo-2024", OPEN, None),
+        ("Jan 2025", OPEN, None),
+        ("5-Jan-024", OPEN, None),
+        ("20250101", OPEN, date(2025, 1, 1)),
+        ("20250230", OPEN, None),
+        ("18991231", OPEN, None),
+        ("21010101", OPEN, None),
+        ("2025-W01-3", OPEN, date(2025, 1, 1)),
+        ("2025-W53-1", OPEN, None),  # the year has 52 weeks
+        ("2025-01-01Z", OPEN, date(2025, 1, 1)),
+        ("2025-01-01+02:00", OPEN, date(2025, 1, 1)),
+        ("2025-01-01T00:00:00+02:00", OPEN, date(2025, 1, 1)),
+        ("2025-01-01T10:00:00+02:00", OPEN, None),
+        ("1/5/2024 0:00", DAY_FIRST, date(2024, 5, 1)),
+        ("1/5/2024 12:00:00 AM", MONTH_FIRST, date(2024, 1, 5)),
+        ("1/5/2024 12:00 America/New_York", DAY_FIRST, None),  # noon
+        ("31/02/2025", DAY_FIRST, None),
+        ("0000-01-01", OPEN, None),
+        ("1/1/0000", DAY_FIRST, None),
+        ("0044-03-15 (BC)", OPEN, None),
+        ("10000-01-01", OPEN, None),
+        ("infinity", OPEN, None),
+        ("epoch", OPEN, None),
+        ("now", OPEN, None),
+        ("45658", OPEN, None),
         ("yesterday", OPEN, None),
     ],
 )
@@ -163,6 +228,59 @@ def test_a_date_is_read_under_the_files_order(
     db: duckdb.DuckDBPyConnection, text: str, locale: Locale, value: date | None
 ) -> None:
     assert read(db, n.date, text, locale) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "locale", "value"),
+    [
+        ("2025-01-31T14:30:05Z", OPEN, "2025-01-31 14:30:05"),
+        ("2025-01-31 14:30", OPEN, "2025-01-31 14:30:00"),
+        ("2025-01-31T14:30:05.123456000+01:00", OPEN, "2025-01-31 13:30:05.123456"),
+        ("2025-01-31 14:30:05,25 UTC", OPEN, "2025-01-31 14:30:05.25"),
+        ("2025-01-31 14:30:00 +0100", OPEN, "2025-01-31 13:30:00"),
+        ("2025-01-31 14:30+01", OPEN, "2025-01-31 13:30:00"),
+        ("2025-01-31 14:30 Europe/Berlin", OPEN, "2025-01-31 13:30:00"),
+        ("2025-01-31 14:30 America/Argentina/Buenos_Aires", OPEN, "2025-01-31 17:30:00"),
+        ("2025-01-31 2:30 America/Port-au-Prince", OPEN, "2025-01-31 07:30:00"),
+        ("2025-01-31 2:30 PM America/New_York", OPEN, "2025-01-31 19:30:00"),
+        ("31/01/2025 2:30 PM", DAY_FIRST, "2025-01-31 14:30:00"),
+        ("01/31/25 12:05:00 am", MONTH_FIRST, "2025-01-31 00:05:00"),
+        ("31-Jan-25 14:30", OPEN, "2025-01-31 14:30:00"),
+        ("Fri, Jan 31, 2025, 2:30 p.m.", OPEN, "2025-01-31 14:30:00"),
+        ("Jan 31,2025 2:30:00 PM", OPEN, "2025-01-31 14:30:00"),
+        ("20250131 14:30", OPEN, "2025-01-31 14:30:00"),
+        ("2025-W05-5T14:30", OPEN, "2025-01-31 14:30:00"),
+        ("31.01.2025 14:30", OPEN, "2025-01-31 14:30:00"),
+        # Not a time, or not one that Postgres holds.
+        ("2025-01-31", OPEN, None),
+        ("2025-01-31T14:30:05.1234567Z", OPEN, None),
+        ("2025-01-31 25:30", OPEN, None),
+        ("2025-01-31 24:00", OPEN, None),
+        ("2025-01-31 14:60", OPEN, None),
+        ("2025-01-31 14:30 PM", OPEN, None),
+        ("2025-01-31 14:30 Europe/Nowhere", OPEN, None),
+        ("2025-01-31 14:30 CST", OPEN, None),
+        ("2025-01-31 14:30+25:00", OPEN, None),
+        ("2025-02-30 14:30", OPEN, None),
+        ("3/4/2025 14:30", OPEN, None),
+        ("0001-01-01 00:00:00+02:00", OPEN, None),
+        ("9999-12-31 23:59:59-02:00", OPEN, None),
+        ("9999-12-31 23:59:59.999999Z", OPEN, "9999-12-31 23:59:59.999999"),
+        ("0000-01-01 10:00:00Z", OPEN, None),
+        ("infinity", OPEN, None),
+        ("epoch", OPEN, None),
+        ("now", OPEN, None),
+        ("14:30", OPEN, None),
+    ],
+)
+def test_a_time_has_one_of_the_dates_before_it(
+    db: duckdb.DuckDBPyConnection, text: str, locale: Locale, value: str | None
+) -> None:
+    db.execute("SET TimeZone = 'UTC'")
+    sql = filled(n.timestamp.expression, "x", locale)
+    shown = f"SELECT strftime({sql}, '%Y-%m-%d %H:%M:%S.%f') FROM (SELECT $1::VARCHAR AS x)"
+    [(read,)] = db.execute(shown, [text]).fetchall()
+    assert (read and datetime.fromisoformat(read)) == (value and datetime.fromisoformat(value))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +299,14 @@ def test_text_is_tidied(db: duckdb.DuckDBPyConnection) -> None:
     assert read(db, n.lower, "AB") == "ab"
     assert read(db, n.strip, " a ") == "a"
     assert read(db, n.fold_space, " a \u00a0\n b ") == "a b"
-    assert [read(db, n.boolean, text) for text in ("Yes", "0", "maybe")] == [True, False, None]
+    truths = {
+        True: ["Yes", "TRUE", "1", "t", "on"],
+        False: ["No", "f", "0", "OFF"],
+        None: ["maybe", "2", "oui"],
+    }
+    assert {value: [read(db, n.boolean, text) for text in texts] for value, texts in truths.items()} == {
+        value: [value] * len(texts) for value, texts in truths.items()
+    }
 
 
 def test_a_rule_shows_its_name() -> None:

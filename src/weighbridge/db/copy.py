@@ -19,7 +19,7 @@ PIECE = 256 * 1024
 async def copy_batches(tx: Tx, table: sql.Identifier, batches: Iterable[Any]) -> int:
     """Append Arrow record batches of one schema; their column names are the table's. Returns the rows written."""
     rows = 0
-    iterator = (batch for batch in batches if batch.num_rows)
+    iterator = (_with_booleans(batch) for batch in batches if batch.num_rows)
     batch = next(iterator, None)
     if batch is None:
         return 0
@@ -34,6 +34,15 @@ async def copy_batches(tx: Tx, table: sql.Identifier, batches: Iterable[Any]) ->
             batch = next(iterator, None)
         await copy.write(encoder.finish())
     return rows
+
+
+def _with_booleans(batch: Any) -> Any:
+    """DuckDB gives booleans as `arrow.bool8`, a byte each; pgpq would write that as a smallint."""
+    for position, column in enumerate(batch.schema):
+        if getattr(column.type, "extension_name", "") == "arrow.bool8":
+            values = batch.column(position).storage.cast("bool")
+            batch = batch.set_column(position, column.name, values)
+    return batch
 
 
 class _Writer(AsyncLibpqWriter):

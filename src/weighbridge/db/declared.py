@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from psycopg import sql
 
+from weighbridge.db.columns import refuse_unfit
 from weighbridge.db.pool import Tx, fetch_all, fetch_one
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Entity, Pipeline
@@ -36,6 +37,7 @@ async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     known: dict[str, str] = dict(await fetch_all(tx, "SELECT name, fingerprint FROM weighbridge.pipelines"))
     _refuse_clashes(pipelines)
+    await refuse_unfit(tx, pipelines)  # of all: the table may have changed where the declaration has not
     changed = [p for p in pipelines if known.get(p.name) != fingerprint(p)]
     for pipeline in changed:
         await _send_back_staged(tx, pipeline)

@@ -237,9 +237,11 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
     if len(rows) < ENOUGH:
         return as_it_is
     [(width, count)] = Counter(map(len, rows)).most_common(1)
-    if count < NEARLY_ALL * len(rows) or width == len(header):
+    if 2 * count <= len(rows) or width == len(header):
         return as_it_is
-    if width > len(header):
+    if count < NEARLY_ALL * len(rows):
+        pass
+    elif width > len(header):
         empty_there = sum(len(row) == width and not any(row[len(header) :]) for row in rows)
         if empty_there >= NEARLY_ALL * len(rows):
             return _Fitted(tuple(header), width - len(header))
@@ -254,7 +256,7 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
         return as_it_is
     raise FileRefused(
         "header_width",
-        f"The header has {len(header)} cells, nearly all records have {width}: which cell belongs to which name cannot "
+        f"The header has {len(header)} cells, most records have {width}: which cell belongs to which name cannot "
         "be told. Check the separators and quotes of the header.",
     )
 

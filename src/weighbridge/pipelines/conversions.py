@@ -8,11 +8,12 @@ an upload is the site, and a sale makes its rows of offline_conversion_queue in 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
 from weighbridge.model.pipeline import Entity, Field, InHeader, OrMade, Pipeline
-from weighbridge.model.rule import Normaliser, Validator
+from weighbridge.model.rule import Validator
 from weighbridge.rules import n, v
 
 CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
@@ -30,25 +31,12 @@ VALUE = [
 CURRENCY = ["Conversion Currency", "Currency Code", "Currency"]
 GCLID = ["Google Click ID", "GCLID", "Click ID"]
 
-_ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{1,2}:[0-9]{2}.*"
-_HERE = (
-    "['%m/%d/%Y %I:%M:%S %p', '%m/%d/%Y %I:%M %p', '%m/%d/%Y %H:%M:%S', '%m/%d/%Y %H:%M',"
-    " '%b %d, %Y %I:%M:%S %p', '%b %d,%Y %I:%M:%S %p', '%b %d, %Y %H:%M:%S']"
-)
-_ZONED = (
-    "['%m/%d/%Y %I:%M:%S %p %z', '%m/%d/%Y %I:%M:%S %p %Z', '%m/%d/%Y %H:%M:%S%z', '%m/%d/%Y %H:%M:%S %z',"
-    " '%m/%d/%Y %H:%M:%S %Z', '%b %d, %Y %I:%M:%S %p %z', '%b %d, %Y %I:%M:%S %p %Z']"
-)
-# As Google writes them, the month first. Without a zone of its own a time is in the file's, or in UTC.
-moment = Normaliser(
-    "moment",
-    rf"""CASE WHEN regexp_full_match({{x}}, '{_ISO}')
-        THEN TRY_CAST(regexp_replace({{x}}, ' ([+-][0-9])', '\1') AS TIMESTAMPTZ)
-        WHEN contains({{x}}, ':') THEN
-            coalesce(CAST(try_strptime({{x}}, {_HERE}) AS TIMESTAMPTZ), try_strptime({{x}}, {_ZONED})) END""",
+# A time without a zone is in the zone that the file names above its header, or in UTC.
+moment = replace(
+    n.timestamp,
+    name="moment",
     expected="a day and a time",
-    hint="Use 2026-01-31T14:30:00+01:00.",
-    code="bad_timestamp",
+    hint="Use 2026-01-31T14:30:00+01:00. A day without a time is rejected.",
 )
 come = Validator(
     "come",  # a day more than any zone is ahead
@@ -148,6 +136,7 @@ pipeline = Pipeline(
     nulls=["-", "--", "N/A", "n/a", "NA", "NULL", "null", "None"],
     decimal=".",
     expects=["sale.occurred_at", "sale.order_id", "sale.value", "sale.currency"],
+    day_first=False,  # as Google writes it: 01/31/2026
     zone_above=r"(?i)\bTimeZone\s*=\s*([A-Za-z0-9_+:/-]+)",
     sites=True,
 )

@@ -4,7 +4,10 @@
     plan        a pipeline laid over one file: its columns, and the SQL of their rules
     sheets      the records as DuckDB scans them
     evidence    the decimal mark and the order of day and month, decided once for the file
+    numbers     how numbers are written
+    dates       how dates and times are written
     typed       every record's fields, and what kind of record it is
+    assumed     warnings about values that rest on an assumption
     dimensions  ids and last known values of campaigns, ad sets, …
     facts       the rows of the grain, in the order of its key
     repeats     records with the same key

@@ -9,19 +9,20 @@ Blocking: run it in a thread. Memory stays flat whatever the size of the file: D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from weighbridge.model.capacity import Capacity
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import columns, database, dimensions, evidence, facts, repeats, zones
+from weighbridge.rules import assumed, columns, database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing
@@ -58,8 +59,11 @@ def check(
     threads: int = 2,
     today: date | None = None,
     options: ReadOptions = DETECT_ALL,
+    capacities: Mapping[str, Capacity] | None = None,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
+
+    `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
     `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
@@ -67,7 +71,7 @@ def check(
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
         layout = match(sheet.header, pipeline, profile)
-    plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options)
+    plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options, capacities or {})
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
         source = Source(plan, sheet, scratch, on_rows)
@@ -112,6 +116,7 @@ class _Check:
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
         self.source.combos(self.db)
+        assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         repeated = repeats.settle(self.db, self.plan, lambda: self.source.records(self.db))
         if repeated.found:
@@ -129,7 +134,12 @@ class _Check:
             bins=bins,
             counts=self.counts(bins),
             affected_dates=self.affected_dates(),
-            warnings={**columns.warnings(self.plan), **self.sheet.warnings, **repeated.warnings},
+            warnings={
+                **columns.warnings(self.plan),
+                **self.sheet.warnings,
+                **assumptions,
+                **repeated.warnings,
+            },
             report=columns.report(self.plan),
             header_line=self.sheet.header_line or 1,
             linked=linked,
@@ -158,6 +168,11 @@ class _Check:
         if kinds.get(OTHER_TABLE):
             raise self.several_tables()
         return locale
+
+    def assumptions(self, locale: Locale) -> dict[str, str]:
+        """Warnings about values that rest on an assumption."""
+        zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
+        return assumed.warnings(self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone)
 
     def make_typed(self, locale: Locale) -> None:
         sql = typed(self.plan, locale, self.source.coded(self.db))

@@ -1,30 +1,33 @@
 """Second of the checks: the decimal mark and the order of day and month, decided once for the whole file.
 
-A cell is evidence when it can be read one way only: 12,34 is no thousand, and 1,234 impressions are no
-fraction; 13/7/2025 starts with the day. A cell that reads both ways, differently, is ambiguous. Nine tenths
-of the evidence decide; the other tenth is left to be rejected, cell by cell. Where there is none, other
-columns are asked for the decimal mark, and dates that are sure for the weeks that the others must be of.
+The sender's word (`ReadOptions.decimal`, `date_order`) comes first. Without it, a cell is evidence when it can be read
+one way only: 12,34 is no thousand, and 1,234 impressions are no fraction; 13/7/2025 starts with the day. A cell that
+reads both ways, differently, is ambiguous. Nine tenths of the evidence decide; cells of the other tenth are rejected,
+each for itself. Where there is no evidence, other columns are asked for the decimal mark, and the weeks of dates such
+as 2025-07-31 for the order of the others.
 
 Where the pipeline says how its files are written, cells that read both ways are evidence for that: a slip of the
 keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every other line. A tenth of
-the cells is no slip: where nothing says otherwise, such a file is written the other way.
+the cells is no slip: where nothing says otherwise, such a file is written the other way. Values that rest on what is
+usual, and not on the file, are reported: see `assumed`.
 """
 
 # ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import numbers
+from weighbridge.rules import dates, numbers
 from weighbridge.rules.plan import SPACE, Column, Locale, Plan, composed, filled, literal, texts
 
 SHARE = 0.9
 NEAR = 7  # days
 _MARKS = (Locale(decimal="."), Locale(decimal=","))
+_DOTTED = "regexp_matches(x2, '^[0-9]+[.]')"
 _ORDERS = (Locale(day_first=False), Locale(day_first=True))
 
 
@@ -37,9 +40,16 @@ class Reading:
     second: str
     differs: str  # SQL over {x}, where both fit: do they read different things?
 
+    def fits(self, x: str) -> tuple[str, str]:
+        """SQL: can the cell be read the first way, and the second?"""
+        first, second = (f"regexp_full_match({x}, {literal(way)})" for way in (self.first, self.second))
+        return first, second
+
     def ways(self, x: str) -> tuple[str, str, str]:
         """SQL: only the first way, only the second, either way."""
-        first, second = (f"regexp_full_match({x}, {literal(way)})" for way in (self.first, self.second))
+        return self.told(x, *self.fits(x))
+
+    def told(self, x: str, first: str, second: str) -> tuple[str, str, str]:
         return (
             f"{first} AND NOT {second}",
             f"{second} AND NOT {first}",
@@ -88,36 +98,85 @@ class Tally:
 def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) -> Locale:
     """Weigh the cells of the source. If it is the whole file, what stays open although it matters is refused:
     `ambiguous_numbers`, `ambiguous_dates`."""
-    columns = texts(plan.columns, open_source())
-    counts, amounts, dates = _counts(plan), _amounts(plan), _dates(plan)
-    of_counts, of_amounts, of_dates = _tallies(db, columns, [counts, amounts, dates])
+    counts, amounts, days = _counts(plan), _amounts(plan), _dates(plan)
+    ambiguous_day = days.told("x2", "a2", "b2")[2]
+    more = [_by_two("x0"), _by_two("x1"), f"count(*) FILTER ({ambiguous_day} AND {_DOTTED})"]
+    found = _ask(db, texts(plan.columns, open_source()), [counts, amounts, days], "count(*)", more)
+    of_counts, of_amounts, of_dates = _in_threes(found[:-3])
     of_numbers = of_counts + of_amounts
-    # JSON's own numbers have a point, whatever is usual.
-    usual_mark = {".": 0, ",": 1 if plan.csv else None}.get(plan.pipeline.decimal)
-    usual_order = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
-    mark, order = of_numbers.leaning(usual_mark).verdict, of_dates.leaning(usual_order).verdict
-    if mark is None and whole:
-        mark = usual_mark
-    if order is None and whole:
-        order = usual_order
+    by_two, dotted = found[-3] or found[-2], found[-1]
+    # With points between its parts a date starts with the day, unless the file says otherwise.
+    of_dates = replace(of_dates, either=of_dates.either - dotted)
+    mark, order = _usual_mark(plan, of_numbers, whole=whole), _usual_order(plan, of_dates, whole=whole)
+    shown = False
+    open_order = whole and order is None and not plan.options.date_order
+    if open_order and dotted and not of_dates.matters:
+        order = 1
     if mark is None and whole and of_numbers.either:
         [of_others] = _tallies(db, open_source(), [_others(plan)])
         mark = of_others.verdict
-    if order is None and whole and of_dates.either:
+    if open_order and of_dates.either:
         order = _order_by_sure_dates(db, texts(plan.columns, open_source()), plan)
+        shown = order is not None
     if mark is None and not plan.csv:
         mark = 0
     if whole and mark is None and of_numbers.matters:
         raise _ambiguous_numbers(_examples(db, texts(plan.columns, open_source()), [counts, amounts]))
-    if whole and order is None and of_dates.matters:
-        raise _ambiguous_dates(_examples(db, texts(plan.columns, open_source()), [dates]))
-    return Locale("" if mark is None else ".,"[mark], None if order is None else bool(order))
+    if open_order and order is None and of_dates.matters:
+        raise _ambiguous_dates(_examples(db, texts(plan.columns, open_source()), [days]))
+    return Locale(
+        decimal="" if mark is None else ".,"[mark],
+        day_first=None if order is None else bool(order),
+        year_first=plan.options.date_order == "ymd",
+        indian=bool(by_two)
+        and mark == 0
+        and _indian(db, texts(plan.columns, open_source()), [counts, amounts]),
+        whole=whole,
+        mark_shown=mark is not None and (of_numbers.first, of_numbers.second)[mark] > 0,
+        order_shown=shown,
+    )
+
+
+def mark_is_shown(db: Any, plan: Plan, source: str, mark: str) -> bool:
+    """Do the numbers of the source, or of columns that no field uses, show that this is the decimal mark?"""
+    of_cells = _tallies(db, texts(plan.columns, source), [_counts(plan), _amounts(plan), _others(plan)])
+    return sum(of_cells, Tally()).verdict == ".,".index(mark)
+
+
+def ambiguous_amount(plan: Plan, x: str) -> str:
+    """SQL: can the number be read in two ways?"""
+    return _amounts(plan).ways(x)[2]
+
+
+def order_ways(plan: Plan) -> Reading:
+    """How the dates of the file show the order of day and month."""
+    return _dates(plan)
+
+
+def _usual_mark(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
+    """By the sender's word, the evidence, or what is usual in the pipeline."""
+    if plan.options.decimal:
+        return ".,".index(plan.options.decimal)
+    # JSON's own numbers have a point, whatever is usual.
+    usual = {".": 0, ",": 1 if plan.csv else None}.get(plan.pipeline.decimal)
+    found = tally.leaning(usual).verdict
+    return usual if found is None and whole else found
+
+
+def _usual_order(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
+    if plan.options.date_order:
+        return {"mdy": 0, "dmy": 1}.get(plan.options.date_order)
+    usual = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
+    found = tally.leaning(usual).verdict
+    return usual if found is None and whole and tally.matters else found
 
 
 def _tallies(db: Any, source: str, readings: list[Reading]) -> list[Tally]:
-    """All from one scan: the columns of a reading are laid end to end."""
-    found = _ask(db, source, readings, "count(*)")
-    return [Tally(*found[i : i + 3]) for i in range(0, len(found), 3)]
+    return _in_threes(_ask(db, source, readings, "count(*)"))
+
+
+def _in_threes(counts: Sequence[int]) -> list[Tally]:
+    return [Tally(*counts[i : i + 3]) for i in range(0, len(counts), 3)]
 
 
 def _examples(db: Any, source: str, readings: list[Reading]) -> list[str | None]:
@@ -126,14 +185,44 @@ def _examples(db: Any, source: str, readings: list[Reading]) -> list[str | None]
     return [next((cell for cell in found[way::3] if cell is not None), None) for way in range(3)]
 
 
-def _ask(db: Any, source: str, readings: list[Reading], what: str) -> tuple[Any, ...]:
-    cells, asked = [], []
+def _ask(
+    db: Any, source: str, readings: list[Reading], what: str, more: Sequence[str] = ()
+) -> tuple[Any, ...]:
+    """Of the three ways in which the cells of each reading fit, all from one scan: its columns are laid end to end."""
+    cells, fits, asked = [], [], []
     for i, reading in enumerate(readings):
         cells.append(f"unnest([{', '.join(reading.cells) or 'NULL::VARCHAR'}]) AS x{i}")
-        asked += [f"{what.replace('{x}', f'x{i}')} FILTER ({way})" for way in reading.ways(f"x{i}")]
-    sql = f"SELECT {', '.join(asked)} FROM (SELECT {', '.join(cells)} FROM {source})"
-    [found] = db.execute(sql).fetchall()
+        first, second = reading.fits(f"x{i}")
+        fits += [f"{first} AS a{i}", f"{second} AS b{i}"]
+        ways = reading.told(f"x{i}", f"a{i}", f"b{i}")
+        asked += [f"{what.replace('{x}', f'x{i}')} FILTER ({way})" for way in ways]
+    laid = f"SELECT *, {', '.join(fits)} FROM (SELECT {', '.join(cells)} FROM {source})"
+    [found] = db.execute(f"SELECT {', '.join([*asked, *more])} FROM ({laid})").fetchall()
     return tuple(found)
+
+
+def _by_two(x: str) -> str:
+    """SQL: is any number grouped as in India, or has it lost a digit?"""
+    return f"bool_or(regexp_matches({x}, ',[0-9]{{2}},[0-9]{{3}}'))"
+
+
+def _indian(db: Any, source: str, readings: list[Reading]) -> bool:
+    """Are all grouped numbers of six digits or more written as 1,23,456? With fewer digits all groupings look the same.
+
+    A single one may have lost a digit. Two different ones, or two groups of two in one, show how the file is written.
+    """
+    patterns = (
+        numbers.BY_TWO,
+        "[1-9][0-9]?(?:,[0-9]{2}){2,},[0-9]{3}",
+        "[1-9][0-9]{2},[0-9]{3}|[1-9][0-9]{0,2}(?:,[0-9]{3}){2,}",
+    )
+    by_two, plainly, by_three = (
+        f"count(DISTINCT x) FILTER (regexp_full_match(x, {literal(numbers.grouped(digits))}))"
+        for digits in patterns
+    )
+    cells = ", ".join(cell for reading in readings for cell in reading.cells)
+    sql = f"SELECT {by_two} >= 2 OR {plainly} > 0, {by_three} = 0 FROM (SELECT unnest([{cells}]) AS x FROM {source})"
+    return all(db.execute(sql).fetchall()[0])
 
 
 def _counts(plan: Plan) -> Reading:
@@ -157,18 +246,19 @@ def _numbers(cells: list[str], *, whole: bool) -> Reading:
 
 
 def _dates(plan: Plan) -> Reading:
+    """Dates of digits; a time may stand behind."""
     month, day = "(?:0?[1-9]|1[0-2])", "(?:0?[1-9]|[12][0-9]|3[01])"
     return Reading(
         [column.text for column in _asking(plan, "{day_first}")],
-        f"{month}[/-]{day}[/-][0-9]{{4}}",
-        f"{day}[/-]{month}[/-][0-9]{{4}}",
-        "regexp_extract({x}, '^0?([0-9]+)', 1) <> regexp_extract({x}, '[/-]0?([0-9]+)', 1)",
+        dates.in_order(month, day),
+        dates.in_order(day, month),
+        "regexp_extract({x}, '^0?([0-9]+)', 1) <> regexp_extract({x}, '[/.-]0?([0-9]+)', 1)",
     )
 
 
 def _asking(plan: Plan, placeholder: str) -> list[Column]:
     """The fields whose rules ask for the decimal mark, or for the order of day and month."""
-    return [c for c in plan.columns if any(placeholder in step.expression for step in c.steps)]
+    return [column for column in plan.columns if column.asks(placeholder)]
 
 
 def _order_by_sure_dates(db: Any, source: str, plan: Plan) -> int | None:
@@ -179,14 +269,15 @@ def _order_by_sure_dates(db: Any, source: str, plan: Plan) -> int | None:
     columns = _asking(plan, "{day_first}")
     cells = ", ".join(column.text for column in columns)
     first, second = (
-        ", ".join(composed(column.steps, column.text, order) for column in columns) for order in _ORDERS
+        ", ".join(f"CAST({composed(column.steps, column.text, order)} AS DATE)" for column in columns)
+        for order in _ORDERS
     )
     fits = db.execute(f"""
         WITH dates AS MATERIALIZED (
             SELECT unnest([{cells}]) AS x, unnest([{first}]) AS a, unnest([{second}]) AS b FROM {source}),
         sure AS (
             SELECT min(a) - {NEAR} AS first, max(a) + {NEAR} AS last
-            FROM dates WHERE NOT regexp_matches(x, '^[0-9]{{1,2}}[/-]'))
+            FROM dates WHERE NOT regexp_matches(x, '^[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-]'))
         SELECT bool_and(a BETWEEN first AND last), bool_and(b BETWEEN first AND last)
         FROM dates, sure WHERE a <> b""").fetchall()[0]
     return {(True, False): 0, (False, True): 1}.get(fits)
@@ -201,7 +292,8 @@ def _ambiguous_numbers(examples: list[str | None]) -> FileRefused:
     return FileRefused(
         "ambiguous_numbers",
         f"Expected one decimal mark in the whole file, got {got}. "
-        "Export amounts with two decimals and without thousands separators.",
+        "Export amounts with two decimals and without thousands separators, or name the mark: "
+        "--decimal . or --decimal ,",
     )
 
 
@@ -213,5 +305,6 @@ def _ambiguous_dates(examples: list[str | None]) -> FileRefused:
         got = f"{either!r}, where either can be the month, and nothing that tells"
     return FileRefused(
         "ambiguous_dates",
-        f"Expected one order of day and month in the whole file, got {got}. Export dates as 2025-07-31.",
+        f"Expected one order of day and month in the whole file, got {got}. "
+        "Export dates as 2025-07-31, or name the order: --date-order dmy or --date-order mdy",
     )

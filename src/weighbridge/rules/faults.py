@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.model.rule import Reason
@@ -104,10 +105,43 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
             before, after = column.stage(level), column.stage(level + 1)
             when = f"{before} IS NOT NULL AND {after} IS NULL"
             yield Fault(column, when, step.code, step.expected, step.hint, tuple(step.reasons))
+    yield from _of_capacity(column, plan)
     for rule in column.field.validate:
         predicate = plan.with_others(rule.predicate)
         when = f"NOT ({filled(predicate, column.value, Locale(), plan.today)})"
         yield Fault(column, when, rule.code, rule.expected, rule.hint)
+
+
+def _of_capacity(column: Column, plan: Plan) -> Iterator[Fault]:
+    """Values that the column of the production table would round or refuse."""
+    capacity = plan.capacities.get(column.name)
+    if capacity is None:
+        return
+    x, because = plan.own_values.get(column.name, column.value), f", as its column is {capacity.sql_type}"
+    hint = "Change the value, or give the column a wider type."
+    if capacity.max_length is not None:
+        expected = f"at most {capacity.max_length} characters{because}"
+        yield Fault(column, f"length({x}) > {capacity.max_length}", "too_long", expected, hint)
+    if capacity.places is not None:
+        if column.field.type is datetime:
+            finer = f"epoch_us({x}) % {10 ** (6 - capacity.places)} <> 0"
+            expected = f"at most {capacity.places} decimal places of a second{because}"
+        else:
+            finer = f"{x} <> round({x}, {capacity.places})"
+            expected = f"at most {capacity.places} decimal places" if capacity.places else "a whole number"
+            expected += because
+        yield Fault(column, finer, "too_many_digits", expected, hint)
+    if capacity.below is not None:
+        expected = f"a number between -{capacity.below} and {capacity.below}{because}"
+        yield Fault(column, f"abs({x}) >= {capacity.below}", "too_many_digits", expected, hint)
+    if capacity.least is not None and capacity.most is not None:
+        expected = f"a number from {capacity.least} to {capacity.most}{because}"
+        outside = f"{x} NOT BETWEEN {capacity.least} AND {capacity.most}"
+        yield Fault(column, outside, "out_of_range", expected, hint)
+    if capacity.digits is not None:
+        written = f"trim(replace(CAST(abs({x}) AS VARCHAR), '.', ''), '0')"
+        expected = f"at most {capacity.digits} significant digits{because}"
+        yield Fault(column, f"length({written}) > {capacity.digits}", "too_many_digits", expected, hint)
 
 
 def _of_key(entity: Entity, plan: Plan) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ import datetime
 from decimal import Decimal
 
 from weighbridge.model.rule import Normaliser, Reason
-from weighbridge.rules import numbers
+from weighbridge.rules import dates, numbers
 
 strip = Normaliser("strip", "trim({x})")
 upper = Normaliser("upper", "upper({x})")
@@ -26,6 +26,7 @@ number = Normaliser(
     expected="a number",
     hint="Use 1234.56.",
     code="bad_number",
+    reasons=(numbers.too_many_digits(numbers.PLAIN),),
 )
 money = Normaliser(
     "money",
@@ -33,6 +34,7 @@ money = Normaliser(
     expected="an amount",
     hint="Use 1234.56 or $1,234.56.",
     code="bad_amount",
+    reasons=(numbers.too_many_digits(numbers.MONEY),),
 )
 percent = Normaliser(
     "percent",  # 12.5% is 12.5; a bound such as < 10% is the figure that it names
@@ -40,6 +42,7 @@ percent = Normaliser(
     expected="a percentage",
     hint="Use 12.5 or 12.5%.",
     code="bad_percentage",
+    reasons=(numbers.too_many_digits(numbers.PERCENT),),
 )
 integer = Normaliser(
     "integer",
@@ -47,38 +50,31 @@ integer = Normaliser(
     expected="a whole number",
     hint="Use 1234 or 1,234.",
     code="bad_integer",
+    reasons=(numbers.too_many_whole_digits(),),
 )
+# Before each of these in JSON, whose writers may use an exponent. In CSV it is a sign of rounding by a spreadsheet.
+in_full = Normaliser("in_full", numbers.IN_FULL)
 
-_SLASHED = r"[0-9]{1,2}[/-][0-9]{1,2}[/-][0-9]{4}"
-_DAY_FIRST = "CAST(try_strptime(replace({x}, '-', '/'), '%d/%m/%Y') AS DATE)"
-_MONTH_FIRST = "CAST(try_strptime(replace({x}, '-', '/'), '%m/%d/%Y') AS DATE)"
-_MIDNIGHT = r"(?:[ T]00:00(?::00(?:\.0+)?)?(?:Z|[+-]00:?00)?)?"
-_FORMATS = "['%Y/%m/%d', '%b %d, %Y', '%B %d, %Y', '%d %b %Y', '%d %B %Y', '%d.%m.%Y']"
 date = Normaliser(
     "date",
-    rf"""CASE
-    WHEN {{x}} LIKE '____-__-__' AND {{x}} >= '0' THEN TRY_CAST({{x}} AS DATE)
-    WHEN regexp_full_match({{x}}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}{_MIDNIGHT}')
-        THEN TRY_CAST({{x}}[:10] AS DATE)
-    WHEN regexp_full_match({{x}}, '{_SLASHED}') THEN CASE
-        WHEN {{day_first}} THEN {_DAY_FIRST}
-        WHEN NOT {{day_first}} OR {_DAY_FIRST} = {_MONTH_FIRST} THEN {_MONTH_FIRST} END
-    ELSE TRY_CAST(try_strptime({{x}}, {_FORMATS}) AS DATE) END""",
+    dates.DATE,
     expected="a date",
     hint="Use 2025-07-31.",
     code="bad_date",
+    reasons=(dates.SERIAL,),
 )
 timestamp = Normaliser(
     "timestamp",
-    "TRY_CAST({x} AS TIMESTAMPTZ)",
+    dates.TIMESTAMP,
     expected="a date and time",
-    hint="Use 2025-07-31T14:30:00Z.",
+    hint="Use 2025-07-31T14:30:00Z. A date without a time is rejected.",
     code="bad_timestamp",
+    reasons=(dates.FINER, dates.SERIAL),
 )
 boolean = Normaliser(
     "boolean",
-    "CASE WHEN lower({x}) IN ('true', 'yes', 'y', '1') THEN true "
-    "WHEN lower({x}) IN ('false', 'no', 'n', '0') THEN false END",
+    "CASE WHEN lower({x}) IN ('true', 'yes', 'y', '1', 't', 'on') THEN true "
+    "WHEN lower({x}) IN ('false', 'no', 'n', '0', 'f', 'off') THEN false END",
     expected="yes or no",
     hint="Use true or false.",
     code="bad_boolean",
@@ -107,4 +103,25 @@ BY_TYPE: dict[type, Normaliser] = {
     datetime.datetime: timestamp,
     bool: boolean,
 }
-TYPED = (*BY_TYPE.values(), money, percent)
+NUMERIC = (number, money, percent, integer)
+TYPED: dict[type, tuple[Normaliser, ...]] = {kind: (rule,) for kind, rule in BY_TYPE.items()} | {
+    Decimal: (number, money, percent)
+}
+
+
+def exact(kind: type, sql_type: str) -> Normaliser:
+    """Cast what the rules of a pipeline's author give, if it is the same value afterwards.
+
+    DuckDB's own cast rounds 2.5 to 3, and reads `infinity` and `epoch` as times.
+    """
+    written, cast = "CAST({x} AS VARCHAR)", f"TRY_CAST({{x}} AS {sql_type})"
+    unchanged = {
+        int: f"regexp_full_match({written}, '[-+]?[0-9]+(?:[.]0*)?')",
+        Decimal: f"regexp_full_match({written}, '[-+]?[0-9]*(?:[.][0-9]{{0,{numbers.PLACES}}}0*)?')",
+        datetime.date: f"regexp_full_match({written}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?: 00:00:00(?:[+]00)?)?')"
+        f" AND {written} >= '0001'",
+        datetime.datetime: f"regexp_matches({written}, '^[0-9]{{4}}-') AND {written} >= '0001'"
+        f" AND NOT regexp_matches({written}, '[.][0-9]{{6}}[0-9]*[1-9]')",
+    }
+    expression = f"CASE WHEN {unchanged[kind]} THEN {cast} END" if kind in unchanged else cast
+    return Normaliser("cast", expression, f"a value of type {sql_type}", code="bad_value")

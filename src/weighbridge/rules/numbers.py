@@ -1,59 +1,132 @@
 """How numbers are written: the SQL behind `n.number`, `n.money`, `n.percent` and `n.integer`.
 
-A thousands separator stands between groups of three: 1,234 may be a thousand, 12,34 never is. A space or an
-apostrophe groups under either decimal mark. While the file has not decided on one, only what reads alike
-both ways is read.
+A thousands separator stands between groups of three digits: 1,234 may be a thousand, 12,34 never is. Indian
+grouping (12,34,567) is read only in a file that uses it throughout. A space or an apostrophe groups under either
+decimal mark. While the file has not decided on a mark, only numbers that mean the same under both are read.
+
+No number is rounded: a number with more digits than its type holds gives NULL, and its rejection says so.
 """
 
 from __future__ import annotations
 
+from weighbridge.model.rule import Reason
+
+PLACES = 6  # of numeric(18,6), the SQL type of Decimal
 _SPACE = "[ \u00a0\u202f\u2009]"
 _APOSTROPHE = "[\u2019'']"  # doubled: it stands in an SQL string
 _SIGN = "[-+\u2212]?"
-_CURRENCY = "(?:[A-Z]{0,2}[$]|[€£¥₹₺₩₽]|[A-Z]{3}|kr|zł|Kč|Ft|lei)"
+_SYMBOL = "(?:[A-Z]{0,2}[$]|[€£¥₹₺₩₽])"
+_CURRENCY = f"(?:{_SYMBOL}|[A-Z]{{3}}|kr|zł|Kč|Ft|lei)"
 
-# What may stand before and after the digits.
-PLAIN = (_SIGN, "")
-MONEY = (f"{_SIGN}(?:{_CURRENCY}{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?{_CURRENCY})?")
-PERCENT = (f"(?:[<>]{_SPACE}?)?{_SIGN}", f"(?:{_SPACE}?%)?")
+# What may stand before the digits, before a fraction without digits before its mark, and after.
+# `kr.5` is the abbreviation `kr.` and a 5, so only symbols may stand before `.5`.
+Ends = tuple[str, str, str]
+PLAIN: Ends = (_SIGN, _SIGN, "")
+MONEY: Ends = (
+    f"(?:{_SIGN}(?:{_CURRENCY}{_SPACE}?)?|{_CURRENCY}{_SPACE}?{_SIGN})",
+    f"(?:{_SIGN}{_SYMBOL}?|{_SYMBOL}{_SPACE}?{_SIGN})",
+    f"(?:{_SPACE}?{_CURRENCY})?",
+)
+_BOUND = f"(?:[<>]{_SPACE}?)?{_SIGN}"
+PERCENT: Ends = (_BOUND, _BOUND, f"(?:{_SPACE}?%)?")
+_ANY: Ends = ("[^0-9]*", "[^0-9.,A-Za-z]*", "[^0-9]*")
 
-_ANY = ("[^0-9]*", "[^0-9]*")
-_DECIMAL, _WHOLE = (
-    "[0-9]+",
-    "00?",
-)  # what may follow the mark; 1234.00 is whole, 1.000 is a thousand or nothing
+# What may follow the mark. 1234.00 is whole; 1.000 may be a thousand, so an integer field rejects it.
+_DECIMAL, _FITTING, _USUAL = "[0-9]+", f"[0-9]{{1,{PLACES}}}0*", f"[0-9]{{1,{PLACES}}}"
+_WHOLE, _USUAL_WHOLE = "(?:00?|0{4,})", "00?"
 
+
+# The first pattern is for nearly all numbers. A pattern that can go on in one way only is much faster in RE2.
 _EXPRESSION = """CASE
-    WHEN regexp_full_match({x}, '-?[0-9]+(?:{mark}<FRACTION>)?')
+    WHEN regexp_full_match({x}, '-?[0-9]+(?:{mark}<USUAL>)?')
         THEN TRY_CAST(CASE WHEN {decimal} = ',' THEN replace({x}, ',', '.') ELSE {x} END AS <TYPE>)
     WHEN regexp_full_match({x}, '<PATTERN>')
         THEN TRY_CAST(replace(regexp_replace(
             replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'), ',', '.') AS <TYPE>)
     END"""
 
+# 1.5E-2 → 0.015, by moving the mark within the text: a floating-point number would not be exact.
+IN_FULL = """CASE WHEN regexp_full_match({x}, '-?[0-9]+(?:[.][0-9]+)?[eE][-+]?0*[0-9]{1,2}') THEN
+    list_transform([regexp_extract({x}, '^(-?)([0-9]+)[.]?([0-9]*)[eE]([-+]?[0-9]+)$',
+        ['sign', 'whole', 'fraction', 'exponent'])], lambda part: part.sign || list_transform(
+        [CAST(length(part.whole) + CAST(part.exponent AS INTEGER) AS INTEGER)], lambda places: CASE
+            WHEN places <= 0 THEN '0.' || repeat('0', -places) || part.whole || part.fraction
+            WHEN places >= length(part.whole || part.fraction)
+                THEN rpad(part.whole || part.fraction, places, '0')
+            ELSE (part.whole || part.fraction)[:places] || '.' || (part.whole || part.fraction)[places + 1:]
+            END)[1])[1]
+    ELSE {x} END"""
 
-def decimal_of(ends: tuple[str, str]) -> str:
+
+_HELD = f"a number with at most {PLACES} decimal places and {18 - PLACES} digits before them"
+EXPONENT = Reason(
+    "-?[0-9]+(?:[.][0-9]+)?[eE][-+]?[0-9]+",
+    "too_many_digits",
+    _HELD,
+    "Numbers are not rounded: export this one with fewer digits.",
+)
+BY_TWO = "[1-9][0-9]?(?:{group}[0-9]{2})+{group}[0-9]{3}"  # as in India: 12,34,567
+BY_THREE = "[1-9][0-9]{0,2}(?:{group}[0-9]{3})+"
+BY_EITHER = "[1-9][0-9]?{group}[0-9]{3}"  # up to five digits both look the same
+
+
+def decimal_of(ends: Ends) -> str:
     """SQL from text to DECIMAL(18,6)."""
-    return _expression(ends, _DECIMAL, "DECIMAL(18,6)")
+    return _expression(_pattern(ends, _FITTING, open_end=True), _USUAL, f"DECIMAL(18,{PLACES})")
 
 
 def whole_of() -> str:
     """SQL from text to BIGINT."""
-    return _expression(PLAIN, _WHOLE, "BIGINT")
+    return _expression(_pattern(PLAIN, _WHOLE, open_end=True), _USUAL_WHOLE, "BIGINT")
+
+
+def too_many_digits(ends: Ends) -> Reason:
+    """Why a number was not read although it is written as one."""
+    before, before_mark, after = ends
+    places = f"(?:{before}[0-9][0-9.,]*|{before_mark})[.,][0-9]{{{PLACES}}}[0-9]*[1-9][0-9]*"
+    return Reason(
+        f"(?:{places}|{before}{_at_least(19 - PLACES)}(?:[.,][0-9]*)?){after}",
+        "too_many_digits",
+        _HELD,
+        "Numbers are not rounded: export this one with fewer digits.",
+    )
+
+
+def too_many_whole_digits() -> Reason:
+    return Reason(
+        f"{_SIGN}{_at_least(19)}(?:[.,]{_WHOLE})?",
+        "too_many_digits",
+        f"a whole number from {-(2**63)} to {2**63 - 1}",
+        "Check its digits, or load the column as text.",
+    )
 
 
 def readable(*, whole: bool) -> str:
-    """A regular expression, over `{mark}` and `{group}`, for any number at all."""
-    return _pattern(_ANY, _WHOLE if whole else _DECIMAL)
+    """A regular expression, over `{mark}` and `{group}`, for any number, whichever way it is grouped."""
+    pattern = _pattern(_ANY, _WHOLE if whole else _DECIMAL, open_end=False)
+    return pattern.replace("{by_two}", BY_TWO).replace("{by_three}", BY_THREE)
 
 
-def _expression(ends: tuple[str, str], fraction: str, sql_type: str) -> str:
-    filled = _EXPRESSION.replace("<PATTERN>", _pattern(ends, fraction))
-    return filled.replace("<FRACTION>", fraction).replace("<TYPE>", sql_type)
+def grouped(digits: str) -> str:
+    """A regular expression for any number of a file with decimal points whose digits are grouped so."""
+    return f"{_ANY[0]}(?:{digits.replace('{group}', ',')})(?:[.][0-9]+)?{_ANY[2]}"
 
 
-def _pattern(ends: tuple[str, str], fraction: str) -> str:
-    by_three = [f"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in ("{group}", _SPACE, _APOSTROPHE)]
-    by_two = "[1-9][0-9]?(?:{group}[0-9]{2})+{group}[0-9]{3}"  # as in India: 12,34,567
-    digits = "|".join(["[0-9]+", *by_three, by_two])
-    return f"{ends[0]}(?:{digits})(?:{{mark}}{fraction})?{ends[1]}"
+def _expression(pattern: str, usual: str, sql_type: str) -> str:
+    filled = _EXPRESSION.replace("<PATTERN>", pattern)
+    return filled.replace("<USUAL>", usual).replace("<TYPE>", sql_type)
+
+
+def _pattern(ends: Ends, fraction: str, *, open_end: bool) -> str:
+    """`open_end`: the number may end with its mark, as in `5.`"""
+    before, before_mark, after = ends
+    by_space = [f"[1-9][0-9]{{0,2}}(?:{mark}[0-9]{{3}})+" for mark in (_SPACE, _APOSTROPHE)]
+    digits = "|".join(["[0-9]+", "{by_three}", *by_space, "{by_two}"])
+    end = f"(?:{fraction})?" if open_end else fraction
+    return f"(?:{before}(?:{digits})(?:{{mark}}{end})?|{before_mark}{{mark}}{fraction}){after}"
+
+
+def _at_least(digits: int) -> str:
+    """A regular expression for so many digits, grouped or not."""
+    separator = f"(?:[.,]|{_SPACE}|[\u2019'])"
+    return f"(?:[0-9]{{{digits},}}|[1-9][0-9]{{0,2}}(?:{separator}[0-9]{{3}}){{{digits // 3},}})"

@@ -8,16 +8,18 @@ first normaliser made of that, and so on. DuckDB computes only those that the ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import date
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from decimal import Decimal
 from functools import cached_property, reduce
 
+from weighbridge.model.capacity import Capacity
 from weighbridge.model.pipeline import Field, NamePath, OrMade, Pipeline, named_in
 from weighbridge.model.profile import Profile
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import normalise
+from weighbridge.rules import normalise, numbers
 from weighbridge.rules.headers import Layout, fold, synonyms
 
 SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"
@@ -35,11 +37,19 @@ class Locale:
     """What is decided once for the whole file."""
 
     decimal: str = ""  # '.' or ','; '' while undecided
-    day_first: bool | None = None  # None while undecided
+    day_first: bool | None = None  # None while undecided, and where the year comes first
+    year_first: bool = False  # two digits of it: 25/4/3
+    indian: bool = False  # digits are grouped as in 12,34,567
+    # The rest changes no value.
+    whole: bool = field(default=False, compare=False)  # decided from all records, not from the first ones
+    mark_shown: bool = field(default=False, compare=False)  # by a number that can be read one way only
+    order_shown: bool = field(default=False, compare=False)  # by dates of the same weeks
 
     @property
     def open(self) -> bool:
-        return self.decimal == "" or self.day_first is None
+        """Could the records that were not looked at decide otherwise?"""
+        undecided = self.decimal == "" or (self.day_first is None and not self.year_first)
+        return undecided or (self.decimal == "." and not self.whole)
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,10 @@ class Column:
         """The text, and then what each rule made of it."""
         return quoted(f"{self.name}@{level}") if level or len(self.cells) > 1 else f"t{self.cells[0]}"
 
+    def asks(self, placeholder: str) -> bool:
+        """Do its rules need what is decided once for the file?"""
+        return any(placeholder in step.expression for step in self.steps)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -81,6 +95,7 @@ class Plan:
     csv: bool
     today: date | None = None
     options: ReadOptions = DETECT_ALL
+    capacities: Mapping[str, Capacity] = field(default_factory=dict)  # of production columns, by field
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -92,7 +107,7 @@ class Plan:
                 self.layout.mapping[name],
                 declared,
                 cells,
-                _steps(declared),
+                _steps(declared, json=not self.csv),
                 self.pipeline.personal,
             )
             for name, declared in self.pipeline.fields.items()
@@ -113,12 +128,31 @@ class Plan:
     @cached_property
     def own_values(self) -> dict[str, str]:
         """SQL of the grain's fields: what the file has, or else what is made of others."""
-        found = {column.name: column.value for column in self.own_columns}
+        found = {column.name: column.value for column in self.own_columns} | self.own_noted
         for name, declared in self.pipeline.fields.items():
             if isinstance(declared.otherwise, OrMade):
                 made = f"CAST({self.with_others(declared.otherwise.expression)} AS {duck_type(declared)})"
                 found[name] = f"coalesce({found[name]}, {made})" if name in found else made
         return found
+
+    @cached_property
+    def own_noted(self) -> dict[str, str]:
+        """SQL of texts of the grain's columns that may need a warning, by the name that they have in `typed`."""
+        return {noted(c): expression for c in self.own_columns if (expression := self.unusual(c))}
+
+    def unusual(self, column: Column) -> str | None:
+        """SQL: the cell, where its value may rest on an assumption; NULL where it is written as usual.
+
+        This runs on every record: it must be cheap, and may be too wide.
+        """
+        if column.asks("{day_first}"):
+            usual = "____-__-__T%Z" if column.field.type is datetime else "____-__-__"
+            return f"CASE WHEN {column.text} LIKE '{usual}' THEN NULL ELSE {column.text} END"
+        assumes = self.pipeline.decimal and not self.options.decimal and self.csv
+        if assumes and column.asks("{decimal}") and column.field.type is not int:
+            either = f"contains({column.text}, ',') OR {column.text} LIKE '%.___'"
+            return f"CASE WHEN {either} THEN {column.text} END"
+        return None
 
     def with_others(self, expression: str) -> str:
         """An expression with the typed values of the fields that it names, NULL for those that the file lacks."""
@@ -226,11 +260,15 @@ def texts(columns: list[Column], source: str) -> str:
 def filled(expression: str, x: str, locale: Locale, today: date | None = None) -> str:
     """The expression of a rule, ready to run."""
     parts = {
+        "{by_two}": numbers.BY_TWO if locale.indian else _NEVER,
+        "{by_three}": numbers.BY_EITHER if locale.indian else numbers.BY_THREE,
         "{x}": x,
         "{decimal}": literal(locale.decimal),
         "{mark}": {".": "[.]", ",": ","}.get(locale.decimal, _NEVER),
         "{group}": {".": ",", ",": "[.]"}.get(locale.decimal, _NEVER),
         "{day_first}": "NULL::BOOLEAN" if locale.day_first is None else str(locale.day_first).lower(),
+        "{order}": "%m/%d" if locale.day_first is False else "%d/%m",
+        "{year_first}": str(locale.year_first).lower(),
         "{today}": f"DATE '{today}'" if today else "DATE 'infinity'",
     }
     return reduce(lambda sql, part: sql.replace(part, parts[part]), parts, expression)
@@ -239,6 +277,11 @@ def filled(expression: str, x: str, locale: Locale, today: date | None = None) -
 def composed(steps: tuple[Normaliser, ...], x: str, locale: Locale, today: date | None = None) -> str:
     """All rules of a chain as one expression."""
     return reduce(lambda sql, step: filled(step.expression, f"({sql})", locale, today), steps, x)
+
+
+def noted(column: Column) -> str:
+    """The name that a text has in `typed` while it may need a warning."""
+    return f"{column.name}@noted"
 
 
 def literal(text: str) -> str:
@@ -253,20 +296,25 @@ def duck_type(declared: Field) -> str:
     return DUCK_TYPES.get(declared.sql_type, declared.sql_type)
 
 
-def _steps(declared: Field) -> tuple[Normaliser, ...]:
+def _steps(declared: Field, *, json: bool) -> tuple[Normaliser, ...]:
     """The field's own rules; the ready-made one for its type if none of them can fail; then a cast."""
     steps = [step for i, step in enumerate(declared.normalise) if i or step is not normalise.strip]
     if declared.type is str:
         return tuple(steps)
     if not any(step.code for step in steps):
         steps.append(normalise.BY_TYPE[declared.type])
-    if steps[-1] not in normalise.TYPED:
-        steps.append(
-            Normaliser(
-                "cast",
-                f"TRY_CAST({{x}} AS {duck_type(declared)})",
-                f"a value of type {declared.sql_type}",
-                code="bad_value",
-            )
-        )
-    return tuple(steps)
+    if not _one_of(normalise.TYPED[declared.type], steps[-1]):
+        steps.append(normalise.exact(declared.type, duck_type(declared)))
+    return tuple(part for step in steps for part in (_with_exponents(step) if json else (step,)))
+
+
+def _with_exponents(step: Normaliser) -> tuple[Normaliser, ...]:
+    """A number may have an exponent in JSON. In CSV it is a sign that a spreadsheet has rounded it."""
+    if not _one_of(normalise.NUMERIC, step):
+        return (step,)
+    return normalise.in_full, replace(step, reasons=(*step.reasons, numbers.EXPONENT))
+
+
+def _one_of(rules: tuple[Normaliser, ...], step: Normaliser) -> bool:
+    """An author may change the sentence of a ready-made rule."""
+    return any(step.expression == rule.expression for rule in rules)

@@ -19,8 +19,7 @@ _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 @contextmanager
 def applied(db: Any, pipeline: Pipeline, preamble: Sequence[str]) -> Iterator[None]:
     """Have the connection read times so. Raises FileRefused: `unknown_time_zone`."""
-    lines = preamble if pipeline.zone_above else ()
-    named = next((found[1] for line in lines if (found := re.search(pipeline.zone_above, line))), None)
+    named = named_above(pipeline, preamble)
     if named is None:
         yield
         return
@@ -35,3 +34,9 @@ def applied(db: Any, pipeline: Pipeline, preamble: Sequence[str]) -> Iterator[No
     db.execute(f"SET TimeZone = {literal(zone)}")
     yield
     db.execute("SET TimeZone = 'UTC'")  # Arrow, which takes the rows from here, does not know every zone
+
+
+def named_above(pipeline: Pipeline, preamble: Sequence[str]) -> str | None:
+    """The zone as the file writes it, or None."""
+    lines = preamble if pipeline.zone_above else ()
+    return next((found[1] for line in lines if (found := re.search(pipeline.zone_above, line))), None)

@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
 from weighbridge.blobs.files import sha256
-from weighbridge.db import clock, fixes, receipts, rejections, staging, uploads
+from weighbridge.db import clock, columns, fixes, receipts, rejections, staging, uploads
 from weighbridge.db.declared import fingerprint
 from weighbridge.formats import UnknownHeader, open_sheet, without_added
 from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
@@ -120,6 +120,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
     """Check the file in a thread of its own, and say meanwhile how far it is."""
     async with ctx.db.tx() as tx:
         today = (await clock.now(tx)).date()
+        limits = await columns.capacities(tx, pipeline)
     read = 0
 
     def on_rows(rows: int) -> None:
@@ -139,6 +140,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
             on_rows=on_rows,
             today=today,
             options=await inherited_options(ctx, attempt.upload, sheet),
+            capacities=limits,
         )
 
     checking = asyncio.create_task(work())

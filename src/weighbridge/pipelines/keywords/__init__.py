@@ -38,8 +38,9 @@ lower_end = Normaliser(
     rf"regexp_replace({{x}}, '^({_ROUGHLY}){_SPACE}[-{_DASHES}]{_SPACE}{_ROUGHLY}$', '\1')",
 )
 in_full = Normaliser(
-    "in_full",  # 1.2K is 1200
-    rf"""CASE WHEN regexp_full_match({{x}}, '[0-9]+(?:{{mark}}[0-9]+)?{_SPACE}[kKmM]') THEN coalesce(
+    "in_full",  # 1.2K is 1200; 1.2345K is no whole number, and is left to be rejected
+    rf"""CASE WHEN regexp_full_match({{x}}, '[0-9]+(?:{{mark}}[0-9]{{1,3}}0*)?{_SPACE}[kK]')
+            OR regexp_full_match({{x}}, '[0-9]+(?:{{mark}}[0-9]{{1,6}}0*)?{_SPACE}[mM]') THEN coalesce(
         CAST(CAST(TRY_CAST(replace(regexp_extract({{x}}, '^[0-9.,]+'), ',', '.') AS DECIMAL(18,6))
             * CASE WHEN lower({{x}}[-1]) = 'k' THEN 1000 ELSE 1000000 END AS BIGINT) AS VARCHAR), {{x}})
         ELSE {{x}} END""",

@@ -1,0 +1,19 @@
+"""What a column of a production table can hold, where that is less than the type of its field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """Limits of one column; None is no limit."""
+
+    sql_type: str  # as Postgres writes it: "numeric(10,2)", "character varying(20)"
+    max_length: int | None = None  # characters
+    places: int | None = None  # decimal places of a number, or of a second
+    below: Decimal | None = None  # every number is nearer to zero than this
+    least: int | None = None
+    most: int | None = None
+    digits: int | None = None  # significant ones

@@ -1,0 +1,146 @@
+"""After typing: warnings about values that rest on an assumption and not on what the file says.
+
+While records are typed, cells that are not written the usual way are noted beside the values (`Plan.unusual`). Here
+those of accepted records are looked at closely, each text once.
+"""
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from weighbridge.rules import dates, evidence
+from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
+from weighbridge.rules.typed import ACCEPTED
+
+_WINDOW = "00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999"
+
+
+def warnings(
+    db: Any, plan: Plan, locale: Locale, open_source: Callable[[], str], *, zone: str | None
+) -> dict[str, str]:
+    """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`.
+
+    `zone` is the one that the file names for its times. In a personal pipeline no sentence repeats a cell.
+    """
+    columns = _with_notes(db, plan)
+    found = [_Dates.of(db, plan, c, locale) for c in columns if c.asks("{day_first}")]
+    by_code = {
+        "two_digit_years": _two_digit_years(found),
+        "zone_assumed": _zone_assumed(found) if zone is None else None,
+        "date_order_assumed": _order_assumed(found, plan, locale),
+        "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
+    }
+    return {code: sentence for code, sentence in by_code.items() if sentence is not None}
+
+
+def _with_notes(db: Any, plan: Plan) -> list[Column]:
+    """The columns that have any noted text; most files have none."""
+    own = [column for column in plan.own_columns if plan.unusual(column)]
+    shared = [column for column in plan.shared_columns if plan.unusual(column)]
+    if not own:
+        return shared
+    counts = ", ".join(f"count({quoted(noted(column))})" for column in own)
+    [found] = db.execute(f"SELECT {counts} FROM typed WHERE kind = {ACCEPTED}").fetchall()
+    return [*(column for column, count in zip(own, found, strict=True) if count), *shared]
+
+
+@dataclass(frozen=True)
+class _Dates:
+    """What the noted texts of one column have: an example of each and how it was read, or None."""
+
+    short_year: str | None
+    without_zone: str | None
+    ambiguous: str | None
+    sure: bool  # a date can be read in one order only
+
+    @classmethod
+    def of(cls, db: Any, plan: Plan, column: Column, locale: Locale) -> _Dates:
+        order = evidence.order_ways(plan)
+        first, second = order.fits("x")
+        only_first, only_second, either = order.told("x", "a", "b")
+        short, zoned, zoneless = (
+            f"regexp_full_match(x, {literal(way)})"
+            for way in (dates.WITH_SHORT_YEAR, dates.WITH_ZONE, dates.WITHOUT_ZONE)
+        )
+        without_zone = f"{zoneless} AND NOT {zoned}" if column.field.type is datetime else "false"
+        [(*examples, sure)] = db.execute(
+            f"""SELECT min(x) FILTER ({short}), min(x) FILTER ({without_zone}), min(x) FILTER ({either}),
+                count(*) FILTER ({only_first} OR {only_second}) > 0
+            FROM (SELECT x, {first} AS a, {second} AS b FROM ({_noted(column, plan)}))"""
+        ).fetchall()
+        short_year, unzoned, ambiguous = (cell and _read(db, plan, column, cell, locale) for cell in examples)
+        return cls(short_year, unzoned, ambiguous, sure)
+
+
+def _two_digit_years(found: list[_Dates]) -> str | None:
+    example = next((each.short_year for each in found if each.short_year is not None), None)
+    if example is None:
+        return None
+    return f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999."
+
+
+def _zone_assumed(found: list[_Dates]) -> str | None:
+    example = next((each.without_zone for each in found if each.without_zone is not None), None)
+    if example is None:
+        return None
+    return (
+        f"Times without a time zone were read as UTC{example}. "
+        "Write the zone behind the time, as in 2025-07-31T14:30:00+02:00."
+    )
+
+
+def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | None:
+    example = next((each.ambiguous for each in found if each.ambiguous is not None), None)
+    shown = plan.options.date_order or locale.order_shown or any(each.sure for each in found)
+    if example is None or shown:
+        return None
+    order, other = ("month", "dmy") if locale.day_first is False else ("day", "mdy")
+    return (
+        f"The {order} was assumed to come first in dates{example}. No date in the file shows the order. "
+        f"If this is wrong, upload the file again with --date-order {other}"
+    )
+
+
+def _mark_assumed(
+    db: Any, plan: Plan, locale: Locale, columns: list[Column], open_source: Callable[[], str]
+) -> str | None:
+    amounts = [] if locale.mark_shown else [column for column in columns if column.asks("{decimal}")]
+    example = next(
+        (read for c in amounts if (read := _ambiguous_amount(db, plan, c, locale)) is not None), None
+    )
+    # The first records did not show it: the others may.
+    if example is None or evidence.mark_is_shown(db, plan, open_source(), locale.decimal):
+        return None
+    other = "," if locale.decimal == "." else "."
+    return (
+        f"The decimal mark was assumed to be {locale.decimal!r}{example}. No number in the file shows the mark. "
+        f"If this is wrong, upload the file again with --decimal {other}"
+    )
+
+
+def _ambiguous_amount(db: Any, plan: Plan, column: Column, locale: Locale) -> str | None:
+    sql = f"SELECT min(x) FILTER ({evidence.ambiguous_amount(plan, 'x')}) FROM ({_noted(column, plan)})"
+    [(cell,)] = db.execute(sql).fetchall()
+    return cell and _read(db, plan, column, cell, locale)
+
+
+def _noted(column: Column, plan: Plan) -> str:
+    """SELECT each noted text of the column once, as x."""
+    if column in plan.own_columns:
+        return f"SELECT DISTINCT {quoted(noted(column))} AS x FROM typed WHERE kind = {ACCEPTED}"
+    return f"SELECT DISTINCT {plan.unusual(column)} AS x FROM {texts([column], 'combos')}"
+
+
+def _read(db: Any, plan: Plan, column: Column, cell: str, locale: Locale) -> str:
+    """`: '01/05/24' was read as 2024-05-01`, or nothing in a personal pipeline."""
+    if plan.pipeline.personal:
+        return ""
+    value = composed(column.steps, literal(cell), locale, plan.today)
+    [(read,)] = db.execute(f"SELECT CAST({value} AS VARCHAR)").fetchall()
+    shown = cell if len(cell) <= 40 else f"{cell[:40]}…"
+    return f": {shown!r} was read as {read}"
