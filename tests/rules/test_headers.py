@@ -123,7 +123,8 @@ def test_a_column_that_every_export_has_is_missed_with_a_warning() -> None:
     assert outcome.warnings == {
         "spend_column_not_found": "daily_metric.spend: expected a column such as 'Amount spent', got none; did you "
         "mean 'Spent'? It is left as it was.",
-        "unused_columns": "No field uses 'Spent', 'Bid', 'Reporting starts', 'Results'. Nothing of them was loaded.",
+        "unused_columns": "No field uses these columns, so they were not loaded: 'Spent', 'Bid', 'Reporting starts', "
+        "'Results'.",
     }
 
 

@@ -37,6 +37,7 @@ class DelimitedSheet:
     kind: str = "csv"
     records: int = field(default=0, init=False)
     invisible: int = field(default=0, init=False)  # characters that were removed
+    cut_line: int = field(default=0, init=False)  # the last line, where no line end follows it
 
     @property
     def encoding(self) -> str:
@@ -54,6 +55,11 @@ class DelimitedSheet:
             found["empty_header_ignored"] = (
                 f"The header has an empty name after {self.layout.nameless!r}, and the records have no cell for it; "
                 "it was ignored."
+            )
+        if self.cut_line:
+            found["no_final_line_end"] = (
+                f"The file does not end with a line end. If it was cut off, the record on line {self.cut_line} may be "
+                "incomplete."
             )
         if self.invisible:
             found["invisible_characters"] = (
@@ -85,13 +91,14 @@ class DelimitedSheet:
         """Rows in the order of the file, block by block; a block's misfits follow in a batch of their own."""
         layout = self.layout
         before = self.records = len(layout.preamble) + 1
-        self.invisible = 0
+        self.invisible = self.cut_line = 0
         with self.text.path.open("rb") as file:
             file.seek(self.text.start + layout.data_offset)
             for block in blocks(file, layout.rules, layout.data_line):
                 first = self.records - before
                 self.records += len(block.lines)
                 self.invisible += block.invisible
+                self.cut_line = 0 if block.ends_line else int(block.lines[-1])
                 yield from _batches(block, first, layout)
 
 

@@ -75,6 +75,7 @@ class Block:
     lines: Ints  # the line of every record, the broken ones included
     broken: list[Broken] = field(default_factory=list)
     invisible: int = 0  # characters that were removed
+    ends_line: bool = True  # a line end follows its last record
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,9 @@ def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
     longest = int(sizes.argmax())
     if int(sizes[longest]) > LONGEST_RECORD:
         raise too_long(int(lines[longest]))
+    ends_line = buffer[found.end - 1] in (LF, CR)
     if not found.broken and not found.cuts:
-        return Block(buffer[: found.end], starts, lines, [], removed)
+        return Block(buffer[: found.end], starts, lines, [], removed, ends_line)
     broken = [
         Broken(place, code, buffer[starts[place] : ends[place]].decode().rstrip("\r\n"))
         for place, code in found.broken
@@ -252,7 +254,7 @@ def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
     text[line_ends[text[line_ends] == CR]] = LF
     readable = np.delete(starts, [each.place for each in broken])
     moved = np.concatenate(([0], np.cumsum(kept)))
-    return Block(text[kept].tobytes(), moved[readable], lines, broken, removed)
+    return Block(text[kept].tobytes(), moved[readable], lines, broken, removed, ends_line)
 
 
 @dataclass
