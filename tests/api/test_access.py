@@ -39,6 +39,7 @@ CALLS = [  # method, path, the scope that opens it
     ("POST", "/api/uploads/{id}/discard", "operate"),
     ("POST", "/api/uploads/{id}/retry", "operate"),
     ("POST", "/api/uploads/{id}/dismiss", "operate"),
+    ("POST", "/api/uploads/{id}/release-batch", "operate"),
     ("GET", "/projects/{id}/processing/status", "read"),
     ("GET", "/projects/{id}/processing-status", "read"),
     ("GET", "/api/projects", "read"),
@@ -189,7 +190,7 @@ async def test_another_workspace_cannot_be_seen(
     key = await make_key("read", "operate")
     listed = (await client.get("/api/uploads", headers=key)).json()["uploads"]
     assert [each["upload_id"] for each in listed] == [str(mine)]
-    reads, writes = ("", "/rejects", "/warnings"), ("/retry", "/dismiss")
+    reads, writes = ("", "/rejects", "/warnings"), ("/retry", "/dismiss", "/release-batch")
     for method, path in [("GET", path) for path in reads] + [("POST", path) for path in writes]:
         answer = await client.request(method, f"/api/uploads/{theirs}{path}", headers=key)
         assert (answer.status_code, answer.json()["error"]) == (404, "unknown_upload")

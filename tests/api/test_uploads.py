@@ -13,7 +13,8 @@ import httpx
 import pytest
 from psycopg.types.json import Jsonb
 
-from weighbridge.steps.rejects import PAGE, neutral
+from weighbridge.model.rejects_file import ADDED, SAFE, escape
+from weighbridge.steps.rejects import PAGE
 
 from .conftest import Query
 
@@ -264,31 +265,41 @@ async def test_refused_rows_come_as_csv_in_the_files_own_columns(
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     assert answer.headers["content-disposition"] == f'attachment; filename="rejects-{id_}.csv"'
     assert list(csv.reader(io.StringIO(answer.text, newline=""))) == [
-        ["Day", "Campaign, name", "'=Spend", "line", "code", "reason"],
+        ["Day", "Campaign, name", "=Spend", *ADDED],
         [
-            "2025-01-01", "'=cmd|' /C calc'!A0", "1.234,50",
-            "5", "bad_value", "spend: expected an amount. day: too early.",
+            "2025-01-01", "=cmd|' /C calc'!A0", "1.234,50", str(id_), "4", "5",
+            "bad_value", "spend: expected an amount. day: too early.", "",
         ],
-        ["2025-01-02", 'He said "hi"\nagain', "-5", "9", "bad_value", "spend: expected an amount."],
-        ["", "", "", "11", "bad_value", "spend: expected an amount."],
         [
-            "2025-01-03", "x", "1",
-            "12", "bad_value", "spend: expected an amount. Cells beyond the last column: surplus, @more",
+            "2025-01-02", 'He said "hi"\nagain', "-5", str(id_), "8", "9",
+            "bad_value", "spend: expected an amount.", "",
+        ],
+        [
+            "", "", "", str(id_), "10", "11", "bad_value", "spend: expected an amount.",
+            "The cells are not stored. See line 11 of the file.",
+        ],
+        [
+            "", "", "", str(id_), "11", "12", "bad_value", "spend: expected an amount.",
+            "2025-01-03,x,1,surplus,@more",
         ],
     ]  # fmt: skip
+    safe = await client.get(f"/api/uploads/{id_}/rejects?spreadsheet_safe=true", headers=key)
+    header, first, *_ = csv.reader(io.StringIO(safe.text.removeprefix("\ufeff"), newline=""))
+    assert header == ["Day", "Campaign, name", "'=Spend", *ADDED, SAFE]
+    assert (first[1], first[-1]) == ("'=cmd|' /C calc'!A0", "yes")
 
 
 async def test_what_is_no_record_at_all_is_a_row_of_empty_cells(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query
 ) -> None:
-    """In JSON a record can be anything: its cells are NULL, and what it is stands behind them."""
-    id_ = make_upload(status="completed", columns=["Day", "Spend"])
+    """In JSON a record can be anything: its cells are NULL, and its text comes after them."""
+    id_ = make_upload(status="completed", columns=["Day", "Spend"], file_kind="json")
     reject(query, id_, 1, [None, None, "1"], code="not_a_record", message="Expected an object, got 1.")
-    reject(query, id_, 2, ["2025-01-01", None, None])
+    reject(query, id_, 2, ["2025-01-01", None, '{"Late": 1}'])
     answer = await client.get(f"/api/uploads/{id_}/rejects", headers=key)
     assert list(csv.reader(io.StringIO(answer.text, newline="")))[1:] == [
-        ["", "", "3", "not_a_record", "Expected an object, got 1. Cells beyond the last column: 1"],
-        ["2025-01-01", "", "4", "bad_value", "spend: expected an amount."],
+        ["", "", str(id_), "2", "3", "not_a_record", "Expected an object, got 1.", "1"],
+        ["2025-01-01", "", str(id_), "3", "4", "bad_value", "spend: expected an amount.", ""],
     ]
 
 
@@ -322,10 +333,12 @@ async def test_many_refused_rows_are_all_there_in_order(
         ("@home", "'@home"),
         ("\tx", "'\tx"),
         ("\rx", "'\rx"),
+        ("'=1", "''=1"),
+        ("''", "''"),
         ("plain", "plain"),
         (" =1", " =1"),
         ("", ""),
     ],
 )
 def test_a_cell_that_could_be_a_formula_is_made_harmless(cell: str, shown: str) -> None:
-    assert neutral(cell) == shown
+    assert escape(cell) == shown

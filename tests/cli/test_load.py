@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 
+from weighbridge.model.rejects_file import ADDED
 from weighbridge.testing.exports import ExportSpec, Written, write_export
 
 from .conftest import Command
@@ -80,8 +81,8 @@ def test_the_life_of_an_upload_at_the_command_line(
     rejects = list(csv.reader(io.StringIO(main("uploads", "rejects", first["upload_id"]).out)))
     (line,) = [number for number, defect in export.defects.items() if defect == "text_in_money"]
     assert len(rejects) == 2
-    assert rejects[0][-3:] == ["line", "code", "reason"]
-    assert rejects[1][-3] == str(line)
+    assert rejects[0][-6:] == list(ADDED)
+    assert rejects[1][-6:-3] == [first["upload_id"], str(line - 1), str(line)]
     assert "see invoice" in rejects[1]
 
     traced = [moment["what"] for moment in main("uploads", "trace", first["upload_id"], "--json").json]

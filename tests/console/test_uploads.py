@@ -70,6 +70,37 @@ async def test_rejected_rows_are_mended_and_sent_again(console: Console, page: P
     await page.get_by_role("link", name="mended.csv").first.click()
     await expect(page.locator("#changed")).to_contain_text("daily_metrics")
     assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 7.25") == [(2,)]
+    # The rows have left the open rejects of the first file, and the two uploads are linked.
+    await expect(page.locator("#facts")).to_contain_text("Fixes rows of")
+    await page.locator("#facts").get_by_role("link", name="spend.csv").click()
+    await expect(page.locator("#rejected")).to_contain_text("2 fixed by mended.csv (2); 0 open.")
+    await expect(page.get_by_role("link", name="Download as CSV")).to_have_count(0)
+    assert not await serious(page)
+    async with page.expect_download() as told:
+        await page.get_by_role("link", name="Download all rejected rows").click()
+    assert "see invoice" in (await (await told.value).path()).read_text()
+
+
+async def test_rejected_rows_for_a_spreadsheet_program(console: Console, page: Page) -> None:
+    await console.send("spend.csv", ads(40, broken=2).replace("see invoice", "=1+1"), platform="meta")
+    await console.sign_in(page)
+    await page.get_by_role("link", name="spend.csv").click()
+    await expect(page.locator(".state").first).to_contain_text("Completed", timeout=30_000)
+    async with page.expect_download() as told:
+        await page.get_by_role("link", name="Download for a spreadsheet program").click()
+    text = (await (await told.value).path()).read_text()
+    assert text.count(",'=1+1,") == text.count(",yes\n") == 2
+
+
+async def test_the_batch_name_of_a_failed_file_is_released(console: Console, page: Page) -> None:
+    await console.send("poor.csv", ads(10, broken=6), platform="meta", source_batch_id="monday")
+    await console.sign_in(page)
+    await page.get_by_role("link", name="poor.csv").click()
+    await expect(page.locator(".state").first).to_contain_text("Error", timeout=30_000)
+    await page.get_by_role("button", name="Release the batch name").click()
+    await expect(page.get_by_text("The batch name monday is free")).to_be_visible()
+    await expect(page.locator("#facts")).to_contain_text("Released batch name")
+    await expect(page.get_by_role("button", name="Release the batch name")).to_have_count(0)
 
 
 async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Console, page: Page) -> None:

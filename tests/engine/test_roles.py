@@ -47,6 +47,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "upload_rejections": "I",
         "upload_warnings": "I",
         "weighbridge.staging_groups": "I",
+        "weighbridge.upload_fixes": "I",
         "weighbridge.receipts": "S",
     },
     "weighbridge_promote": {
@@ -77,6 +78,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         **dict.fromkeys(("data_uploads", "upload_rejections", "upload_warnings", "ingest.import_runs"), "S"),
         "storage_usage": "S",
         "weighbridge.resumable_uploads": "S",
+        "weighbridge.upload_fixes": "S",
         "sites": "S",
     },
     "weighbridge_deliver": dict.fromkeys((*DELIVERY, "sites", "sales"), "S"),
@@ -167,7 +169,14 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "count_blob",
             "increment_storage_usage",
         },
-        "weighbridge_parse": {"fence", "begin_staging", "note_rows_read", "note_staged", "finish_staging"},
+        "weighbridge_parse": {
+            "fence",
+            "begin_staging",
+            "note_rows_read",
+            "note_staged",
+            "finish_staging",
+            "note_reading",
+        },
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},
         "weighbridge_clean": {

@@ -37,6 +37,13 @@ async def refused(sent: Any) -> RequestRefused:
     return caught.value
 
 
+def release_first(upload_id: UUID) -> str:
+    return (
+        f"To load a fixed file under this name, release the name first: POST /api/uploads/{upload_id}/release-batch, "
+        f"or weighbridge uploads release-batch {upload_id}."
+    )
+
+
 # What intake says -------------------------------------------------------------------------------------------
 
 
@@ -85,8 +92,8 @@ async def test_a_failed_batch_is_an_operators_to_open_again(
     refusal = await refused(send(POOR, batch=BATCH))
     assert (refusal.status, refusal.code) == (409, "batch_failed")
     assert refusal.message == (
-        f"The batch '{BATCH}' failed. Mend what is wrong, then open it again: POST /api/uploads/{failed.id}/retry, "
-        f"or weighbridge uploads retry {failed.id}."
+        f"The batch '{BATCH}' failed. To load this file again after its cause is fixed: "
+        f"POST /api/uploads/{failed.id}/retry, or weighbridge uploads retry {failed.id}. {release_first(failed.id)}"
     )
     await reopen(ctx.db, failed, force_partial=True, actor="test")
     assert (await send(POOR, batch=BATCH)).reason == "duplicate_pending"
@@ -103,8 +110,11 @@ async def test_other_content_under_a_name_that_is_taken_is_refused(
     upload = await load(first, batch=BATCH)
     refusal = await refused(send(OTHER, batch=BATCH))
     assert (refusal.status, refusal.code) == (409, "batch_differs")
+    taken = f"The batch '{BATCH}' was loaded with other content, as upload {upload.id}"
     assert refusal.message == (
-        f"The batch '{BATCH}' is here with other content, as upload {upload.id}. Give these rows a batch of their own."
+        f"{taken}, and failed. {release_first(upload.id)}"
+        if first == POOR
+        else f"{taken}. Give this file another batch name."
     )
     assert query("SELECT id FROM data_uploads") == [(upload.id,)]
 

@@ -11,7 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from weighbridge.formats import open_sheet
+from weighbridge.model.columns import ColumnReport
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.pipelines import ads
 from weighbridge.rules.check import check
@@ -29,6 +31,7 @@ class Outcome:
     affected_dates: list[date]
     mapping: dict[str, str]
     warnings: dict[str, str]
+    report: ColumnReport
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -55,6 +58,7 @@ def check_file(
     kind: str = "csv",
     scope: Scope = SCOPE,
     on_rows: Callable[[int], None] = lambda read: None,
+    options: ReadOptions = DETECT_ALL,
 ) -> Outcome:
     scope = Scope(scope.upload_id, scope.workspace_id, scope.client_id, platform)
     profile = pipeline.profile(platform) if platform else None
@@ -65,8 +69,9 @@ def check_file(
             wanted=wanted(pipeline, profile),
             scratch=Path(folder),
             headerless=list_header(pipeline, profile),
+            options=options,
         )
-        with check(pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows) as checked:
+        with check(pipeline, sheet, scope, scratch=Path(folder), on_rows=on_rows, options=options) as checked:
             return Outcome(
                 bins=checked.bins,
                 counts=checked.counts,
@@ -78,6 +83,7 @@ def check_file(
                 affected_dates=checked.affected_dates,
                 mapping=checked.mapping,
                 warnings=checked.warnings,
+                report=checked.report,
             )
 
 

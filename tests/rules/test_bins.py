@@ -84,8 +84,19 @@ def test_a_record_with_the_wrong_number_of_cells_is_rejected(record: str, got: i
     assert rejection["raw"] == record.split(",")
 
 
-def test_empty_cells_beyond_the_last_column_do_no_harm() -> None:
-    assert check_text(meta("2025-07-01,11,Spring,5,1,,")).bins == Bins(header=1, accepted=1)
+def test_empty_cells_beyond_the_last_column_do_no_harm_where_nearly_all_records_have_them() -> None:
+    days = [f"2025-07-{day:02},11,Spring,5,1" for day in range(1, 21)]
+    assert check_text(meta(*(f"{day},," for day in days))).bins == Bins(header=1, accepted=20)
+    outcome = check_text(meta(*days[1:], "2025-07-01,11,,Spring,5,"))
+    assert (outcome.bins, outcome.codes) == (Bins(header=1, accepted=19, rejected=1), ["wrong_cell_count"])
+
+
+def test_empty_cells_beyond_a_header_that_lacks_a_name_refuse_the_file() -> None:
+    text = meta(*(f"2025-07-{day:02},11,Spring,5," for day in range(1, 21)))
+    with pytest.raises(FileRefused) as refused:
+        check_text(text.replace("Impressions,Amount", "ImpressionsAmount"))
+    assert refused.value.code == "header_too_short"
+    assert "daily_metric.impressions, daily_metric.spend" in refused.value.message
 
 
 def test_a_preamble_is_counted() -> None:

@@ -30,16 +30,22 @@ notes = Pipeline(
 @pytest.mark.parametrize(
     ("cell", "folded"),
     [
-        ("Campaign Name ", "campaign name"),
+        ("Campaign Name ", "campaignname"),
         ("\ufeffDay", "day"),
         ("Impr.", "impr"),
-        ("Clicks（Destination）", "clicks(destination)"),
-        ("Clicks (Destination)", "clicks(destination)"),
-        ("Nom de l’ensemble", "nom de l'ensemble"),
-        ("campaign_name", "campaign name"),
-        ("  Amount\u00a0 spent ", "amount spent"),
-        ("File #", "file"),
-        ("Ａｄ　ＩＤ", "ad id"),
+        ("Clicks（Destination）", "clicksdestination"),
+        ("Clicks (Destination)", "clicksdestination"),
+        ("Nom de l’ensemble", "nomdelensemble"),
+        ("campaign_name", "campaignname"),
+        ("  Amount\u00a0 spent ", "amountspent"),
+        ("File #", "filenumber"),
+        ("Ａｄ　ＩＤ", "adid"),
+        ("Plaintiff(s)", "plaintiff"),
+        ("Judgment Amt.", "judgmentamount"),
+        ("JudgementAmt", "judgmentamount"),
+        ("CaseNo", "casenumber"),
+        ("case-number:", "casenumber"),
+        ("KD %", "kd%"),
     ],
 )
 def test_what_does_not_matter_is_folded_away(cell: str, folded: str) -> None:
@@ -80,8 +86,8 @@ def test_the_profiles_order_decides_between_different_columns() -> None:
 
 
 def test_a_field_without_headers_goes_by_its_name() -> None:
-    layout = match(["FILE", "Due day"], notes, None)
-    assert layout.mapping == {"note.number": "FILE", "note.due_day": "Due day"}
+    layout = match(["FILE NO.", "Due day"], notes, None)
+    assert layout.mapping == {"note.number": "FILE NO.", "note.due_day": "Due day"}
 
 
 def test_a_missing_column_is_named_with_the_nearest_guess_and_all_that_was_seen() -> None:
@@ -116,7 +122,8 @@ def test_a_column_that_every_export_has_is_missed_with_a_warning() -> None:
     assert outcome.metrics[0]["spend"] is None
     assert outcome.warnings == {
         "spend_column_not_found": "daily_metric.spend: expected a column such as 'Amount spent', got none; did you "
-        "mean 'Spent'? It stays empty. No field uses 'Spent', 'Bid', 'Reporting starts'."
+        "mean 'Spent'? It is left as it was.",
+        "unused_columns": "No field uses 'Spent', 'Bid', 'Reporting starts', 'Results'. Nothing of them was loaded.",
     }
 
 
@@ -124,9 +131,9 @@ def test_a_column_that_nothing_resembles_is_missed_without_a_guess() -> None:
     outcome = check_text(meta("2025-07-01,11,1.5", header="Day,Campaign ID,Amount spent (USD)"))
     assert outcome.warnings == {
         "campaign_name_column_not_found": "campaign.name: expected a column such as 'Campaign name', got none; "
-        "it stays empty.",
+        "it is left as it was.",
         "impressions_column_not_found": "daily_metric.impressions: expected a column such as 'Impressions', "
-        "got none; it stays empty.",
+        "got none; it is left as it was.",
     }
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from weighbridge.db.fixes import Links, Rejects
 from weighbridge.model.reading import ABOUT
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
@@ -110,6 +111,9 @@ class UploadOut(BaseModel):
     source: str
     filename: str | None
     source_batch_id: str | None
+    released_batch_id: str | None = Field(
+        description="The batch name that it had before an operator released it for another file."
+    )
     file_kind: str
     byte_size: int
     content_sha256: str
@@ -134,6 +138,8 @@ class UploadOut(BaseModel):
     total_rows: int
     promoted_rows: int
     failed_rows: int
+    open_rejects: int = Field(description="Rejected rows that no later file has fixed.")
+    fixed_rows: int = Field(description="Rejected rows that a later file has fixed.")
     warnings: int = Field(description="Number of warnings; `GET …/warnings` lists them.")
     bins: BinsOut
     progress: ProgressOut
@@ -147,6 +153,21 @@ class UploadOut(BaseModel):
         description="Read options that were given for this file: encoding, delimiter, decimal, date_order, "
         "sum_breakdowns. An option that is not listed was detected from the file."
     )
+
+
+class LinkOut(BaseModel):
+    """Another upload, and how many rejected rows one of the two has fixed in the other."""
+
+    upload_id: UUID
+    filename: str | None
+    rows: int
+
+
+class UploadDetail(UploadOut):
+    """An upload and the uploads that it is linked to through fixed rejects files."""
+
+    fixes: list[LinkOut] = Field(description="Uploads whose rejected rows this one fixes.")
+    fixed_by: list[LinkOut] = Field(description="Uploads that fixed rejected rows of this one.")
 
 
 class UploadsOut(BaseModel):
@@ -198,11 +219,24 @@ class DismissOut(BaseModel):
     dismissed: bool
 
 
+class ReleaseOut(BaseModel):
+    """`released_batch_id` is free: another file can be loaded under this name."""
+
+    upload_id: UUID
+    status: Status
+    released_batch_id: str
+
+
 class Health(BaseModel):
     status: str
 
 
-def upload_out(upload: Upload) -> UploadOut:
+def upload_detail(upload: Upload, rejects: Rejects, links: Links) -> UploadDetail:
+    named = {name: [vars(link) for link in found] for name, found in vars(links).items()}
+    return UploadDetail.model_validate({**upload_out(upload, rejects).model_dump(), **named})
+
+
+def upload_out(upload: Upload, rejects: Rejects) -> UploadOut:
     same: dict[str, Any] = {
         name: getattr(upload, name) for name in UploadOut.model_fields if hasattr(upload, name)
     }
@@ -223,5 +257,7 @@ def upload_out(upload: Upload) -> UploadOut:
             "columns": [asdict(each) for each in upload.column_report.columns],
             "missing_fields": [asdict(each) for each in upload.column_report.missing],
             "reading": upload.reading.as_dict(),
+            "open_rejects": rejects.open,
+            "fixed_rows": rejects.fixed,
         }
     )

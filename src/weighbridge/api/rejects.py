@@ -1,16 +1,17 @@
-"""`/api/uploads/{id}/rejects`: the refused rows, streamed as CSV."""
+"""`/api/uploads/{id}/rejects`: the rejected rows, streamed as CSV."""
 
 from __future__ import annotations
 
+from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
 from weighbridge.api.uploads import find
-from weighbridge.steps.rejects import rejects_csv
+from weighbridge.steps.rejects import Wish, rejects_csv
 
 router = APIRouter(tags=["uploads"])
 
@@ -20,22 +21,39 @@ router = APIRouter(tags=["uploads"])
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "The file's own columns in their order, then line, code and reason. Cells that a "
-            "spreadsheet would take for a formula have a leading apostrophe.",
+            "description": "The columns of the file in their order, then weighbridge_upload, weighbridge_row, "
+            "weighbridge_line, weighbridge_code, weighbridge_reason and weighbridge_raw. Loading the file again drops "
+            "these columns.",
             "content": {"text/csv": {"schema": {"type": "string"}}},
         },
-        **documented(_404="No such upload.", _422="Not a UUID."),
+        **documented(_404="No such upload.", _422="A parameter is wrong."),
     },
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
-async def get_rejects(upload_id: UUID, key: Key, app: TheApp) -> StreamingResponse:
-    """The rows that were refused, to be mended and sent again."""
+async def get_rejects(
+    upload_id: UUID,
+    key: Key,
+    app: TheApp,
+    every: Annotated[
+        bool, Query(alias="all", description="Include the rows that a later file has fixed.")
+    ] = False,
+    spreadsheet_safe: Annotated[
+        bool,
+        Query(
+            description="Write an apostrophe before each cell that a spreadsheet program would run as a formula. "
+            "Loading the file again removes it."
+        ),
+    ] = False,
+) -> StreamingResponse:
+    """The rejected rows, to be fixed and loaded again."""
     upload = await find(app, key, upload_id)
     headers = {
         "Content-Disposition": f'attachment; filename="rejects-{upload.id}.csv"',
         "X-Content-Type-Options": "nosniff",
     }
     return StreamingResponse(
-        rejects_csv(app.db, upload), media_type="text/csv; charset=utf-8", headers=headers
+        rejects_csv(app.db, upload, Wish(every, spreadsheet_safe)),
+        media_type="text/csv; charset=utf-8",
+        headers=headers,
     )

@@ -12,22 +12,26 @@ from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.models import (
     DismissOut,
+    ReleaseOut,
     RetryIn,
     RetryOut,
-    UploadOut,
+    UploadDetail,
     UploadsOut,
     WarnedOut,
     WarningsOut,
+    upload_detail,
     upload_out,
 )
 from weighbridge.api.problems import documented
 from weighbridge.app import App
-from weighbridge.db import history, uploads
+from weighbridge.db import fixes, history, uploads
+from weighbridge.db.fixes import NO_REJECTS
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.steps.reading import read_options
+from weighbridge.steps.release import release_batch
 from weighbridge.steps.reopen import dismiss, reopen
 
 router = APIRouter(tags=["uploads"])
@@ -50,9 +54,11 @@ async def list_uploads(
     behind = cursor.read("before", before, uploads.Place, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await uploads.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
+        rejects = await fixes.rejects(tx, [upload.id for upload in found])
     page = found[:limit]  # the one more tells whether there is a next page
     more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
-    return UploadsOut(uploads=[upload_out(upload) for upload in page], next=more)
+    shown = [upload_out(upload, rejects.get(upload.id, NO_REJECTS)) for upload in page]
+    return UploadsOut(uploads=shown, next=more)
 
 
 @router.get(
@@ -61,9 +67,13 @@ async def list_uploads(
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
-async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadOut:
-    """Everything about one upload: state, progress, bins, counts, columns, read options."""
-    return upload_out(await find(app, key, upload_id))
+async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
+    """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        rejects = await fixes.rejects(tx, [upload.id])
+        links = await fixes.links(tx, upload.id)
+    return upload_detail(upload, rejects.get(upload.id, NO_REJECTS), links)
 
 
 @router.get(
@@ -127,6 +137,23 @@ async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
     upload = await find(app, key, upload_id)
     await dismiss(app.db, upload, actor=f"key {key.id}")
     return DismissOut(upload_id=upload.id, status=Status.FAILED, dismissed=True)
+
+
+@router.post(
+    "/api/uploads/{upload_id}/release-batch",
+    responses=documented(
+        _404="No such upload.",
+        _409="The upload has not failed, or it has no batch name.",
+        _422="Not a UUID.",
+    ),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def release_batch_of_upload(upload_id: UUID, key: Key, app: TheApp) -> ReleaseOut:
+    """Take the batch name off a failed upload, so that the fixed file can be loaded under it. It is audited."""
+    upload = await find(app, key, upload_id)
+    name = await release_batch(app.db, upload, actor=f"key {key.id}")
+    return ReleaseOut(upload_id=upload.id, status=Status.FAILED, released_batch_id=name)
 
 
 async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:

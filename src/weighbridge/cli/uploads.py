@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -90,20 +91,27 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
             reading_as_json,
             warning_lines,
         )
-        from weighbridge.db import history
+        from weighbridge.db import fixes, history
         from weighbridge.steps.reading import in_words
 
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
             warned = await history.warnings(tx, upload.id, None, WARNINGS)
+            rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
+            links = await fixes.links(tx, upload.id)
+        linked = {name: [vars(link) for link in found] for name, found in vars(links).items()}
         found = {
             **_whole(upload),
             **reading_as_json(upload, warned),
+            "open_rejects": rejects.open,
+            "fixed_rows": rejects.fixed,
+            **linked,
             "reasons": [asdict(reason) for reason in reasons],
         }
         people = {
             "reasons": [_sentence(reason) for reason in found["reasons"]],
+            **{name: [_link(link) for link in some] for name, some in linked.items()},
             "reading": [", ".join(f"{name} {value}" for name, value in in_words(upload.reading).items())],
             "columns": column_lines(upload.column_report.columns),
             "missing_fields": missing_lines(upload.column_report.missing),
@@ -185,19 +193,54 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
         out().print(f"{upload_id} is dismissed. It can still be tried again.")
 
 
+@app.command("release-batch")
+def release_batch(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Take the batch name off a failed upload, so that the fixed file can be loaded under it."""
+
+    async def work(app: App) -> str:
+        from weighbridge.steps.release import release_batch
+
+        return await release_batch(app.db, await get(app, upload_id), actor="command line")
+
+    name = with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "failed", "released_batch_id": name})
+    else:
+        out().print(
+            f"The batch name is free. Load the fixed file: weighbridge load FILE --batch {shlex.quote(name)}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
 @app.command()
 def rejects(
     upload_id: UploadId,
     file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to stdout.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include the rows that a later file has fixed.")
+    ] = False,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="Write an apostrophe before each cell that a spreadsheet program would run as a formula. "
+            "Loading the file again removes it.",
+        ),
+    ] = False,
 ) -> None:
-    """The refused rows as CSV: the file's own columns, then line, code and reason."""
+    """Write the rejected rows as CSV, to fix them and load the file again.
+
+    The columns of the file come first, then columns that Weighbridge adds: weighbridge_line, weighbridge_reason and
+    others. They are recognised and dropped when the file is loaded.
+    """
 
     async def work(app: App) -> None:
-        from weighbridge.steps.rejects import rejects_csv
+        from weighbridge.steps.rejects import Wish, rejects_csv
 
         upload = await get(app, upload_id)
         with _writing(file) as target:
-            async for piece in rejects_csv(app.db, upload):
+            async for piece in rejects_csv(app.db, upload, Wish(every, spreadsheet_safe)):
                 target.write(piece.encode())
 
     with_app(work)
@@ -276,6 +319,10 @@ def _lines(value: Any) -> list[str]:
 
 def _sentence(reason: dict[str, Any]) -> str:
     return f"{reason['rows']} × {reason['code']}, first in line {reason['first_line']}: {reason['example']}"
+
+
+def _link(link: dict[str, Any]) -> str:
+    return f"{link['rows']} {'row' if link['rows'] == 1 else 'rows'}: upload {link['upload_id']}"
 
 
 async def get(app: App, upload_id: str) -> Upload:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from weighbridge.model.encodings import ENCODINGS, codec_of
 from weighbridge.model.reading import ABOUT, DETECT_ALL, ReadOptions
-from weighbridge.steps.reading import DELIMITERS, DETECT, ENCODINGS, TEXTS, codec_of, in_words
+from weighbridge.steps.reading import DELIMITERS, DETECT, TEXTS, in_words
 
 _LABELS = {
     "encoding": "Encoding",

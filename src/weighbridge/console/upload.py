@@ -15,12 +15,12 @@ from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads import find
 from weighbridge.console import frame, reading
-from weighbridge.db import browse, history
+from weighbridge.db import browse, fixes, history
 from weighbridge.db.keys import ApiKey
 from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
-from weighbridge.steps import reopen
+from weighbridge.steps import release, reopen
 from weighbridge.steps.reading import TEXTS, read_options
 
 router = frame.router()
@@ -39,6 +39,8 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
         reasons = await history.reasons(tx, upload.id, REASONS)
         warnings = await history.warnings(tx, upload.id, None, PAGE)
         again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
+        rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
+        links = await fixes.links(tx, upload.id)
     async with (
         app.db.tx() as tx
     ):  # attempts and operators are the service's; the upload is known to be the key's
@@ -53,6 +55,8 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
         more_reasons=len(reasons) == REASONS,
         warnings=warnings,
         again=again,
+        rejects=rejects,
+        links=links,
         moments=moments,
         retry=_retry(upload),
         reading=reading.facts(upload.reading),
@@ -120,6 +124,14 @@ def _options(upload: Upload, form: FormData) -> ReadOptions | None:
 async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await reopen.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
     return await frame.back(request, f"/uploads/{upload_id}", "It is off the list of what needs someone.")
+
+
+@router.post("/uploads/{upload_id}/release-batch")
+@frame.page("operate")
+async def release_batch(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    name = await release.release_batch(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
+    sentence = f"The batch name {name} is free: the fixed file can be loaded under it."
+    return await frame.back(request, f"/uploads/{upload_id}", sentence)
 
 
 def _told(moment: history.Moment, key: ApiKey) -> history.Moment:

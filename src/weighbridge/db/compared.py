@@ -14,7 +14,7 @@ from psycopg import sql
 
 from weighbridge.db.declared import SCOPE_TYPES, staging_table
 from weighbridge.db.pool import Tx, fetch_all
-from weighbridge.db.production import changed, differs, updates
+from weighbridge.db.production import changed, differs, taken, updates
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Upload
 
@@ -28,6 +28,7 @@ class Shape:
     types: tuple[tuple[str, str], ...]  # column → its type in production, to which an insert would cast
     no_scope: tuple[str, ...]  # of the scope, what the upload does not say
     no_key: tuple[str, ...] = ()  # of the key, what these rows do not have
+    filled: frozenset[str] | None = None  # the columns that the file has
 
 
 async def shapes(
@@ -50,7 +51,12 @@ async def shapes(
         params(upload, spans),
     )
     return [
-        Shape(tuple(types), scope, tuple(c for c, empty in zip(entity.key, pattern, strict=True) if empty))
+        Shape(
+            tuple(types),
+            scope,
+            tuple(c for c, empty in zip(entity.key, pattern, strict=True) if empty),
+            upload.column_report.filled_of(entity.name),
+        )
         for pattern in patterns
     ]
 
@@ -71,7 +77,7 @@ def params(upload: Upload, spans: Sequence[Span]) -> dict[str, Any]:
 @cache
 def count_sql(pipeline: Pipeline, entity: Entity, shape: Shape) -> bytes:
     query = sql.SQL("SELECT count(*), count(*) FILTER (WHERE {}), count(*) FILTER (WHERE {}) {}").format(
-        _is("inserted", entity), _is("updated", entity), _compared(pipeline, entity, shape)
+        _is("inserted", entity, shape), _is("updated", entity, shape), _compared(pipeline, entity, shape)
     )
     return query.as_bytes(None)
 
@@ -86,7 +92,7 @@ def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> byt
             return sql.SQL(
                 "CASE WHEN excluded.{0} IS NOT NULL THEN ARRAY[NULL, excluded.{0}::text] END"
             ).format(name)
-        if kind == "updated" and updates(entity):
+        if kind == "updated" and column in taken(entity, shape.filled) and updates(entity, shape.filled):
             return sql.SQL(
                 "CASE WHEN t.{0} IS DISTINCT FROM {1} THEN ARRAY[t.{0}::text, ({1})::text] END"
             ).format(name, changed(entity, column))
@@ -98,15 +104,16 @@ def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> byt
         *(told(c) for c in entity.values),
     ]
     query = sql.SQL("SELECT {} {} WHERE {} ORDER BY excluded.seq LIMIT %(limit)s").format(
-        sql.SQL(", ").join(columns), _compared(pipeline, entity, shape), _is(kind, entity)
+        sql.SQL(", ").join(columns), _compared(pipeline, entity, shape), _is(kind, entity, shape)
     )
     return query.as_bytes(None)
 
 
-def _is(kind: str, entity: Entity) -> sql.Composable:
+def _is(kind: str, entity: Entity, shape: Shape) -> sql.Composable:
     if kind == "inserted":
         return sql.SQL("t.workspace_id IS NULL")
-    differ: sql.Composable = differs(entity) if updates(entity) else sql.SQL("false")
+    may_change = updates(entity, shape.filled)
+    differ: sql.Composable = differs(entity, shape.filled) if may_change else sql.SQL("false")
     same = sql.SQL("NOT " if kind == "unchanged" else "")
     return sql.SQL("t.workspace_id IS NOT NULL AND {}({})").format(same, differ)
 

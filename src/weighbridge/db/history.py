@@ -55,13 +55,13 @@ class Moment:
     detail: str
 
 
-async def refused_rows(tx: Tx, upload_id: UUID, after: Rejection | None, size: int) -> list[Rejection]:
-    """A page of refused rows, those behind one of them in file order: no transaction waits for a reader."""
+async def refused_rows(
+    tx: Tx, upload_id: UUID, after: Rejection | None, size: int, *, every: bool = False
+) -> list[Rejection]:
+    """A page of rejected rows after one of them, in file order; with `every` also those that are fixed."""
     place = (after.row_index, after.stage) if after else (-1, "")
-    return [
-        Rejection(*row)
-        for row in await fetch_all(tx, _SQL["page_of_refused_rows"], (upload_id, *place, size))
-    ]
+    values = (upload_id, *place, every, size)
+    return [Rejection(*row) for row in await fetch_all(tx, _SQL["page_of_refused_rows"], values)]
 
 
 async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) -> list[Warned]:

@@ -10,6 +10,7 @@ from psycopg import sql
 
 from weighbridge.db.declared import SCOPE_TYPES, staging_table
 from weighbridge.db.pool import Tx, fetch_one
+from weighbridge.model.columns import NO_COLUMNS, ColumnReport
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Changes, Scope
 
@@ -23,6 +24,7 @@ class Batch:
     upto: int
     lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
     orphans: tuple[int, ...] = ()  # seqs of rows that cannot be written without them
+    report: ColumnReport = NO_COLUMNS  # what the file has columns for
 
     @property
     def size(self) -> int:
@@ -45,7 +47,7 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fr
     """
     row = await fetch_one(
         tx,
-        upsert_sql(pipeline, entity, fresh=fresh),
+        upsert_sql(pipeline, entity, batch.report.filled_of(entity.name), fresh=fresh),
         {
             "upload": batch.scope.upload_id,
             "workspace": batch.scope.workspace_id,
@@ -118,8 +120,13 @@ async def staged_lines(
 
 
 @cache
-def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> bytes:
-    """The statement that writes a batch of an entity's rows, with the counts as its answer."""
+def upsert_sql(
+    pipeline: Pipeline, entity: Entity, filled: frozenset[str] | None, *, fresh: bool = False
+) -> bytes:
+    """The statement that writes a batch of an entity's rows, with the counts as its answer.
+
+    `filled` are the columns that the file has; the others of a row that is there stay as they are.
+    """
     staged = staging_table(pipeline, entity)
     target = sql.Identifier("public", entity.table)
     lead = ["workspace_id", *entity.scope]
@@ -146,18 +153,23 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
     conflict: sql.Composable = sql.SQL("")
     if fresh:
         pass
-    elif not updates(entity):
+    elif not updates(entity, filled):
         conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
     else:
         news = sql.SQL(", ").join(
             [
-                *(sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c)) for c in entity.values),
+                *(
+                    sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c))
+                    for c in taken(entity, filled)
+                ),
                 sql.SQL(
                     "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
                 ),
             ]
         )
-        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(key, news, differs(entity))
+        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+            key, news, differs(entity, filled)
+        )
     composed = sql.SQL(
         "WITH written AS ("
         " INSERT INTO {target} AS t ({columns})"
@@ -179,9 +191,14 @@ def upsert_sql(pipeline: Pipeline, entity: Entity, *, fresh: bool = False) -> by
     return composed.as_bytes(None)
 
 
-def updates(entity: Entity) -> bool:
+def taken(entity: Entity, filled: frozenset[str] | None) -> list[str]:
+    """The columns that a row of the file may change: a column that the file does not have changes nothing."""
+    return [column for column in entity.values if filled is None or column in filled]
+
+
+def updates(entity: Entity, filled: frozenset[str] | None) -> bool:
     """May a row that is already there be changed at all?"""
-    return entity.upsert.update is not None and bool(entity.values)
+    return entity.upsert.update is not None and bool(taken(entity, filled))
 
 
 def changed(entity: Entity, column: str) -> sql.Composed:
@@ -194,9 +211,10 @@ def changed(entity: Entity, column: str) -> sql.Composed:
     )
 
 
-def differs(entity: Entity) -> sql.Composed:
+def differs(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
     """Would that change the row?"""
+    columns = taken(entity, filled)
     return sql.SQL("({}) IS DISTINCT FROM ({})").format(
-        sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in entity.values),
-        sql.SQL(", ").join(changed(entity, c) for c in entity.values),
+        sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in columns),
+        sql.SQL(", ").join(changed(entity, c) for c in columns),
     )

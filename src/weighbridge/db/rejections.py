@@ -19,7 +19,7 @@ class Rejection:
     column_name: str | None
     code: str
     message: str
-    raw: list[str] | None
+    raw: list[str | None] | None
     more: list[str] | None = None
 
 

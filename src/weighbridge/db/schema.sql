@@ -448,6 +448,8 @@ CREATE TABLE public.data_uploads (
     states jsonb DEFAULT '[]'::jsonb NOT NULL,
     reading jsonb DEFAULT '{}'::jsonb NOT NULL,
     column_report jsonb DEFAULT '{}'::jsonb NOT NULL,
+    released_batch_id text,
+    read_as jsonb DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT claimed_when_stored CHECK (((storage_status = 'stored'::text) OR (status = ANY (ARRAY['completed'::text, 'partial'::text, 'failed'::text])) OR (run_after = 'infinity'::timestamp with time zone))),
     CONSTRAINT data_uploads_byte_size_check CHECK ((byte_size > 0)),
     CONSTRAINT data_uploads_content_sha256_check CHECK ((length(content_sha256) = 32)),
@@ -1865,6 +1867,67 @@ BEGIN
     RETURN v_id;
 END $$;
 
+CREATE FUNCTION weighbridge.mark_fixed(p_upload uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    -- A retry of an original removes its rejections: it waits, or this does.
+    PERFORM FROM data_uploads d
+    WHERE d.id IN (
+        WITH RECURSIVE originals AS (
+            SELECT f.original_upload AS id FROM upload_fixes f WHERE f.upload_id = p_upload
+            UNION
+            SELECT f.original_upload FROM originals o JOIN upload_fixes f ON f.upload_id = o.id
+        )
+        SELECT o.id FROM originals o WHERE o.id <> p_upload
+    )
+    ORDER BY d.id FOR KEY SHARE;
+    UPDATE upload_rejections SET fixed_by = NULL, fixed_at = NULL WHERE fixed_by = p_upload;
+    WITH RECURSIVE fixed AS (
+        SELECT f.original_upload AS upload_id, f.original_row AS row_index
+        FROM upload_fixes f
+        WHERE f.upload_id = p_upload
+          AND NOT EXISTS (SELECT FROM upload_rejections r WHERE r.upload_id = p_upload AND r.row_index = f.row_index)
+        UNION
+        SELECT f.original_upload, f.original_row
+        FROM fixed JOIN upload_fixes f ON f.upload_id = fixed.upload_id AND f.row_index = fixed.row_index
+    ), locked AS ( -- in one order: two uploads may fix rows of one original at the same time
+        SELECT r.upload_id, r.row_index, r.stage
+        FROM upload_rejections r JOIN fixed ON fixed.upload_id = r.upload_id AND fixed.row_index = r.row_index
+        WHERE r.upload_id <> p_upload AND r.fixed_by IS NULL
+        ORDER BY r.upload_id, r.row_index, r.stage
+        FOR UPDATE OF r
+    )
+    UPDATE upload_rejections r SET fixed_by = p_upload, fixed_at = weighbridge.now()
+    FROM locked l
+    WHERE r.upload_id = l.upload_id AND r.row_index = l.row_index AND r.stage = l.stage;
+END $$;
+
+CREATE FUNCTION weighbridge.mark_fixes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+BEGIN
+    IF NEW.status <> 'staging_complete' AND EXISTS (SELECT FROM upload_fixes f WHERE f.upload_id = NEW.id) THEN
+        PERFORM mark_fixed(NEW.id);
+    END IF;
+    IF EXISTS (SELECT FROM upload_fixes f WHERE f.original_upload = NEW.id) THEN
+        PERFORM mark_fixed(later.id)
+        FROM (
+            WITH RECURSIVE fixing AS (
+                SELECT f.upload_id AS id FROM upload_fixes f WHERE f.original_upload = NEW.id
+                UNION
+                SELECT f.upload_id FROM fixing x JOIN upload_fixes f ON f.original_upload = x.id
+            )
+            SELECT d.id FROM fixing x JOIN data_uploads d ON d.id = x.id
+            WHERE d.id <> NEW.id AND d.status IN ('completed', 'partial')
+            ORDER BY d.finished_at, d.id
+        ) AS later;
+    END IF;
+    RETURN NULL;
+END $$;
+
 CREATE FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -1953,6 +2016,13 @@ CREATE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at tim
     AS $$
         UPDATE data_uploads SET preview_counts = p_counts, previewed_at = p_at
         WHERE id = p_upload AND preview AND status = 'staging_complete'
+    $$;
+
+CREATE FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    AS $$
+        UPDATE data_uploads SET read_as = p_read_as WHERE id = fence(p_token)
     $$;
 
 CREATE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
@@ -2414,6 +2484,28 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION weighbridge.release_batch(p_upload uuid, p_actor text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'weighbridge', 'public', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    IF v_before.status <> 'failed' THEN
+        RETURN v_before.status;
+    END IF;
+    IF v_before.source_batch_id IS NULL THEN
+        RETURN CASE WHEN FOUND THEN 'unnamed' END;
+    END IF;
+    UPDATE data_uploads SET source_batch_id = NULL, released_batch_id = source_batch_id WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_before.workspace_id, p_actor, 'upload.release_batch', p_upload, jsonb_build_object(
+        'source_batch_id', v_before.source_batch_id, 'error_code', v_before.error_code));
+    RETURN 'released';
+END $$;
+
 CREATE FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
@@ -2691,6 +2783,7 @@ BEGIN
     DELETE FROM staging_id_resolution WHERE upload_id = v_upload;
     DELETE FROM staging_groups WHERE upload_id = v_upload;
     DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'parse'; -- the others belong to the watermark
+    DELETE FROM upload_fixes WHERE upload_id = v_upload;
     UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
 END $_$;
 
@@ -3770,6 +3863,8 @@ CREATE TABLE public.upload_rejections (
     message text NOT NULL,
     raw text[],
     more text[],
+    fixed_by uuid,
+    fixed_at timestamp with time zone,
     CONSTRAINT upload_rejections_stage_check CHECK ((stage = ANY (ARRAY['parse'::text, 'promote'::text])))
 );
 
@@ -3996,6 +4091,14 @@ CREATE UNLOGGED TABLE weighbridge.unbroken (
     lease_token uuid NOT NULL
 );
 
+CREATE TABLE weighbridge.upload_fixes (
+    upload_id uuid NOT NULL,
+    workspace_id uuid NOT NULL,
+    row_index integer NOT NULL,
+    original_upload uuid NOT NULL,
+    original_row integer NOT NULL
+);
+
 CREATE TABLE weighbridge_migrations.applied (
     version integer NOT NULL,
     name text NOT NULL,
@@ -4182,6 +4285,9 @@ ALTER TABLE ONLY weighbridge.storage_reservations
 ALTER TABLE ONLY weighbridge.unbroken
     ADD CONSTRAINT unbroken_pkey PRIMARY KEY (lease_token);
 
+ALTER TABLE ONLY weighbridge.upload_fixes
+    ADD CONSTRAINT upload_fixes_pkey PRIMARY KEY (upload_id, row_index);
+
 ALTER TABLE ONLY weighbridge_migrations.applied
     ADD CONSTRAINT applied_pkey PRIMARY KEY (version);
 
@@ -4245,6 +4351,8 @@ CREATE INDEX provider_upload_attempts_recent ON public.provider_upload_attempts 
 
 CREATE INDEX sales_recent ON public.sales USING btree (workspace_id, created_at DESC, id);
 
+CREATE INDEX upload_rejections_fixed ON public.upload_rejections USING btree (fixed_by) WHERE (fixed_by IS NOT NULL);
+
 CREATE UNIQUE INDEX alerts_open ON weighbridge.alerts USING btree (condition, subject) WHERE (closed_at IS NULL);
 
 CREATE INDEX attempts_expiring ON weighbridge.attempts USING btree (lease_until) WHERE (closed_at IS NULL);
@@ -4281,6 +4389,8 @@ CREATE INDEX resumable_whole ON weighbridge.resumable_uploads USING btree (spool
 
 CREATE INDEX storage_reservations_expiring ON weighbridge.storage_reservations USING btree (until);
 
+CREATE INDEX upload_fixes_original ON weighbridge.upload_fixes USING btree (original_upload, original_row);
+
 CREATE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs FOR EACH ROW EXECUTE FUNCTION ingest.guard_import_runs();
 
 CREATE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_runs FOR EACH ROW EXECUTE FUNCTION ingest.guard_status_transition();
@@ -4308,6 +4418,8 @@ CREATE TRIGGER keep_dimension BEFORE DELETE ON public.ads FOR EACH ROW EXECUTE F
 CREATE TRIGGER keep_dimension BEFORE DELETE ON public.campaigns FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
 
 CREATE TRIGGER leave_groups AFTER DELETE ON public.keywords REFERENCING OLD TABLE AS before_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.leave_groups();
+
+CREATE TRIGGER mark_fixes AFTER UPDATE OF status ON public.data_uploads FOR EACH ROW WHEN (((new.status = ANY (ARRAY['staging_complete'::text, 'completed'::text, 'partial'::text])) AND (old.status <> new.status))) EXECUTE FUNCTION weighbridge.mark_fixes();
 
 CREATE TRIGGER note_volumes AFTER UPDATE ON public.keywords REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
@@ -4472,7 +4584,11 @@ CREATE POLICY service ON weighbridge.confirmations TO weighbridge_deliver USING 
 
 ALTER TABLE weighbridge.slots ENABLE ROW LEVEL SECURITY;
 
+ALTER TABLE weighbridge.upload_fixes ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY workspace ON weighbridge.resumable_uploads USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
+
+CREATE POLICY workspace ON weighbridge.upload_fixes USING ((workspace_id = ( SELECT weighbridge.workspace() AS workspace)));
 
 GRANT USAGE ON SCHEMA ingest TO weighbridge_tenant;
 
@@ -4712,6 +4828,10 @@ REVOKE ALL ON FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) FROM 
 REVOKE ALL ON FUNCTION weighbridge.make_project(p_id bigint, p_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.make_project(p_id bigint, p_name text) TO weighbridge_intake;
 
+REVOKE ALL ON FUNCTION weighbridge.mark_fixed(p_upload uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.mark_fixes() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.may_group(p_token uuid) FROM PUBLIC;
@@ -4732,6 +4852,9 @@ REVOKE ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;
@@ -4764,6 +4887,8 @@ REVOKE ALL ON FUNCTION weighbridge.recover(p_max_crashes integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version integer, p_code text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.refuse_credentials(p_site uuid, p_provider text, p_version integer, p_code text) TO weighbridge_deliver;
+
+REVOKE ALL ON FUNCTION weighbridge.release_batch(p_upload uuid, p_actor text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace integer, p_anyway boolean) FROM PUBLIC;
 
@@ -4958,3 +5083,6 @@ GRANT UPDATE(refusal_text) ON TABLE weighbridge.resumable_uploads TO weighbridge
 GRANT INSERT ON TABLE weighbridge.staging_groups TO weighbridge_parse;
 GRANT SELECT ON TABLE weighbridge.staging_groups TO weighbridge_promote;
 GRANT SELECT,DELETE ON TABLE weighbridge.staging_groups TO weighbridge_clean;
+
+GRANT INSERT ON TABLE weighbridge.upload_fixes TO weighbridge_parse;
+GRANT SELECT ON TABLE weighbridge.upload_fixes TO weighbridge_tenant;

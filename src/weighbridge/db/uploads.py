@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
+from weighbridge.model.read_as import ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
@@ -344,5 +345,6 @@ def _upload(row: dict[str, Any]) -> Upload:
             "columns": tuple(row["columns"]),
             "reading": ReadOptions.of(row["reading"]),
             "column_report": ColumnReport.of(row["column_report"]),
+            "read_as": ReadAs.of(row["read_as"]),
         }
     )

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from weighbridge.formats import batch
-from weighbridge.formats.dialect import HEAD, Dialect, Layout, Wanted, find_layout, split
+from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout, split
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.scan import Block, blocks
 from weighbridge.model.errors import FileRefused
@@ -24,18 +25,18 @@ def open_delimited(
     with text.path.open("rb") as file:
         file.seek(text.start)
         head = file.read(HEAD)
-    return DelimitedSheet(text, find_layout(head, len(head) < HEAD and not cut, wanted))
+    return DelimitedSheet(text, find_layout(head, len(head) < HEAD and not cut, wanted, delimiter))
 
 
 @dataclass
 class DelimitedSheet:
-    """A CSV file. `batches()` refuses what only shows further down: an open quote, an endless record."""
+    """A CSV file. A record that does not fit the header, or cannot be read, has a `fault`."""
 
     text: Utf8File
     layout: Layout
     kind: str = "csv"
-    extra_cells: int = 0
     records: int = field(default=0, init=False)
+    invisible: int = field(default=0, init=False)  # characters that were removed
 
     @property
     def encoding(self) -> str:
@@ -43,7 +44,22 @@ class DelimitedSheet:
 
     @property
     def warnings(self) -> Mapping[str, str]:
-        return self.text.warnings
+        """What was assumed; complete when batches() is through."""
+        found = dict(self.text.warnings)
+        if self.extra_cells:
+            found["extra_cells"] = (
+                f"Records have {self.extra_cells} empty cells more than the header; they were ignored."
+            )
+        if self.layout.nameless:
+            found["empty_header_ignored"] = (
+                f"The header has an empty name after {self.layout.nameless!r}, and the records have no cell for it; "
+                "it was ignored."
+            )
+        if self.invisible:
+            found["invisible_characters"] = (
+                f"{self.invisible:,} characters that show nothing, such as U+200B, were removed from the cells."
+            )
+        return found
 
     @property
     def delimiter(self) -> str:
@@ -61,28 +77,51 @@ class DelimitedSheet:
     def preamble(self) -> tuple[str, ...]:
         return self.layout.preamble
 
+    @property
+    def extra_cells(self) -> int:
+        return self.layout.extra_cells
+
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, block by block; a block's misfits follow in a batch of their own."""
-        layout, dialect = self.layout, self.layout.dialect
+        layout = self.layout
         before = self.records = len(layout.preamble) + 1
+        self.invisible = 0
         with self.text.path.open("rb") as file:
             file.seek(self.text.start + layout.data_offset)
-            for block in blocks(file, dialect.delimiter, dialect.quote, layout.data_line):
+            for block in blocks(file, layout.rules, layout.data_line):
                 first = self.records - before
                 self.records += len(block.lines)
-                fitting, misfits = _read(block, len(layout.header), dialect)
-                wrong = np.array([misfit.number - 1 for misfit in misfits], np.int64)
-                right = np.delete(np.arange(len(block.lines)), wrong)
-                if fitting.num_rows != len(right):
-                    raise _uncountable(block, fitting.num_rows + len(wrong))
-                if len(right):
-                    columns = [column.chunk(0) for column in fitting.columns]
-                    yield batch.build(first + right, block.lines[right], len(columns), columns, None)
-                if len(wrong):
-                    yield _misfits(misfits, first + wrong, block.lines[wrong], layout)
+                self.invisible += block.invisible
+                yield from _batches(block, first, layout)
 
 
-def _read(block: Block, width: int, dialect: Dialect) -> tuple[Any, list[Any]]:
+def _batches(block: Block, first: int, layout: Layout) -> Iterator[Any]:
+    """The records of a block: those that fit, those with too few or too many cells, those that cannot be read."""
+    broken = np.array([each.place for each in block.broken], np.int64)
+    readable = np.delete(np.arange(len(block.lines)), broken)
+    fitting, misfits = _read(block, layout)
+    wrong = readable[[misfit.number - 1 for misfit in misfits]] if misfits else broken[:0]
+    right = np.setdiff1d(readable, wrong, assume_unique=True)
+    if fitting.num_rows != len(right):
+        raise _uncountable(block, fitting.num_rows + len(wrong) + len(broken))
+    if len(right):
+        yield from _fitting(fitting, first + right, block.lines[right], layout)
+    if len(wrong):
+        cells = [split(misfit.text, layout.dialect) for misfit in misfits]
+        yield _misfits(cells, first + wrong, block.lines[wrong], layout)
+    if len(broken):
+        width = len(layout.header)
+        yield batch.build(
+            first + broken,
+            block.lines[broken],
+            0,
+            [pa.nulls(len(broken), pa.string())] * width,
+            pa.array([each.text for each in block.broken], pa.string()),
+            pa.array([each.code for each in block.broken], pa.string()),
+        )
+
+
+def _read(block: Block, layout: Layout) -> tuple[Any, list[Any]]:
     """The rows with the right number of cells as a table, the others as pyarrow hands them over."""
     misfits: list[Any] = []
 
@@ -90,7 +129,9 @@ def _read(block: Block, width: int, dialect: Dialect) -> tuple[Any, list[Any]]:
         misfits.append(row)
         return "skip"
 
-    names = batch.column_names(width)
+    names = batch.column_names(layout.rules.width)
+    if not block.text:
+        return pa.table({name: pa.array([], pa.string()) for name in names}), misfits
     table = pyarrow.csv.read_csv(
         pa.BufferReader(block.text),
         # One block: the cut between records is ours already.
@@ -98,8 +139,8 @@ def _read(block: Block, width: int, dialect: Dialect) -> tuple[Any, list[Any]]:
             use_threads=False, column_names=names, block_size=len(block.text) + 1
         ),
         parse_options=pyarrow.csv.ParseOptions(
-            delimiter=dialect.delimiter,
-            quote_char=dialect.quote,
+            delimiter=layout.dialect.delimiter,
+            quote_char=layout.dialect.quote,
             newlines_in_values=True,
             ignore_empty_lines=False,
             invalid_row_handler=set_aside,
@@ -113,17 +154,36 @@ def _read(block: Block, width: int, dialect: Dialect) -> tuple[Any, list[Any]]:
     return table, misfits
 
 
-def _misfits(rows: list[Any], row_index: batch.Numbers, line: batch.Numbers, layout: Layout) -> Any:
-    """Short records end in NULLs; what long ones have too much, if there is any text in it, is surplus."""
+def _fitting(table: Any, row_index: batch.Numbers, line: batch.Numbers, layout: Layout) -> Iterator[Any]:
+    """The columns of the header. Cells beyond it must be empty, as they are in nearly every record."""
+    width = len(layout.header)
+    columns = [column.chunk(0) for column in table.columns]
+    filled = np.zeros(len(row_index), np.bool_)
+    for beyond in columns[width:]:
+        filled |= pc.greater(pc.binary_length(beyond), 0).to_numpy(zero_copy_only=False)
+    if not filled.any():
+        yield batch.build(row_index, line, width, columns[:width], None)
+        return
+    empty = pa.array(~filled)
+    if not filled.all():
+        yield batch.build(
+            row_index[~filled], line[~filled], width, [each.filter(empty) for each in columns[:width]], None
+        )
+    cells = [list(row.values()) for row in table.filter(pa.array(filled)).to_pylist()]
+    yield _misfits(cells, row_index[filled], line[filled], layout)
+
+
+def _misfits(cells: list[list[str]], row_index: batch.Numbers, line: batch.Numbers, layout: Layout) -> Any:
+    """Short records end in NULLs; the cells of long ones that are too many are surplus, if they have any text."""
     width, delimiter = len(layout.header), layout.dialect.delimiter
-    cells = [split(row.text, layout.dialect) for row in rows]
     columns = [
         pa.array([row[position] if position < len(row) else None for row in cells], pa.string())
         for position in range(width)
     ]
     surplus = [delimiter.join(row[width:]) if any(row[width:]) else None for row in cells]
     counts = np.array([len(row) for row in cells], np.int64)
-    return batch.build(row_index, line, counts, columns, pa.array(surplus, pa.string()))
+    fault = pa.array(["wrong_cell_count"] * len(cells), pa.string())
+    return batch.build(row_index, line, counts, columns, pa.array(surplus, pa.string()), fault)
 
 
 def _uncountable(block: Block, read: int) -> FileRefused:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import re
 
-from weighbridge.formats.encoding import HEAD, decode_head, utf16_of
+from weighbridge.formats.encoding import HEAD, codec_of, codec_of_head, decode_head
 from weighbridge.formats.json_text import Window
 from weighbridge.formats.signatures import CONTROL, what_is
 from weighbridge.model.errors import FileRefused
 
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 _NO_TABLE = re.compile(r"\s*(?:<[!?/a-z]|%PDF-|%!PS|\{\\rtf|#!|-----BEGIN )", re.IGNORECASE)
 _JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*(?:$|[\],{]))')
 
@@ -34,10 +35,15 @@ def describe(head: bytes) -> str:
     return "" if nothing else what_is(head, text)
 
 
-def text_of(head: bytes) -> str:
-    """Any text at all: one in an encoding that we do not know is refused later, by its line."""
-    for encoding in (utf16_of(head), "utf-8", "cp1252"):
-        if encoding is not None and (text := decode_head(head, encoding)) is not None:
+def text_of(head: bytes, encoding: str = "") -> str:
+    """Some text in any case, in the encoding that the sender names or else the one that the parse step would detect.
+
+    Bytes that are in no known encoding are refused later, with their line.
+    """
+    binary = _BINARY.search(head) is not None  # its words say nothing, and UTF-16 needs none
+    found = codec_of(encoding) or codec_of_head(head, with_words=not binary)
+    for codec in (found, "cp1252"):
+        if (text := decode_head(head, codec)) is not None:
             return text.removeprefix("\ufeff")
     return head.decode("latin-1")
 

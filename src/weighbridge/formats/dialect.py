@@ -1,17 +1,21 @@
-"""Second in reading CSV: the beginning of the text → delimiter, quote, preamble and header row.
+"""Second in reading CSV: the beginning of the text → delimiter, quote, preamble, header row and width.
 
 The pipeline decides: of all ways to cut the first records into cells, the one in which it knows the most
 headers is right. Only among equals does it count how well the rows below fit.
+
+A record has as many cells as the header. Empty cells beyond it belong to the file only where nearly all records have
+them, and empty names at the end of the header only where the records have cells for them.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from weighbridge.formats.scan import LONGEST_RECORD, Scanner, never_closed, too_long
+from weighbridge.formats.scan import LONGEST_RECORD, Rules, Scan, line_numbers, scan, too_long, visible
 from weighbridge.model.errors import FileRefused
 
 Wanted = Callable[[Sequence[str]], int]
@@ -19,7 +23,12 @@ Wanted = Callable[[Sequence[str]], int]
 DELIMITERS = (",", "\t", ";", "|")
 MOST_COLUMNS = 2000
 SAMPLE = 50  # records in which a header is looked for
+MEASURED = 1000  # records whose cells are counted
+NEARLY_ALL = 0.9
+ENOUGH = 3  # records, to say that nearly all have something
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
+_FIRST_LOOK = 1 << 16  # bytes; the first records are nearly always in them
+_APOSTROPHE_OPENS = re.compile(rb"(?:^|[\r\n,;\t|]) *'")
 NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
 
 
@@ -39,6 +48,14 @@ class Layout:
     header_line: int
     data_offset: int
     data_line: int
+    extra_cells: int = 0  # empty cells that nearly every record has beyond the header
+    nameless: str = ""  # the column after which the header has an empty name that no record has a cell for
+    quotes_cells: bool = False
+
+    @property
+    def rules(self) -> Rules:
+        width = len(self.header) + self.extra_cells
+        return Rules.of(self.dialect.delimiter, self.dialect.quote, width, strict=self.quotes_cells)
 
 
 class UnknownHeader(FileRefused):
@@ -55,14 +72,14 @@ class UnknownHeader(FileRefused):
         super().__init__("no_header", "No column of the file is known.")
 
 
-def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
-    """`head` is the first HEAD bytes of the text, or the `whole` of it.
+def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -> Layout:
+    """`head` is the first HEAD bytes of the text, or the `whole` of it. A given delimiter is not questioned.
 
     Raises FileRefused: `empty_file`, `no_data`, `no_header` (UnknownHeader), `malformed_file`.
     """
     if whole and not head.strip():
         raise FileRefused("empty_file", "The file is empty.")
-    trials = [_try(head, whole, dialect, wanted) for dialect in _candidates(head)]
+    trials = [_try(head, whole, dialect, wanted) for dialect in _candidates(head, delimiter)]
     trials = [trial for trial in trials if trial.records]
     if not trials:
         raise too_long(1)
@@ -72,13 +89,18 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted) -> Layout:
         raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
     refuse_many_columns(len(best.cells[row]))
+    below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
+    fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
     return Layout(
         dialect=best.dialect,
         preamble=tuple(before.text for before in best.records[:row]),
-        header=tuple(best.cells[row]),
+        header=fitted.header,
         header_line=record.line,
         data_offset=record.end,
         data_line=record.next_line,
+        extra_cells=fitted.extra_cells,
+        nameless=fitted.nameless,
+        quotes_cells=any(_quotes_a_cell(each.text, best.dialect) for each in [record, *below]),
     )
 
 
@@ -96,8 +118,8 @@ def split(record: str, dialect: Dialect) -> list[str]:
         return record.split(dialect.delimiter)
     cells = []
     for cell in _cell(dialect).finditer(record):
-        quoted, plain, end = cell.groups(default="")
-        cells.append(quoted.replace(dialect.quote * 2, dialect.quote) + plain)
+        quoted, plain, end = cell.groups()
+        cells.append(plain if quoted is None else quoted.replace(dialect.quote * 2, dialect.quote))
         if not end:
             break
     return cells
@@ -106,15 +128,18 @@ def split(record: str, dialect: Dialect) -> list[str]:
 @cache
 def _cell(dialect: Dialect) -> re.Pattern[str]:
     q, d = re.escape(dialect.quote), re.escape(dialect.delimiter)
-    return re.compile(rf"(?:{q}((?:[^{q}]++|{q}{q})*+)(?:{q}|\Z))?+([^{d}]*+)({d}|\Z)")
+    padding = "" if dialect.delimiter == " " else " *"
+    quoted = rf"{padding}{q}((?:[^{q}]++|{q}{q})*+){q}{padding}(?={d}|\Z)"
+    return re.compile(rf"(?:{quoted}|([^{d}]*+))({d}|\Z)")
 
 
-def _candidates(head: bytes) -> list[Dialect]:
+def _candidates(head: bytes, given: str) -> list[Dialect]:
     """First a delimiter that does not occur, for a file of one column, whose cells may well have commas."""
     found = [delimiter for delimiter in DELIMITERS if delimiter.encode() in head]
     absent = [delimiter for delimiter in DELIMITERS if delimiter not in found][:1]
-    in_apostrophes = head.startswith(b"'") or b"\n'" in head or b"\r'" in head
-    quotes = ['"', "'"] if in_apostrophes else ['"']
+    if given:
+        absent, found = [], [given]
+    quotes = ['"', "'"] if _APOSTROPHE_OPENS.search(head[:_FIRST_LOOK]) else ['"']
     return [Dialect(delimiter, quote) for quote in quotes for delimiter in absent + found]
 
 
@@ -135,11 +160,10 @@ class _Trial:
     cells: list[list[str]]
     known: int
     row: int
-    open_quote: int  # the line of a quote that is open at the end of the file, or 0
 
     def rank(self) -> tuple[int, bool, float, int]:
         single = self.dialect.quote == "'"
-        if single and not self._all_quoted():
+        if single and not self._quotes_its_header():
             return -1, False, 0.0, 0
         return self.known, single, self._fit(self.row), len(self.cells[self.row])
 
@@ -156,35 +180,80 @@ class _Trial:
         rows = [row for row in self.cells[header + 1 :] if row != [""]]
         return sum(len(row) == len(self.cells[header]) for row in rows) / len(rows) if rows else 1.0
 
-    def _all_quoted(self) -> bool:
-        """Every header cell stands in this dialect's quotes. Else a `'` is an apostrophe."""
-        quote, header = self.dialect.quote, self.cells[self.row]
-        written = (quote + cell.replace(quote, quote * 2) + quote for cell in header)
-        return self.dialect.delimiter.join(written) == self.records[self.row].text
+    def _quotes_its_header(self) -> bool:
+        """A header cell stands in this dialect's quotes. Else a `'` is an apostrophe."""
+        quote, text = self.dialect.quote, self.records[self.row].text
+        return any(cell and f"{quote}{cell}{quote}" in text for cell in self.cells[self.row])
 
 
 def _try(head: bytes, whole: bool, dialect: Dialect, wanted: Wanted) -> _Trial:
-    scanner = Scanner(dialect.delimiter, dialect.quote)
-    records = _first_records(head, whole, scanner)
+    records = _first_records(head, whole, dialect, SAMPLE)
     cells = [split(record.text, dialect) for record in records]
     scores = [wanted(row) for row in cells] or [0]
     known = max(scores)
-    open_quote = scanner.opened if whole and scanner.quoted else 0
-    return _Trial(dialect, records, cells, known, scores.index(known), open_quote)
+    return _Trial(dialect, records, cells, known, scores.index(known))
 
 
-def _first_records(head: bytes, whole: bool, scanner: Scanner) -> list[_Record]:
-    sample = head[:-1] if head.endswith(b"\r") and not whole else head  # its LF may be missing
-    ends, next_lines = (found[:SAMPLE].tolist() for found in scanner.feed(sample))
-    if whole and len(ends) < SAMPLE and (not ends or ends[-1] < len(head)):
-        ends.append(len(head))
-        next_lines.append(next_lines[-1] + 1 if next_lines else 2)
+def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> list[_Record]:
+    rules = Rules.of(dialect.delimiter, dialect.quote)
+    part = head[:_FIRST_LOOK]
+    found = _scan(part, rules, final=whole and len(part) == len(head))
+    if len(found.ends) <= most and len(part) < len(head):
+        part = head
+        found = _scan(part, rules, final=whole)
+    ends = [int(end) for end in found.ends[: most + 1]]
+    lines = line_numbers(part, ends, 1)
     records, start, line = [], 0, 1
-    for end, next_line in zip(ends, next_lines, strict=True):
-        text = head[start:end].decode()
+    for end, next_line in zip(ends[:most], lines, strict=False):
+        text = visible(part[start:end])[0].decode()
         records.append(_Record(_without_line_end(text), line, end, next_line))
         start, line = end, next_line
     return records
+
+
+def _scan(part: bytes, rules: Rules, *, final: bool) -> Scan:
+    return scan(
+        part[:-1] if part.endswith(b"\r") and not final else part, rules, final=final
+    )  # LF may follow
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """A header as wide as the records."""
+
+    header: tuple[str, ...]
+    extra_cells: int = 0
+    nameless: str = ""
+
+
+def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
+    """Where nearly all records have another width than the header, and only empty cells make the difference."""
+    rows = [row for row in rows if any(map(str.strip, row))]
+    as_it_is = _Fitted(tuple(header))
+    if len(rows) < ENOUGH:
+        return as_it_is
+    [(width, count)] = Counter(map(len, rows)).most_common(1)
+    if count < NEARLY_ALL * len(rows) or width == len(header):
+        return as_it_is
+    if width > len(header):
+        empty_there = sum(len(row) == width and not any(row[len(header) :]) for row in rows)
+        return (
+            _Fitted(tuple(header), width - len(header)) if empty_there >= NEARLY_ALL * len(rows) else as_it_is
+        )
+    if not any(map(str.strip, header[width:])):
+        return _Fitted(tuple(header[:width]))
+    empty = [place for place, cell in enumerate(header) if not cell.strip()]
+    if len(empty) == 1 and width == len(header) - 1 and empty != [0]:
+        [place] = empty  # a separator too many
+        return _Fitted((*header[:place], *header[place + 1 :]), 0, header[place - 1])
+    return as_it_is
+
+
+def _quotes_a_cell(record: str, dialect: Dialect) -> bool:
+    """Is a cell in quotes? A record over several lines says nothing: stray quotes may have joined it."""
+    if dialect.quote not in record or "\n" in record or "\r" in record:
+        return False
+    return any(cell[1] is not None for cell in _cell(dialect).finditer(record))
 
 
 def _without_line_end(text: str) -> str:
@@ -200,8 +269,6 @@ def _refuse_no_data(trial: _Trial, whole: bool) -> None:
 
 
 def _no_header(likely: _Trial) -> FileRefused:
-    if likely.open_quote:
-        return never_closed(likely.open_quote)
     header = likely.widest
     below = [cell for cells in likely.cells[header + 1 : header + 4] for cell in cells]
     return UnknownHeader(likely.cells[header], likely.records[header].line, below)

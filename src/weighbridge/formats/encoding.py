@@ -1,26 +1,45 @@
-"""First in reading a file: bytes in any encoding that we know → a file of valid UTF-8 without NULs."""
+"""First in reading a file: bytes in any known encoding → a file of valid UTF-8 without NULs."""
 
 from __future__ import annotations
 
 import codecs
-import io
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from weighbridge.model.errors import FileRefused
+from weighbridge.formats.encoding_warnings import (
+    Findings,
+    bad_mark,
+    in_7_bits,
+    nul,
+    undecodable,
+    unknown_encoding,
+)
+from weighbridge.formats.rawbytes import HEAD, chunks, decode_head, line_at
+from weighbridge.model.encodings import ENCODINGS, codec_of
 
-CHUNK = 1 << 20
-HEAD = 1 << 16
-_FOREIGN = bytes(range(0x80, 0x100))
-_ASCII_TO_SPACE = bytes(byte if byte >= 0x80 else 0x20 for byte in range(256))
+if TYPE_CHECKING:
+    from weighbridge.formats.guess import Guess
+
+__all__ = ["ENCODINGS", "HEAD", "Utf8File", "as_utf8", "codec_of", "codec_of_head", "decode_head", "utf16_of"]
+
+# UTF-32 little endian begins with the mark of UTF-16, but it is full of NULs, which are refused.
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_WORDS = 3000  # distinct words that decide about a file
+_WORDS_OF_HEAD = 300
+_JAPANESE_7_BIT = (b"\x1b$@", b"\x1b$B", b"\x1b(J")  # ISO-2022-JP: pure ASCII to every other check
 
 
 @dataclass(frozen=True)
 class Utf8File:
-    """Valid UTF-8 from byte `start` on; `encoding` is what the stored file had."""
+    """Valid UTF-8 from byte `start` on; `encoding` is the codec of the stored file."""
 
     path: Path
     start: int
@@ -28,28 +47,71 @@ class Utf8File:
     warnings: Mapping[str, str] = field(default_factory=dict)  # what was assumed: code → sentence
 
 
-def as_utf8(path: Path, scratch: Path, encoding: str = "") -> Utf8File:
+def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = True) -> Utf8File:
     """The file itself where it is UTF-8, otherwise a copy in `scratch`.
 
-    The whole file decides: one byte that is not UTF-8, even the last, makes it Windows-1252. Nearly every
-    file can be read as that, so two kinds are refused rather than garbled without a word: one whose other
-    non-ASCII text is mostly UTF-8 (it is damaged), and one with whole words of non-ASCII letters (it is
-    Russian, Greek or Chinese in an encoding of its own).
+    Without an `encoding` the whole file decides: one byte that is not UTF-8, even the last, makes it a file in another
+    encoding. Its words tell which (guess.py). Where a second encoding remains possible, a warning shows a cell in both,
+    or only the letters that differ if `show_cell` is False. A file that mixes encodings is refused, and so is one
+    whose two likeliest encodings are equally likely.
     """
     with path.open("rb") as file:
         head = file.read(HEAD)
-    if utf16 := utf16_of(head):
-        marked = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        return Utf8File(_transcode(path, utf16, 2 if marked else 0, scratch), 0, utf16)
-    broken_at = _first_broken_byte(path)
-    if head.startswith(codecs.BOM_UTF8):
-        if broken_at is not None:
-            raise _undecodable(path, broken_at, "utf-8")
-        return Utf8File(path, len(codecs.BOM_UTF8), "utf-8-sig")
-    if broken_at is None:
-        return Utf8File(path, 0, "utf-8")
-    _refuse_garble(path, broken_at)
-    return Utf8File(_transcode(path, "cp1252", 0, scratch), 0, "cp1252")
+    mark, marked = next(((mark, codec) for mark, codec in _MARKS if head.startswith(mark)), (b"", ""))
+    codec = _chosen(encoding, head, marked)
+    findings = Findings(path, show_cell, given=bool(encoding))
+    if codec == "utf-8" or not codec:
+        broken_at = _first_broken_byte(path, findings)
+        if broken_at is None:
+            return Utf8File(path, len(mark), "utf-8-sig" if mark else "utf-8", findings.warnings())
+        if codec:
+            raise undecodable(path, broken_at, codec, findings.given)
+        guess = _guess(chunks(path), _WORDS)
+        findings.judge(guess, broken_at)
+        codec = guess.codec
+    copy = _transcode(path, codec, len(mark), scratch, findings)
+    return Utf8File(copy, 0, codec, findings.warnings())
+
+
+def _chosen(encoding: str, head: bytes, marked: str) -> str:
+    """The codec that the sender names, or the file's mark, or the zeros of UTF-16; else empty."""
+    if not encoding:
+        return marked or utf16_of(head) or ""
+    codec = codec_of(encoding)
+    if codec is None:
+        raise unknown_encoding(encoding)
+    if codec == "utf-16":
+        codec = marked or utf16_of(head) or "utf-16-le"
+        if codec == "utf-8":
+            raise bad_mark(marked, encoding)
+    if marked and marked != codec:
+        raise bad_mark(marked, encoding)
+    return codec
+
+
+def codec_of_head(head: bytes, *, with_words: bool = True) -> str:
+    """The codec of the beginning of a file, cut anywhere, found as for a whole file; it may not decode all of it.
+
+    `with_words` is False for bytes that are no text: then it is windows-1252 unless it is UTF-8 or UTF-16.
+    """
+    marked = next((codec for mark, codec in _MARKS if head.startswith(mark)), "")
+    if found := marked or utf16_of(head):
+        return found
+    if decode_head(head, "utf-8") is not None:
+        return "utf-8"
+    return _guess([head[:-3]], _WORDS_OF_HEAD).codec if with_words else "cp1252"
+
+
+def _guess(pieces: Iterable[bytes], limit: int) -> Guess:
+    # Imported here: only a file that is not UTF-8 needs the letter statistics.
+    from weighbridge.formats.evidence import Words
+    from weighbridge.formats.guess import guess
+
+    words = Words(limit)
+    for piece in pieces:
+        words.add(piece)
+    words.add(b"")
+    return guess(words)
 
 
 def utf16_of(head: bytes) -> str | None:
@@ -70,100 +132,46 @@ def utf16_of(head: bytes) -> str | None:
     return None
 
 
-def decode_head(head: bytes, encoding: str) -> str | None:
-    """The beginning of a file, cut anywhere, as text; None if it is not in this encoding."""
-    try:
-        return codecs.getincrementaldecoder(encoding)().decode(head)
-    except UnicodeDecodeError:
-        return None
-
-
-def _first_broken_byte(path: Path) -> int | None:
-    """Where the file stops being UTF-8, None if nowhere. Refuses NULs on the way."""
+def _first_broken_byte(path: Path, findings: Findings) -> int | None:
+    """The offset where the file stops being UTF-8; None if it never does. Refuses NULs on the way."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0
-    for chunk in _chunks(path):
-        if (nul := chunk.find(b"\0")) >= 0:
-            raise _nul(line_at(path, offset + nul, "utf-8"))
+    for chunk in chunks(path):
+        if (zero := chunk.find(b"\0")) >= 0:
+            raise nul(line_at(path, offset + zero, "utf-8"))
+        if b"\x1b" in chunk and (found := [at for at in map(chunk.find, _JAPANESE_7_BIT) if at >= 0]):
+            raise in_7_bits(path, offset + min(found))
         held = len(decoder.getstate()[0])  # the beginning of a character that the last chunk cut
         if held or not chunk or not chunk.isascii():
             try:
                 decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 return offset - held + error.start
+            findings.look(chunk)
         offset += len(chunk)
     return None
 
 
-def _refuse_garble(path: Path, broken_at: int) -> None:
-    """Before a file that is not UTF-8 is taken for Windows-1252: does its non-ASCII text look like it?"""
-    words = long = sound = broken = 0
-    held = b""  # a word that the chunk cuts
-    for chunk in _chunks(path):
-        whole = (held + chunk).rstrip(_FOREIGN) if chunk else held
-        held = (held + chunk)[len(whole) :]
-        foreign = whole.translate(_ASCII_TO_SPACE).split()
-        text = b" ".join(foreign).decode("utf-8", "replace")
-        words += len(foreign)
-        long += sum(len(word) >= 4 for word in foreign)
-        bad = text.count("\ufffd")
-        broken += bad
-        sound += len(text) - text.count(" ") - bad
-    if sound > broken:  # hardly ever by chance
-        raise _undecodable(path, broken_at, "utf-8")
-    if long * 2 > words:  # Western accents stand between plain letters; four in a row are another alphabet
-        raise _undecodable(path, broken_at, "cp1252")
-
-
-def _transcode(path: Path, encoding: str, skip: int, scratch: Path) -> Path:
+def _transcode(path: Path, codec: str, skip: int, scratch: Path, findings: Findings) -> Path:
     scratch.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix="utf-8-", dir=scratch)
-    decoder = codecs.getincrementaldecoder(encoding)()
+    decoder = codecs.getincrementaldecoder(codec)()
+    wide = codec.startswith("utf-16")
     offset = skip
     with os.fdopen(handle, "wb") as copy:
-        for chunk in _chunks(path, skip):
+        for chunk in chunks(path, skip):
             held = len(decoder.getstate()[0])
+            if not wide and (zero := chunk.find(b"\0")) >= 0:
+                raise nul(line_at(path, offset + zero, "latin-1"))
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
-                raise _undecodable(path, offset - held + error.start, encoding) from None
-            if "\0" in text:
-                before = text[: text.index("\0")].encode(encoding)
-                raise _nul(line_at(path, offset - held + len(before), encoding))
-            copy.write(text.encode())
+                raise undecodable(path, offset - held + error.start, codec, findings.given) from None
+            if wide and "\0" in text:
+                before = text[: text.index("\0")].encode(codec)
+                raise nul(line_at(path, offset - held + len(before), codec))
+            written = text.encode()
+            findings.look(written)
+            copy.write(written)
             offset += len(chunk)
     return Path(name)
-
-
-def _chunks(path: Path, skip: int = 0) -> Iterator[bytes]:
-    """The file in pieces, then b"" for the end."""
-    with path.open("rb") as file:
-        file.seek(skip)
-        while chunk := file.read(CHUNK):
-            yield chunk
-    yield b""
-
-
-def line_at(path: Path, offset: int, encoding: str) -> int:
-    """The 1-based physical line (LF, CRLF or CR) of a byte of the file."""
-    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder(encoding)("replace"), translate=True)
-    line = 1
-    with path.open("rb") as file:
-        while chunk := file.read(min(CHUNK, offset)):
-            offset -= len(chunk)
-            line += decoder.decode(chunk).count("\n")
-    return line + decoder.decode(b"", final=True).count("\n")
-
-
-def _nul(line: int) -> FileRefused:
-    return FileRefused(
-        "malformed_file", f"Line {line} has a NUL character. Export the file again as plain text."
-    )
-
-
-def _undecodable(path: Path, offset: int, encoding: str) -> FileRefused:
-    spoken = {"utf-8": "UTF-8", "cp1252": "UTF-8 or Windows-1252"}.get(encoding, "UTF-16")
-    return FileRefused(
-        "bad_encoding",
-        f"Line {line_at(path, offset, encoding)} cannot be read as {spoken}. Save the file as UTF-8.",
-    )

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import TextIO, assert_never
 
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, Window, not_json
+from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, NotJson, Window
 from weighbridge.formats.scan import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
+FIRST_LINES = 20  # lines that tell whether each is a record
 WRAPPERS = frozenset({"data", "rows", "results", "items", "records"})
 
 
@@ -43,7 +45,12 @@ def find_records(text: Utf8File, *, cut: bool = False) -> Place:
     object_on_a_line, more_lines = _first_line(text)
     if object_on_a_line and more_lines:
         return Place(Shape.LINES)
-    member = _list_of_records(text, cut)
+    try:
+        member = _list_of_records(text, cut)
+    except FileRefused:
+        if not object_on_a_line and _mostly_objects(text):  # and its first line is broken
+            return Place(Shape.LINES)
+        raise
     if member is not None:
         return Place(Shape.MEMBER, member)
     return Place(Shape.LINES if object_on_a_line else Shape.VALUES)
@@ -90,6 +97,13 @@ def _first_line(text: Utf8File) -> tuple[bool, bool]:
         except (json.JSONDecodeError, RecursionError):
             return False, False
         return isinstance(value, dict) and end == len(first), next(lines, None) is not None
+
+
+def _mostly_objects(text: Utf8File) -> bool:
+    """Is most of the first lines an object by itself?"""
+    with open_text(text) as file:
+        lines = [line.strip() for line in islice(_raw_lines(file), FIRST_LINES) if line.strip()]
+    return 2 * sum(isinstance(_value(line, ends=False), dict) for line in lines) > len(lines)
 
 
 def _list_of_records(text: Utf8File, cut: bool) -> int | None:
@@ -153,7 +167,7 @@ def _lines(file: TextIO) -> Iterator[Element]:
                 "malformed_file", f"Line {number} is longer than {LONGEST_RECORD:,} characters."
             )
         text = line.strip(" \t\n")
-        yield Element(number, _value(text, number, cut=not line.endswith("\n")) if text else None, text)
+        yield Element(number, _value(text, ends=not line.endswith("\n")) if text else None, text)
 
 
 def _raw_lines(file: TextIO) -> Iterator[str]:
@@ -162,14 +176,14 @@ def _raw_lines(file: TextIO) -> Iterator[str]:
         yield line
 
 
-def _value(text: str, line: int, *, cut: bool) -> object:
+def _value(text: str, *, ends: bool) -> object:
+    """The value of a line, or why it has none. `ends`: the file ends with it."""
     try:
         value, end = DECODER.raw_decode(text)
     except json.JSONDecodeError as error:
-        ends = cut and (error.msg.startswith(OPEN_STRING) or error.pos >= len(text))
-        raise not_json(error.msg, line, line, ends=ends) from None
+        if ends and (error.msg.startswith(OPEN_STRING) or error.pos >= len(text)):
+            return NotJson("the file ends in the middle of it")
+        return NotJson(f"{error.msg[0].lower()}{error.msg[1:]}")
     except RecursionError:
-        raise not_json("nested too deeply", line, line) from None
-    if end < len(text):
-        raise not_json("more than one value", line, line)
-    return value
+        return NotJson("nested too deeply")
+    return value if end == len(text) else NotJson("more than one value")

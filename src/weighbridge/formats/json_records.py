@@ -18,7 +18,7 @@ from weighbridge.formats.dialect import UnknownHeader, Wanted, refuse_many_colum
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_count import count_records
 from weighbridge.formats.json_layout import Place, find_records, stream
-from weighbridge.formats.json_text import Element, Number
+from weighbridge.formats.json_text import Element, NotJson, Number, Repeated
 from weighbridge.model.errors import FileRefused
 
 SAMPLE = 1000  # records whose keys make the header
@@ -53,8 +53,8 @@ class JsonSheet:
     An object is one row: a key that it lacks is NULL, as is `null`; numbers stand as written, nested values
     as JSON. A key that the header lacks, because it first appears after the first thousand records, goes with
     its value into `surplus`, as a JSON object. A blank line among JSON lines is a row of empty cells.
-    What cannot be a row has no cells and its own text as `surplus`: a value that is no object, an object with
-    a key twice, and one with text that no database takes (NUL, half a surrogate pair).
+    What cannot be a row has a `fault`, no cells and its own text as `surplus`: a line that is not JSON, a value that
+    is no object, an object with a key twice, and one with text that no database takes (NUL, half a surrogate pair).
     """
 
     text: Utf8File
@@ -89,12 +89,13 @@ class JsonSheet:
         rows: list[dict[str, Any]] = []
         cells = np.full(len(elements), width, np.int64)
         surplus: list[str | None] = [None] * len(elements)
+        faults: list[str | None] = [None] * len(elements)
         for position, element in enumerate(elements):
             if not element.text:
                 rows.append(blank)
-            elif not _is_row(element):
+            elif fault := _fault(element):
                 rows.append({})
-                cells[position], surplus[position] = 0, element.text
+                cells[position], surplus[position], faults[position] = 0, element.text, fault
             else:
                 rows.append(element.value)
                 if not known.issuperset(element.value):
@@ -103,7 +104,12 @@ class JsonSheet:
         columns = [_column([row.get(key) for row in rows]) for key in self.header]
         lines = np.array([element.line for element in elements], np.int64)
         return batch.build(
-            first + np.arange(len(elements)), lines, cells, columns, pa.array(surplus, pa.string())
+            first + np.arange(len(elements)),
+            lines,
+            cells,
+            columns,
+            pa.array(surplus, pa.string()),
+            pa.array(faults, pa.string()),
         )
 
 
@@ -121,9 +127,35 @@ def _portions(elements: Iterator[Element]) -> Iterator[list[Element]]:
 
 
 def _is_row(element: Element) -> bool:
-    if type(element.value) is not dict:  # no object at all, or one with a key Repeated
-        return False
-    return "\\u" not in element.text or _storable(element.value)
+    return bool(element.text) and not _fault(element)
+
+
+def _fault(element: Element) -> str:
+    """Why a value cannot be a row, one of model.sheet.FAULTS; empty for one that can."""
+    match element.value:
+        case NotJson():
+            return "bad_json"
+        case dict() if _repeats(element.value):
+            return "duplicate_key"
+        case dict() if "\\u" in element.text and not _storable(element.value):
+            return "bad_text"
+        case dict():
+            return ""
+        case _:
+            return "not_a_record"
+
+
+def _repeats(value: Any) -> bool:
+    """Has it, or anything in it, a key twice?"""
+    match value:
+        case Repeated():
+            return True
+        case dict():
+            return any(_repeats(part) for part in value.values() if isinstance(part, dict | list))
+        case list():
+            return any(_repeats(part) for part in value if isinstance(part, dict | list))
+        case _:
+            return False
 
 
 def _storable(value: Any) -> bool:

@@ -29,6 +29,12 @@ class Repeated(dict[str, Any]):
     """An object that has a key twice, so that one of the two values is lost here."""
 
 
+class NotJson(str):
+    """A line that is not JSON: why not."""
+
+    __slots__ = ()
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     return made if len(made) == len(pairs) else Repeated(made)

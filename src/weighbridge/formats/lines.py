@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from weighbridge.formats import batch
 from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, Dialect, Wanted, split
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.scan import Block, Rules, blocks
 
 _NO_QUOTE = "\0"  # encoding.py refuses it, so no record goes on over a line's end
 _QUOTED = r'^\s*"(.*)"\s*$'
@@ -60,7 +60,7 @@ class ListSheet:
         self.records = 0
         with self.text.path.open("rb") as file:
             file.seek(self.text.start)
-            for block in blocks(file, _NO_QUOTE, _NO_QUOTE, line=1):
+            for block in blocks(file, Rules.of(_NO_QUOTE, _NO_QUOTE), line=1):
                 first, count = self.records, len(block.lines)
                 self.records += count
                 yield batch.build(np.arange(first, first + count), block.lines, 1, [_values(block)], None)

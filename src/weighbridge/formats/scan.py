@@ -1,18 +1,25 @@
-"""Under the CSV reader: UTF-8 bytes → whole records, each with its line, counted apart from the reader.
+"""Under the CSV reader: UTF-8 bytes → whole records with their lines, and the lines that cannot be read.
 
-The grammar is that of RFC 4180 as pyarrow and Python's csv read it: LF, CRLF or CR ends a record; a quote
-opens a quoted cell only where the cell begins, `""` inside stands for one quote, and what follows the closing
-quote is plain text again. So the quote in `5" pipe` is a character like any other.
+Quotes are read by RFC 4180: a quote opens a quoted cell where the cell begins, `""` inside stands for one quote, and
+after the closing quote the cell ends. Spaces between a delimiter and a quote are dropped. LF, CRLF or CR ends a record.
+A quote inside an unquoted cell, as in `5" pipe`, is text in a file that quotes no cell; in one that does, its writer
+would have quoted that cell, and the record is damaged.
 
-Vectorised: where every quote that would open does stand at the beginning of a cell (or is the second of a
-pair), quotes simply toggle, and a line end is a record's end if an even number of quotes precedes it. Only a
-chunk where that does not hold is walked quote by quote.
+A record is malformed if text follows a closing quote, if a quote is never closed, or if its quoted cells contain whole
+records. Only its first physical line is given up; reading continues at the next line, so that nothing is swallowed.
+Where it cannot be told whether lines in quotes are records or one cell, each of these lines is given up.
+
+Vectorised: where every quote stands where it may, quotes simply toggle, and a line end is the end of a record if an
+even number of quotes precedes it. Only a chunk where that does not hold is walked quote by quote.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
@@ -26,113 +33,95 @@ LONGEST_RECORD = 1 << 20
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-LF, CR = 10, 13
+SURELY = 0.9  # so many of the lines inside quotes have the width of a record: they are records
+
+LF, CR, SPACE = 10, 13, 32
+_RECORDS_OR_CELL = "records_or_cell"
+_END_OF_FILE = re.compile(rb"\x1a\s*\Z")  # what DOS programs write behind the last line
+# They show nothing: U+200B, U+200E, U+200F, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF, U+180E.
+_INVISIBLE = re.compile(rb"\xe2\x80[\x8b\x8e\x8f\xaa-\xae]|\xe2\x81[\xa0\xa6-\xa9]|\xef\xbb\xbf|\xe1\xa0\x8e")
+_CUT_CHARACTER = re.compile(rb"(?:\xe2[\x80\x81]?|\xef\xbb?|\xe1\xa0?)\Z")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How records are told apart. `width` is how many cells a record has, 0 while that is not known."""
+
+    delimiter: int
+    quote: bytes
+    width: int = 0
+    strict: bool = False  # the file quotes cells: a quote inside an unquoted one is a fault
+
+    @classmethod
+    def of(cls, delimiter: str, quote: str, width: int = 0, *, strict: bool = False) -> Rules:
+        return cls(ord(delimiter), quote.encode(), width, strict)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A physical line that cannot be read as a record; `code` is one of model.sheet.FAULTS."""
+
+    place: int  # among the records of its block
+    code: str
+    text: str
 
 
 @dataclass(frozen=True)
 class Block:
-    """Whole records: their bytes, where each starts in them, and on which line of the file."""
+    """Records in the order of the file. `text` holds those that can be read, and `starts` where each begins in it."""
 
     text: bytes
     starts: Ints
-    lines: Ints
+    lines: Ints  # the line of every record, the broken ones included
+    broken: list[Broken] = field(default_factory=list)
+    invisible: int = 0  # characters that were removed
 
 
-def blocks(file: BinaryIO, delimiter: str, quote: str, line: int) -> Iterator[Block]:
+@dataclass(frozen=True)
+class Scan:
+    """The records of a buffer that begins with one. What stands behind `end` is not complete yet."""
+
+    ends: list[int] | Ints  # behind each record
+    end: int
+    broken: list[tuple[int, str]]  # (place among the records, code)
+    cuts: list[tuple[int, int]]  # spaces around quotes
+
+
+def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
     """The rest of the file, of which the next byte begins a record on the given line.
 
-    Refuses a quote that is never closed and a record longer than LONGEST_RECORD.
+    Refuses a physical line longer than LONGEST_RECORD.
     """
-    scanner = Scanner(delimiter, quote, line)
-    rest = b""
-    for chunk in chunks(file):
-        ends, next_lines = scanner.feed(chunk)
-        if not len(ends):
-            rest += chunk
-            _check_length(len(rest), line)
-            continue
-        whole = int(ends[-1])
-        starts = np.concatenate(([0], ends[:-1] + len(rest)))
-        lines = np.concatenate(([line], next_lines[:-1]))
-        sizes = np.diff(starts, append=whole + len(rest))
-        longest = int(sizes.argmax())
-        _check_length(int(sizes[longest]), int(lines[longest]))
-        yield Block(rest + chunk[:whole], starts, lines)
-        rest, line = chunk[whole:], int(next_lines[-1])
-        _check_length(len(rest), line)
-    if scanner.quoted:
-        raise never_closed(scanner.opened)
-    if rest:
-        yield Block(rest, np.zeros(1, np.int64), np.full(1, line))
+    rest, removed = b"", 0
+    for chunk, invisible, final in _chunks(file):
+        buffer, removed = rest + chunk if rest else chunk, removed + invisible
+        found = scan(buffer, rules, final=final)
+        if len(found.ends):
+            yield _block(buffer, found, line, removed)
+            line, removed = line + _lines_in(buffer[: found.end]), 0
+        rest = buffer[found.end :]
+        if len(rest) > LONGEST_RECORD:
+            raise too_long(line)
 
 
-class Scanner:
-    """Finds the ends of records, chunk by chunk. No chunk but the last may end between CR and LF."""
-
-    def __init__(self, delimiter: str, quote: str, line: int = 1) -> None:
-        self._delimiter = ord(delimiter)
-        self._quote = quote.encode()
-        self._line = line  # the line that the next byte is on
-        self._before = LF  # the byte before the next one
-        self._closed = False  # that byte is a closing quote: another one right after it would be a pair
-        self.quoted = False  # the next byte is inside a quoted cell
-        self.opened = line  # the line of the quote that opened it
-
-    def feed(self, chunk: bytes) -> tuple[Ints, Ints]:
-        """The ends of records in the chunk (first byte after the line end), and the line after each."""
-        data = np.frombuffer(chunk, np.uint8)
-        line_ends = line_ends_of(chunk, data)
-        if self._quote in chunk:
-            quotes = self._structural(np.flatnonzero(data == ord(self._quote)), data)
-            toggled = np.searchsorted(quotes, line_ends) + self.quoted
-            ending = np.flatnonzero(toggled % 2 == 0)
-            self._remember(quotes, line_ends, len(data))
-        else:
-            ending = np.arange(0 if self.quoted else len(line_ends))
-            self._closed = False
-        ends, next_lines = line_ends[ending] + 1, ending + self._line + 1
-        self._line += len(line_ends)
-        self._before = int(data[-1])
-        return ends, next_lines
-
-    def _remember(self, quotes: Ints, line_ends: Ints, size: int) -> None:
-        """What the next chunk must know of this one's quotes."""
-        gaps = np.diff(quotes, prepend=-1 if self._closed else -2)
-        opening = np.arange(int(self.quoted), len(quotes), 2)
-        opening = opening[gaps[opening] > 1]  # the second of a pair opens nothing new
-        if len(opening):
-            self.opened = self._line + int(np.searchsorted(line_ends, quotes[opening[-1]]))
-        self.quoted = (len(quotes) + self.quoted) % 2 == 1
-        self._closed = not self.quoted and len(quotes) > 0 and int(quotes[-1]) == size - 1
-
-    def _structural(self, quotes: Ints, data: Bytes) -> Ints:
-        """The quotes that open or close a cell or are one of a pair, without those that are mere text."""
-        before = data[quotes - 1]
-        if quotes[0] == 0:
-            before[0] = self._before
-        may_open = (before == self._delimiter) | (before == LF) | (before == CR)
-        paired = np.empty(len(quotes), np.bool_)
-        paired[0] = quotes[0] == 0 and self._closed
-        paired[1:] = np.diff(quotes) == 1
-        opening = slice(int(self.quoted), None, 2)
-        if (may_open | paired)[opening].all():
-            return quotes
-        return quotes[self._walk(may_open.tolist(), paired.tolist())]
-
-    def _walk(self, may_open: list[bool], paired: list[bool]) -> list[int]:
-        """Inside, a quote closes; outside, it opens where a cell begins or right after a closing one."""
-        kept = []
-        quoted, closed_last = self.quoted, True  # of the first quote, `paired` tells the whole truth
-        for index, (at_start, follows) in enumerate(zip(may_open, paired, strict=True)):
-            if quoted:
-                quoted, closed_last = False, True
-                kept.append(index)
-            elif at_start or (follows and closed_last):
-                quoted, closed_last = True, False
-                kept.append(index)
-            else:
-                closed_last = False
-        return kept
+def scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
+    """`final`: the file ends with the buffer."""
+    data = np.frombuffer(buffer, np.uint8)
+    line_ends = line_ends_of(buffer, data)
+    if rules.quote not in buffer:
+        return _plain(line_ends + 1, len(buffer), final)
+    quotes = np.flatnonzero(data == rules.quote[0])
+    if not _all_in_place(quotes, data, rules.delimiter):
+        return _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final).run()
+    inside = np.searchsorted(quotes, line_ends) % 2 == 1
+    suspicious = inside.any() and _has_records_inside(buffer, data, line_ends, inside, rules)
+    unclosed = len(quotes) % 2 == 1 and (final or len(buffer) > LONGEST_RECORD)
+    if suspicious or unclosed:
+        return _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final).run()
+    found = _plain(line_ends[~inside] + 1, len(buffer), final)
+    if len(found.ends) and np.diff(found.ends, prepend=0).max() > LONGEST_RECORD:
+        return _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final).run()
+    return found
 
 
 def line_ends_of(chunk: bytes, data: Bytes) -> Ints:
@@ -143,6 +132,11 @@ def line_ends_of(chunk: bytes, data: Bytes) -> Ints:
         returns[:-1] &= ~feeds[1:]
         feeds |= returns
     return np.flatnonzero(feeds)
+
+
+def line_numbers(buffer: bytes, offsets: Ints | list[int], first: int) -> Ints:
+    """The line of each offset; the buffer begins on the line `first`."""
+    return np.searchsorted(line_ends_of(buffer, np.frombuffer(buffer, np.uint8)), offsets) + first
 
 
 def chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -159,21 +153,248 @@ def chunks(file: BinaryIO) -> Iterator[bytes]:
         yield held
 
 
-def _check_length(length: int, line: int) -> None:
-    if length > LONGEST_RECORD:
-        raise too_long(line)
+def visible(text: bytes) -> tuple[bytes, int]:
+    """The text without characters that show nothing, and how many were removed."""
+    if text.isascii() or not _INVISIBLE.search(text):
+        return text, 0
+    return _INVISIBLE.subn(b"", text)
 
 
 def too_long(line: int) -> FileRefused:
     return FileRefused(
         "malformed_file",
-        f"The record in line {line} is longer than {LONGEST_RECORD:,} bytes. Is a quote never closed?",
+        f"Line {line} is longer than {LONGEST_RECORD:,} bytes. Expected one record on each line; "
+        "export the file again.",
     )
 
 
-def never_closed(line: int) -> FileRefused:
-    return FileRefused(
-        "malformed_file",
-        f"The quote opened in line {line} is never closed. "
-        "Close it, or double the quote characters inside a quoted cell.",
-    )
+def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int, bool]]:
+    """Pieces without invisible characters, how many were removed, and whether it is the last one."""
+    held, before = b"", None
+    for chunk in chunks(file):
+        if before is not None:
+            yield *before, False
+        chunk = held + chunk
+        held = b""
+        if not chunk.isascii() and (cut := _CUT_CHARACTER.search(chunk)):
+            chunk, held = chunk[: cut.start()], cut[0]
+        before = visible(chunk)
+    if before is not None:
+        text, removed = before
+        yield _END_OF_FILE.sub(b"", text + held), removed, True
+
+
+def _plain(ends: Ints, size: int, final: bool) -> Scan:
+    whole = int(ends[-1]) if len(ends) else 0
+    if final and whole < size:
+        ends, whole = np.append(ends, size), size
+    return Scan(ends, whole, [], [])
+
+
+def _all_in_place(quotes: Ints, data: Bytes, delimiter: int) -> bool:
+    """Does every other quote open a cell, and the others close one, but for pairs?"""
+    before, after = data[quotes - 1], data[np.minimum(quotes + 1, len(data) - 1)]
+    if quotes[0] == 0:
+        before[0] = LF
+    if quotes[-1] == len(data) - 1:
+        after[-1] = LF
+    pairs = np.diff(quotes) == 1
+    opening = (before == delimiter) | (before == LF) | (before == CR)
+    opening[1:] |= pairs
+    closing = (after == delimiter) | (after == LF) | (after == CR)
+    closing[:-1] |= pairs
+    return bool(opening[::2].all() and closing[1::2].all())
+
+
+def _has_records_inside(
+    buffer: bytes, data: Bytes, line_ends: Ints, inside: npt.NDArray[np.bool_], rules: Rules
+) -> bool:
+    """May a quoted cell contain whole records? Each record that spans lines is then looked at by itself."""
+    if not rules.width:
+        return False
+    delimiters = np.flatnonzero(data == rules.delimiter)
+    behind = np.searchsorted(delimiters, line_ends)
+    counts = np.diff(behind, prepend=0)
+    fitting = counts == rules.width - 1
+    continued = np.append(False, inside[:-1])  # the line begins inside quotes
+    whole = continued & inside
+    if (fitting & whole).any():
+        return True
+    return rules.width > 1 and bool((fitting & (continued | inside)).any())
+
+
+def _lines_in(text: bytes) -> int:
+    feeds = text.count(b"\n")
+    return feeds + text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else feeds
+
+
+def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
+    ends = np.asarray(found.ends, np.int64)
+    starts = np.concatenate(([0], ends[:-1]))
+    lines = line_numbers(buffer, starts, line)
+    sizes = ends - starts
+    longest = int(sizes.argmax())
+    if int(sizes[longest]) > LONGEST_RECORD:
+        raise too_long(int(lines[longest]))
+    if not found.broken and not found.cuts:
+        return Block(buffer[: found.end], starts, lines, [], removed)
+    broken = [
+        Broken(place, code, buffer[starts[place] : ends[place]].decode().rstrip("\r\n"))
+        for place, code in found.broken
+    ]
+    dropped = [(int(starts[each.place]), int(ends[each.place])) for each in broken] + found.cuts
+    kept = np.ones(found.end, np.bool_)
+    for first, last in dropped:
+        kept[first:last] = False
+    text = np.frombuffer(buffer, np.uint8)[: found.end].copy()
+    # A line that is left out must not let the CR before it and the LF behind it become one line end.
+    line_ends = ends - 1
+    text[line_ends[text[line_ends] == CR]] = LF
+    readable = np.delete(starts, [each.place for each in broken])
+    moved = np.concatenate(([0], np.cumsum(kept)))
+    return Block(text[kept].tobytes(), moved[readable], lines, broken, removed)
+
+
+@dataclass
+class _Walk:
+    """The slow way through a buffer: record by record, from quote to quote."""
+
+    buffer: bytes
+    rules: Rules
+    quotes: list[int]
+    line_ends: list[int]
+    final: bool
+    ends: list[int] = field(default_factory=list)
+    broken: list[tuple[int, str]] = field(default_factory=list)
+    cuts: list[tuple[int, int]] = field(default_factory=list)
+
+    def run(self) -> Scan:
+        start, size = 0, len(self.buffer)
+        while start < size:
+            start = self._plain_records(start)
+            found = self._record(start) if start < size else None
+            if found is None:
+                break
+            end, code = found
+            if code == _RECORDS_OR_CELL:
+                self._give_up(start, end)
+            else:
+                end = self._first_line(start) if code else end
+                if code:
+                    self.broken.append((len(self.ends), code))
+                self.ends.append(end)
+            start = end
+        return Scan(self.ends, start, self.broken, self.cuts)
+
+    def _plain_records(self, start: int) -> int:
+        """Take the records before the line of the next quote. Gives where that line begins."""
+        place = bisect_left(self.quotes, start)
+        first = bisect_left(self.line_ends, start)
+        quote = self.quotes[place] if place < len(self.quotes) else len(self.buffer)
+        last = bisect_left(self.line_ends, quote)
+        self.ends += [end + 1 for end in self.line_ends[first:last]]
+        start = self.line_ends[last - 1] + 1 if last > first else start
+        if quote == len(self.buffer) and self.final and start < quote:
+            self.ends.append(quote)
+            start = quote
+        return start
+
+    def _record(self, start: int) -> tuple[int, str] | None:
+        """The end of the record that begins here, or what is wrong with it; None if the buffer ends too soon."""
+        cuts: list[tuple[int, int]] = []
+        position, place = start, bisect_left(self.quotes, start)
+        while True:
+            line_end = self._line_end(position)
+            quote = self.quotes[place] if place < len(self.quotes) else len(self.buffer)
+            if quote >= line_end:
+                break
+            opened = self._opened(start, position, quote)
+            if opened is None and self.rules.strict:
+                return self._malformed(start, "quote_in_cell")
+            if opened is None:
+                position, place = quote + 1, place + 1
+                continue
+            closing = self._closing(place)
+            if closing is None:
+                return self._unclosed(start)
+            closed = self._closed(self.quotes[closing] + 1)
+            if closed is None:
+                return self._malformed(start, "text_after_quote")
+            cuts += [cut for cut in (opened, closed) if cut[0] < cut[1]]
+            position, place = closed[1], closing + 1
+        end = line_end + 1 if line_end < len(self.buffer) else line_end
+        if line_end == len(self.buffer) and not self.final:
+            return None
+        if code := self._contains_records(start, end):
+            return end, code
+        if end - start > LONGEST_RECORD and self._line_end(start) < line_end:
+            return start, "open_quote"
+        self.cuts += cuts
+        return end, ""
+
+    def _opened(self, start: int, position: int, quote: int) -> tuple[int, int] | None:
+        """The spaces before a quote that opens a cell; None for one that does not."""
+        first = quote
+        while first > position and self.buffer[first - 1] == self._padding:
+            first -= 1
+        begins = first == start or self.buffer[first - 1] == self.rules.delimiter
+        return (first, quote) if begins else None
+
+    def _closing(self, place: int) -> int | None:
+        """The quote that closes the cell that this one opens; pairs belong to the cell."""
+        place += 1
+        while place + 1 < len(self.quotes) and self.quotes[place + 1] == self.quotes[place] + 1:
+            place += 2
+        return place if place < len(self.quotes) else None
+
+    def _closed(self, position: int) -> tuple[int, int] | None:
+        """The spaces behind a closing quote; None where other text stands there."""
+        last = position
+        while last < len(self.buffer) and self.buffer[last] == self._padding:
+            last += 1
+        ends = last == len(self.buffer) or self.buffer[last] in (self.rules.delimiter, LF, CR)
+        return (position, last) if ends else None
+
+    @property
+    def _padding(self) -> int:
+        return SPACE if self.rules.delimiter != SPACE else -1
+
+    def _unclosed(self, start: int) -> tuple[int, str] | None:
+        if self.final or len(self.buffer) - start > LONGEST_RECORD:
+            return self._malformed(start, "open_quote")
+        return None
+
+    def _malformed(self, start: int, code: str) -> tuple[int, str] | None:
+        """Its first line is given up, if all of that is here."""
+        return (start, code) if self.final or self._line_end(start) < len(self.buffer) else None
+
+    def _contains_records(self, start: int, end: int) -> str:
+        """Do lines inside the record, or all of its lines, have as many cells as a record has?"""
+        bounds = self._bounds(start, end)
+        if len(bounds) < 3 or not self.rules.width:
+            return ""
+        delimiter = bytes([self.rules.delimiter])
+        lines = [self.buffer[a:b] for a, b in pairwise(bounds)]
+        fitting = [line.count(delimiter) == self.rules.width - 1 and bool(line.strip()) for line in lines]
+        inside = fitting[1:-1]
+        if self.rules.width > 1 and len(inside) > 1 and sum(inside) >= SURELY * len(inside):
+            return "records_in_quotes"
+        return _RECORDS_OR_CELL if any(inside) or (self.rules.width > 1 and all(fitting)) else ""
+
+    def _give_up(self, start: int, end: int) -> None:
+        """Every line of a record by itself."""
+        for line_end in self._bounds(start, end)[1:]:
+            self.broken.append((len(self.ends), "records_in_quotes"))
+            self.ends.append(line_end)
+
+    def _bounds(self, start: int, end: int) -> list[int]:
+        """Where the physical lines of a record begin, and its end."""
+        first, last = bisect_left(self.line_ends, start), bisect_left(self.line_ends, end - 1)
+        return [start, *(each + 1 for each in self.line_ends[first:last]), end]
+
+    def _line_end(self, position: int) -> int:
+        place = bisect_left(self.line_ends, position)
+        return self.line_ends[place] if place < len(self.line_ends) else len(self.buffer)
+
+    def _first_line(self, start: int) -> int:
+        return min(self._line_end(start) + 1, len(self.buffer))

@@ -22,6 +22,7 @@ def open_sheet(
     headerless: str = "",
     cut: bool = False,
     options: ReadOptions = DETECT_ALL,
+    show_cell: bool = True,
 ) -> Sheet:
     """Read the file's layout; its rows come with `batches()`, which may refuse the file as well.
 
@@ -29,11 +30,12 @@ def open_sheet(
     header. `headerless` is the header of a text file that has none and is a list, where the pipeline takes lists.
     A file that is not UTF-8 is rewritten as UTF-8 in the directory `scratch`, which the caller empties.
     `options` are what the sender says of how it is written; they override detection.
+    A warning may show a cell of the file only if `show_cell`.
     `cut` says that it is only the beginning of one, which may end anywhere: good for its header alone.
 
     Raises FileRefused: `empty_file`, `no_data`, `no_header`, `bad_encoding`, `malformed_file`.
     """
-    text = as_utf8(path, scratch, options.encoding)
+    text = as_utf8(path, scratch, options.encoding, show_cell=show_cell)
     match kind:
         case "csv":
             listed = open_list(text, wanted, headerless) if headerless else None

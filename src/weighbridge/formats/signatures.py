@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from weighbridge.formats.encoding import decode_head
+from weighbridge.formats.rawbytes import decode_head
 
 _PICTURE = "picture. Export the figures as CSV."
 _UNPACK = "Unpack it and send the files in it."

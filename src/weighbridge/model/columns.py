@@ -32,6 +32,7 @@ class ColumnReport:
 
     columns: tuple[ColumnUse, ...] = ()
     missing: tuple[MissingField, ...] = ()
+    filled: tuple[str, ...] = ()  # every column of production that the file has a value for: "judgment.court"
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ColumnReport:
@@ -41,7 +42,14 @@ class ColumnReport:
                 ColumnUse(**{**each, "fields": tuple(each["fields"])}) for each in stored.get("columns", ())
             ),
             tuple(MissingField(**each) for each in stored.get("missing", ())),
+            tuple(stored.get("filled", ())),
         )
+
+    def filled_of(self, entity: str) -> frozenset[str] | None:
+        """The columns of an entity that the file has; None where that is not known: of uploads from before."""
+        lead = f"{entity}."
+        found = frozenset(name.removeprefix(lead) for name in self.filled if name.startswith(lead))
+        return found if self.filled else None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

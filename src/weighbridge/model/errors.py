@@ -21,6 +21,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from difflib import get_close_matches
 
+from weighbridge.model.columns import ColumnReport
+
 
 class WeighbridgeError(Exception):
     """The root of the tree."""
@@ -36,7 +38,9 @@ class Refused(WeighbridgeError):
 
 
 class FileRefused(Refused):
-    """The file as a whole cannot be read as what it claims to be."""
+    """The file as a whole cannot be read as what it claims to be. `report` lists its columns, once they are known."""
+
+    report: ColumnReport | None = None
 
 
 class RequestRefused(Refused):

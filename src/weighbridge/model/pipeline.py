@@ -215,6 +215,10 @@ class Pipeline:
     leading_totals: int = 0
     # A regular expression over the lines above the header, whose group is the time zone of times without one.
     zone_above: str = ""
+    # Fields ("judgment.court") that every file should have besides the required ones. One that is missing is a warning;
+    # without half of them all the file is refused. Unless given: every field that is read from a column. A profile has
+    # its own.
+    expects: Sequence[str] | None = None
     sites: bool = False  # the client of an upload is one of the workspace's sites, and has to be named
     _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -276,6 +280,11 @@ class Pipeline:
                             f"Field {entity.name}.{declared.name}: '{name}' in its otherwise is not a field"
                             f"{did_you_mean(name, fields)}"
                         )
+        for name in self.expects or ():
+            if name not in fields:
+                raise ConfigError(
+                    f"Pipeline {self.name}: '{name}' in expects is not a field{did_you_mean(name, fields)}"
+                )
         for profile in self.profiles:
             daily = [profile.daily.field] if profile.daily else []
             for name in (*profile.headers, *profile.expects, *daily):
@@ -359,6 +368,15 @@ class Pipeline:
     def scope(self) -> tuple[str, ...]:
         """What the pipeline needs to know of an upload besides its workspace."""
         return tuple(s for s in SCOPES if any(s in e.scope for e in self.entities))
+
+    def expected(self, profile: Profile | None) -> tuple[str, ...]:
+        """The fields that a file should have a column for."""
+        if profile is not None:
+            return tuple(profile.expects)
+        if self.expects is not None:
+            return tuple(self.expects)
+        made = (Made, NamePath)
+        return tuple(name for name, each in self.fields.items() if not isinstance(each.otherwise, made))
 
     def entity(self, name: str) -> Entity:
         return self._by_name[name]

@@ -30,4 +30,4 @@ class Profile:
     nameless_totals: bool = False  # the record after the header is a totals row when it names nothing
     daily: Daily | None = None
     breakdowns: Sequence[str] = ()  # headers that split a day further: named when records then contradict
-    expects: Sequence[str] = ()  # fields ("daily_metric.spend") that every export has: missed with a warning
+    expects: Sequence[str] = ()  # fields ("daily_metric.spend") that every export has

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
-# Why a record could not be read, and what people are told of it.
-FAULTS: Mapping[str, str] = {
-    "text_after_quote": "There is text after a closing quote.",
-    "open_quote": "A quote is opened and never closed.",
-    "records_in_quotes": "A quoted cell contains whole records: a quote is opened that should not be.",
-    "bad_json": "The line is not valid JSON.",
-    "duplicate_key": "A key appears more than once.",
-    "not_a_record": "Expected an object with named values.",
-    "bad_text": "It contains a NUL or half of a character.",
+# Why a record could not be read: what people are told of it, and what to do.
+_QUOTES = "Double a quote that belongs to a quoted cell, and remove one that does not."
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "wrong_cell_count": ("It has more or fewer cells than the header", "Check its quotes and separators."),
+    "text_after_quote": ("Expected a separator after a closing quote, got text", _QUOTES),
+    "quote_in_cell": ("Expected quotes around a cell that has a quote in it, got none", _QUOTES),
+    "open_quote": ("Expected a closing quote, got none", _QUOTES),
+    "records_in_quotes": ("Expected one cell in quotes, got whole records", _QUOTES),
+    "bad_json": ("Expected a JSON object on the line", ""),
+    "duplicate_key": ("Expected every key once, got one twice", "Rename or remove one of them."),
+    "not_a_record": ("Expected an object with the keys of the first records", ""),
+    "bad_text": ("Expected text, got a NUL or half of a character", "Export the file again."),
+    "not_fixed": (
+        "The original file has a record here that could not be read, and its columns are still empty",
+        "Put its values into the columns, or remove the row.",
+    ),
 }
 
 
@@ -25,8 +32,8 @@ class Sheet(Protocol):
     physical line a record starts on, `cells` how many cells it really had. A cell is '' when empty and NULL when the
     record has none there. `surplus` holds what stands beyond the last header cell.
 
-    `fault` is NULL for a record that could be read. Otherwise it is a code (FAULTS), the record has no cells, and
-    `surplus` holds its first physical line as it stands in the file.
+    `fault` is NULL for a record that fits the header. Otherwise it is a code (FAULTS). A record that could not be read
+    at all has no cells, and `surplus` holds its first physical line as it stands in the file.
     """
 
     @property
@@ -52,4 +59,18 @@ class Sheet(Protocol):
     @property
     def records(self) -> int:
         """Physical records of the whole file, counted apart from the reader; known when batches() is through."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """A sheet whose records may fix rejected records of earlier uploads."""
+
+    @property
+    def links(self) -> Any:
+        """An Arrow table of row_index, original_upload, original_row; complete when batches() is through."""
+        ...
+
+    def originals(self) -> Sequence[str]:
+        """The ids of the uploads that the records are linked to. Reads the whole file."""
         ...

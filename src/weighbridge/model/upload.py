@@ -7,6 +7,7 @@ from datetime import date, datetime
 from uuid import UUID
 
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
+from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 
@@ -127,6 +128,8 @@ class Upload:
     held: bool = False  # and has: nobody is at it
     reading: ReadOptions = DETECT_ALL  # what its sender said of how it is written
     column_report: ColumnReport = NO_COLUMNS
+    read_as: ReadAs = UNDECIDED  # how it was read
+    released_batch_id: str | None = None  # the batch name that an operator freed for the fixed file
 
     @property
     def set_aside(self) -> bool:

@@ -147,6 +147,7 @@ pipeline = Pipeline(
     entities=[sale],
     nulls=["-", "--", "N/A", "n/a", "NA", "NULL", "null", "None"],
     decimal=".",
+    expects=["sale.occurred_at", "sale.order_id", "sale.value", "sale.currency"],
     zone_above=r"(?i)\bTimeZone\s*=\s*([A-Za-z0-9_+:/-]+)",
     sites=True,
 )

@@ -9,19 +9,22 @@ Blocking: run it in a thread. Memory stays flat whatever the size of the file: D
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from weighbridge.model.errors import FileRefused, did_you_mean
-from weighbridge.model.pipeline import InHeader, Pipeline
+from weighbridge.model.columns import ColumnReport
+from weighbridge.model.errors import FileRefused
+from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import database, dimensions, evidence, facts, repeats, zones
+from weighbridge.rules import columns, database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
-from weighbridge.rules.headers import fold, listed, match, synonyms
+from weighbridge.rules.fixes import keep_links, read_as
+from weighbridge.rules.headers import match, missing
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
@@ -29,9 +32,13 @@ from weighbridge.rules.typed import (
     ACCEPTED,
     BLANK,
     DUPLICATE,
+    HEADER,
+    LABELLED,
     NOT_DAILY,
+    OTHER_TABLE,
     REJECTED,
     TOTALS,
+    settle_labelled,
     settle_leading,
     typed,
 )
@@ -58,18 +65,42 @@ def check(
     `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
-    plan = Plan(
-        pipeline, profile, match(sheet.header, pipeline, profile), sheet.kind == "csv", today, options
-    )
-    source = Source(plan, sheet, scratch, on_rows)
-    db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
+    with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
+        layout = match(sheet.header, pipeline, profile)
+    plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options)
+    with _reported(lambda: columns.report(plan)):
+        _refuse_shifted(plan, sheet)
+        source = Source(plan, sheet, scratch, on_rows)
+        db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
+        try:
+            with zones.applied(db, pipeline, sheet.preamble):
+                return _Check(db, plan, source, sheet).run(scope)
+        except BaseException as error:
+            db.close()
+            # DuckDB wraps what goes wrong while it reads from us.
+            raise source.failure or error from None
+
+
+@contextmanager
+def _reported(report: Callable[[], ColumnReport]) -> Iterator[None]:
+    """A refusal goes on with the columns of the file."""
     try:
-        with zones.applied(db, pipeline, sheet.preamble):
-            return _Check(db, plan, source, sheet).run(scope)
-    except BaseException as error:
-        db.close()
-        # DuckDB wraps what goes wrong while it reads from us.
-        raise source.failure or error from None
+        yield
+    except FileRefused as refusal:
+        if refusal.code != "several_currencies":
+            refusal.report = report()
+        raise
+
+
+def _refuse_shifted(plan: Plan, sheet: Sheet) -> None:
+    """Empty cells beyond the header are harmless only where no name is missing in the header."""
+    lost = missing(plan.layout, plan.pipeline, plan.profile)
+    if sheet.extra_cells and lost:
+        raise FileRefused(
+            "header_too_short",
+            f"The header has {len(sheet.header)} cells, nearly every record has {sheet.extra_cells} more, and no "
+            f"column was found for {', '.join(lost)}. A separator or a name is missing in the header: add it.",
+        )
 
 
 class _Check:
@@ -82,15 +113,14 @@ class _Check:
         locale = self.type_records()
         self.source.combos(self.db)
         self.make_rows(locale, scope)
-        keys, values = facts.keys(self.plan), facts.values(self.plan)
-        repeated = repeats.mark(self.db, keys, values, self.plan.pipeline.grain.upsert.repeats)
-        if repeated:
-            self.refuse_breakdowns()
+        repeated = repeats.settle(self.db, self.plan, lambda: self.source.records(self.db))
+        if repeated.found:
             self.make_rows(locale, scope)
         bins = self.weigh()
         if bins.rejected:
-            sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated)
+            sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated.conflicts)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
+        linked = keep_links(self.db, self.sheet)
         self.db.execute("DROP TABLE typed")
         return Checked(
             db=self.db,
@@ -99,8 +129,11 @@ class _Check:
             bins=bins,
             counts=self.counts(bins),
             affected_dates=self.affected_dates(),
-            warnings=_warnings(self.plan),
+            warnings={**columns.warnings(self.plan), **self.sheet.warnings, **repeated.warnings},
+            report=columns.report(self.plan),
             header_line=self.sheet.header_line or 1,
+            linked=linked,
+            read_as=read_as(self.plan, locale, self.sheet),
         )
 
     def type_records(self) -> Locale:
@@ -122,6 +155,8 @@ class _Check:
                 kinds = self.kinds()
         if kinds.get(NOT_DAILY):
             raise self.not_daily()
+        if kinds.get(OTHER_TABLE):
+            raise self.several_tables()
         return locale
 
     def make_typed(self, locale: Locale) -> None:
@@ -129,6 +164,8 @@ class _Check:
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
             settle_leading(self.db)
+        if self.kinds().get(LABELLED):
+            settle_labelled(self.db, self.plan)
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())
@@ -147,28 +184,24 @@ class _Check:
             f"got different days on line {', '.join(str(line) for (line,) in lines)}. {daily.hint}",
         )
 
+    def several_tables(self) -> FileRefused:
+        [(line,)] = self.db.execute(f"SELECT min(line) FROM typed WHERE kind = {OTHER_TABLE}").fetchall()
+        return FileRefused(
+            "several_tables",
+            f"Line {line} is another header, with other columns than the one on line {self.sheet.header_line}: the "
+            "file holds several tables. Split it, and load each by itself.",
+        )
+
     def make_rows(self, locale: Locale, scope: Scope) -> None:
         dimensions.build(self.db, self.plan, locale, scope)
         facts.build(self.db, self.plan)
-
-    def refuse_breakdowns(self) -> None:
-        """Contradicting records in a file that splits its days further: it is the export that is wrong."""
-        profile = self.plan.profile
-        known = {fold(header) for header in profile.breakdowns} if profile else set()
-        found = [cell for cell in self.plan.layout.header if fold(cell) in known]
-        if found and self.db.execute("SELECT count(*) FROM judged WHERE conflict").fetchall()[0][0]:
-            raise FileRefused(
-                "unexpected_breakdown",
-                f"Expected one record for each day and {_level(self.plan)}, got several, told apart by "
-                f"{', '.join(repr(cell) for cell in found)}. Export again without that breakdown.",
-            )
 
     def weigh(self) -> Bins:
         """Every record is in one bin, and the bins are the file."""
         kinds = self.kinds()
         bins = Bins(
             preamble=len(self.sheet.preamble),
-            header=1 if self.sheet.header_line else 0,
+            header=(1 if self.sheet.header_line else 0) + kinds.get(HEADER, 0),
             blank=kinds.get(BLANK, 0),
             totals=kinds.get(TOTALS, 0),
             accepted=kinds.get(ACCEPTED, 0),
@@ -202,33 +235,3 @@ class _Check:
             return []
         rows = self.db.execute(f"SELECT DISTINCT {column} FROM grain WHERE {column} IS NOT NULL ORDER BY 1")
         return [day for (day,) in rows.fetchall()]
-
-
-def _warnings(plan: Plan) -> dict[str, str]:
-    """What is no fault, but should be known, by code."""
-    found = {}
-    for name, declared in plan.pipeline.fields.items():
-        other = declared.otherwise
-        named = name in plan.layout.mapping or name in plan.layout.constants
-        if isinstance(other, InHeader) and other.of in plan.layout.mapping and not named:
-            read = f"{plan.layout.mapping[other.of]!r} was read without it"
-            found[f"{declared.name}_not_named"] = f"{name}: the file names none; {read}."
-        if plan.profile and name in plan.profile.expects and not named:
-            code = name.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
-            found[f"{code}_column_not_found"] = _not_found(name, plan)
-    return found
-
-
-def _not_found(name: str, plan: Plan) -> str:
-    """A column goes by a name of its own, most likely: which one could it be?"""
-    names, unused = synonyms(name, plan.pipeline.fields[name], plan.pipeline, plan.profile), plan.unused
-    guess = next((g for g in (did_you_mean(n, unused) for n in names) if g), "")
-    empty = f"{guess} It stays empty." if guess else "; it stays empty."
-    left = f" No field uses {listed(unused)}." if unused else ""
-    return f"{name}: expected a column such as {names[0]!r}, got none{empty}{left}"
-
-
-def _level(plan: Plan) -> str:
-    """What each record is a day of: the innermost entity that the file names."""
-    found = dimensions.entities(plan)
-    return found[-1].name.replace("_", " ") if found else "key"

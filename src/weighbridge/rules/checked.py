@@ -12,7 +12,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from weighbridge.model.columns import ColumnReport
 from weighbridge.model.pipeline import Entity
+from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import dimensions, facts
 from weighbridge.rules.plan import Plan, duck_type, literal, quoted
@@ -34,7 +36,10 @@ class Checked:
     counts: dict[str, int]  # staged rows by entity
     affected_dates: list[date]
     warnings: dict[str, str]  # about the file as a whole, by code
+    report: ColumnReport
     header_line: int
+    linked: bool = False  # the file is a fixed rejects file
+    read_as: ReadAs = UNDECIDED
 
     @property
     def mapping(self) -> dict[str, str]:
@@ -63,6 +68,11 @@ class Checked:
         """Arrow batches of row_index, line, column_name, code, message, more, raw, as in the file."""
         if self.bins.rejected:
             yield from self.select("SELECT * FROM rejections")
+
+    def fixes(self) -> Iterator[Any]:
+        """Arrow batches of row_index, original_upload, original_row: the rejected records that these stand for."""
+        if self.linked:
+            yield from self.select("SELECT * FROM fixes")
 
     def select(self, sql: str) -> Iterator[Any]:
         """Arrow batches of any query over the checked rows."""

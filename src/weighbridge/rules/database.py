@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb.func import PythonUDFType
+
+from weighbridge.rules.headers import fold
 
 _ALWAYS = {
     "arrow_lossless_conversion": "true",  # UUIDs leave as UUIDs
@@ -46,7 +49,12 @@ def _open(scratch: Path, memory_limit: str, threads: int) -> duckdb.DuckDBPyConn
     connection = duckdb.connect(config=limits | _ALWAYS)
     # Of the whole database: every connection to it has the function.
     connection.create_function("nfkc_normalize", _nfkc, ["VARCHAR"], "VARCHAR", type=PythonUDFType.ARROW)
+    connection.create_function("fold_header", _folded, ["VARCHAR"], "VARCHAR", type=PythonUDFType.ARROW)
     return connection
+
+
+def _folded(headers: Any) -> Any:
+    return pa.array([None if each is None else fold(each) for each in headers.to_pylist()], pa.string())
 
 
 def _nfkc(texts: Any) -> Any:

@@ -42,6 +42,15 @@ def entities(plan: Plan) -> list[Entity]:
     return [entity for entity in plan.pipeline.dimensions if _named(entity, plan)]
 
 
+def made(entity: Entity, plan: Plan) -> list[str]:
+    """The fields of an entity that are made of others that the file has."""
+    return [
+        declared.name
+        for declared in entity.fields
+        if isinstance(declared.otherwise, Made) and _can_be_made(entity, declared, plan)
+    ]
+
+
 def number(entity: Entity) -> str:
     """The column of `links` and `grain` that says which entity."""
     return quoted(f"{entity.name}#")

@@ -30,7 +30,9 @@ def groups(checked: Checked, declaration: str) -> Iterator[Any]:
         return
     assert pipeline.affected is not None
     row = ", ".join(quoted(column) for column in grain.columns)
-    told = f"{literal(declaration)}, count(*), sum(hash({row}, 1)), sum(hash(2, {row}))"
+    # A column that the file lacks changes nothing, a blank cell may: rows with the one are not rows with the other.
+    meaning = f"{declaration} {' '.join(checked.report.filled)}"
+    told = f"{literal(meaning)}, count(*), sum(hash({row}, 1)), sum(hash(2, {row}))"
     yield from checked.select(
         f"""SELECT any_value(upload_id) AS upload_id, any_value(workspace_id) AS workspace_id,
             CAST({quoted(pipeline.affected)} AS VARCHAR) AS group_key, min(seq) AS first_seq, max(seq) AS last_seq,

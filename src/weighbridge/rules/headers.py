@@ -1,8 +1,8 @@
 """First of the checks: header cells → fields.
 
-Case, spaces, underscores, full-width letters and punctuation at the ends do not matter. Columns with the
-same name are copies: their cells must agree, record by record. Where several different columns fit a field,
-the profile's order decides.
+Case, spaces, punctuation, full-width letters, `(s)` and listed abbreviations do not matter. Columns with the same name
+are copies: their cells must agree, record by record. Where several different columns fit a field, the profile's order
+decides.
 """
 
 from __future__ import annotations
@@ -23,6 +23,30 @@ from weighbridge.model.profile import Profile
 # platforms' own exports differ, and more than a column or two of one's own making.
 CLEARLY = 2
 TRUSTED = 3  # known cells, or half of the row: then it is a header, whatever its other cells say
+ABBREVIATIONS = {
+    "amt": "amount",
+    "acct": "account",
+    "addr": "address",
+    "cnty": "county",
+    "desc": "description",
+    "dt": "date",
+    "nbr": "number",
+    "no": "number",
+    "nr": "number",
+    "num": "number",
+    "pct": "percent",
+    "qty": "quantity",
+    "tel": "telephone",
+    "judgement": "judgment",
+    "jdgmt": "judgment",
+    "jgmt": "judgment",
+    "plf": "plaintiff",
+    "pltf": "plaintiff",
+    "dft": "defendant",
+    "deft": "defendant",
+}
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[^\W_]+|%")
 _CURRENCY = re.compile(r"^(?P<name>.+?)\s*[(\[](?P<code>[A-Z]{3})[)\]]$")
 
 
@@ -57,11 +81,12 @@ def list_header(pipeline: Pipeline, profile: Profile | None) -> str:
 def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
     """Find each field's column, or refuse the file.
 
-    Raises FileRefused: `other_platform`, `missing_column`, `not_daily`, `several_currencies`.
+    Raises FileRefused: `other_platform`, `missing_column`, `unknown_columns`, `not_daily`, `several_currencies`.
     """
     _refuse_other_platform(header, pipeline, profile)
     layout = lay_out(header, pipeline, profile)
     _refuse_missing(layout, pipeline, profile)
+    _refuse_strange(layout, pipeline, profile)
     return layout
 
 
@@ -104,10 +129,11 @@ def lacking(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
 
 @lru_cache(maxsize=20_000)  # every file asks for every known header
 def fold(cell: str) -> str:
-    """`Campaign Name ` → `campaign name`; `Impr.` → `impr`; `Clicks（All）` → `clicks(all)`."""
-    text = unicodedata.normalize("NFKC", cell).lower().replace("_", " ").replace("\u2019", "'")
-    text = re.sub(r"\s*([()\[\]])\s*", r"\1", " ".join(text.split()))
-    return text.strip(" .,:;*#\"'\ufeff")
+    """`Campaign Name ` → `campaignname`; `Plaintiff(s)` → `plaintiff`; `CaseNo.`, `Case #` → `casenumber`."""
+    text = (
+        _CAMEL.sub(" ", unicodedata.normalize("NFKC", cell)).lower().replace("(s)", "").replace("#", " no ")
+    )
+    return "".join(ABBREVIATIONS.get(word, word) for word in _WORD.findall(text))
 
 
 def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | None) -> tuple[str, ...]:
@@ -199,6 +225,44 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
         sentences.append(f"{declared.label or name}: expected a column {expected}{guess or '.'}")
     seen = listed(header) or "hardly a column that is known; its first line should be the header"
     raise FileRefused("missing_column", f"{' '.join(sentences)} The file has {seen}.")
+
+
+def missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> list[str]:
+    """The fields that a file should have and this one has not."""
+    expected = pipeline.expected(profile)
+    return [name for name in expected if name not in layout.columns and name not in layout.constants]
+
+
+def nearest(name: str, layout: Layout, pipeline: Pipeline, profile: Profile | None) -> str:
+    """The column that no field uses and that may be meant for this one; empty where none is close."""
+    used = {position for positions in layout.columns.values() for position in positions}
+    free = {fold(cell): cell for place, cell in enumerate(layout.header) if place not in used and fold(cell)}
+    for synonym in synonyms(name, pipeline.fields[name], pipeline, profile):
+        if close := get_close_matches(fold(synonym), free, n=1, cutoff=0.6):
+            return free[close[0]]
+    return ""
+
+
+def _refuse_strange(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
+    """A file in which fewer than half of the expected fields are found is most likely another kind of file."""
+    expected = {*pipeline.expected(profile), *pipeline.required}
+    lost = missing(layout, pipeline, profile)
+    if pipeline.headerless and len(layout.header) == 1:
+        return
+    if 2 * (len(expected) - len(lost)) >= len(expected):
+        return
+    shown = _trusted(layout, pipeline)
+    sentences = []
+    for name in lost:
+        guess = nearest(name, layout, pipeline, profile) if shown else ""
+        header = synonyms(name, pipeline.fields[name], pipeline, profile)[0]
+        sentences.append(f"{name} ({header!r}{f', perhaps {guess!r}' if guess else ''})")
+    seen = listed(layout.header) if shown else f"{len(layout.header)} columns"
+    raise FileRefused(
+        "unknown_columns",
+        f"Only {len(expected) - len(lost)} of {len(expected)} expected fields were found. "
+        f"Missing: {', '.join(sentences)}. The file has {seen}. Rename its columns, or choose another pipeline.",
+    )
 
 
 @dataclass(frozen=True)

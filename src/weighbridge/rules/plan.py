@@ -167,15 +167,6 @@ class Plan:
     def shared_positions(self) -> list[int]:
         return sorted({p for column in self.shared_columns for p in column.cells})
 
-    @property
-    def unused(self) -> list[str]:
-        """The headers of the file that no field goes by."""
-        used, known = set(self.positions), self.known_headers
-        header = enumerate(self.layout.header)
-        return [
-            cell for position, cell in header if cell and position not in used and fold(cell) not in known
-        ]
-
     @cached_property
     def numeric(self) -> set[int]:
         return {p for column in self.columns if column.numeric for p in column.cells}

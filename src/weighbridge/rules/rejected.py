@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from weighbridge.model.sheet import FAULTS
 from weighbridge.rules.facts import stored
 from weighbridge.rules.faults import faults
 from weighbridge.rules.plan import Locale, Plan, literal, stages
@@ -12,36 +13,37 @@ from weighbridge.rules.typed import REJECTED, misfit
 
 def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> str:
     """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`."""
-    conflicts = "SELECT row_index, other_line FROM judged WHERE conflict" if repeated else "SELECT NULL, NULL"
-    refused = f"""(SELECT sheet.*, other_line
+    conflicts = "SELECT row_index, other_line, columns FROM judged" if repeated else "SELECT NULL, NULL, ['']"
+    refused = f"""(SELECT sheet.*, other_line, differing
         FROM {source} AS sheet
         SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
-        LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line) USING (row_index))"""
+        LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line, differing) USING (row_index))"""
     found = ", ".join(fault.struct for fault in faults(plan))
     return f"""
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
             faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw
         FROM (SELECT row_index, line, {_raw(plan)} AS raw, CASE
-            WHEN {misfit(plan)} THEN [{_wrong_cell_count(plan)}]
+            WHEN {misfit(plan)} THEN [{_unreadable(plan)}]
             WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
-            ELSE [fault FOR fault IN [{found}] IF fault IS NOT NULL] END AS faults
+            ELSE coalesce(nullif([fault FOR fault IN [{found}] IF fault IS NOT NULL], []), [{_LIKE_TOTALS}])
+            END AS faults
         FROM {stages(plan.columns, plan, locale, refused)})
         ORDER BY row_index"""
 
 
-def _wrong_cell_count(plan: Plan) -> str:
-    if not plan.csv:
-        got = "'something else'" if plan.pipeline.personal else "surplus[:60]"
-        return _record_fault(
-            "not_a_record",
-            f"'Expected an object with the keys of the first records, got ' || {got} ||"
-            " ' (line ' || line || ').'",
-        )
-    expected = f"Expected {len(plan.layout.header)} cells as in the header, got "
-    return _record_fault(
-        "wrong_cell_count",
-        f"{literal(expected)} || cells || ' (line ' || line || '). Check its quotes and separators.'",
-    )
+def _unreadable(plan: Plan) -> str:
+    """A record that does not fit, by its fault. It is shown where it cannot be a person's."""
+    line = "' (line ' || line || ').'"
+    shown = "" if plan.pipeline.personal or plan.csv else " || ', got ' || surplus[:60]"
+    cells = f"'Expected {len(plan.layout.header)} cells as in the header, got ' || cells"
+    sentences = []
+    for code, (what, hint) in FAULTS.items():
+        said = cells if code == "wrong_cell_count" else f"{literal(what)}{shown}"
+        tail = f" || {literal(f' {hint}')}" if hint else ""
+        sentences.append(f"WHEN {literal(code)} THEN {said} || {line}{tail}")
+    late = f"'It has a key that the first thousand records lack'{shown} || {line}"
+    message = f"CASE fault {' '.join(sentences)} ELSE {late} END"
+    return f"{{'column_name': NULL::VARCHAR, 'code': coalesce(fault, 'late_key'), 'message': {message}}}"
 
 
 def _conflicting_repeat(plan: Plan) -> str:
@@ -51,9 +53,14 @@ def _conflicting_repeat(plan: Plan) -> str:
     key = f"{', '.join(others)} and {last}" if others else last
     return _record_fault(
         "conflicting_repeat",
-        f"{literal(f'Expected one record for each {key}, got another with other values on line ')}"
-        " || other_line || ' (line ' || line || '). Keep the right one.'",
+        f"{literal(f'Expected one record for each {key}, got another on line ')} || other_line"
+        " || ', which differs in ' || array_to_string(differing, ', ') || ' (line ' || line || ').'"
+        " || ' Find out which one is right; none of them was loaded.'",
     )
+
+
+_LIKE_TOTALS = """{'column_name': NULL::VARCHAR, 'code': 'looks_like_totals', 'message':
+    'Expected a record, got what looks like a row of totals that does not add up the others (line ' || line || ').'}"""
 
 
 def _record_fault(code: str, message: str) -> str:

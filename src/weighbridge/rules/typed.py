@@ -7,9 +7,16 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.rules.faults import own_faults
-from weighbridge.rules.plan import LAST_DAY, SPACE, Locale, Plan, literal, quoted, stages
+from weighbridge.rules.plan import LAST_DAY, SPACE, Column, Locale, Plan, literal, quoted, stages
 
-ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING = range(7)
+ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
+
+# A cell that says that its row adds up others; a profile may have its own.
+TOTALS_LABELS = (
+    r"(?:grand |sub[- ]?|over ?all )?totals?(?: amount| general)?:?",
+    r"sum(?:me|a)?:?|(?:gesamt|total)(?:summe|betrag)?:?|insgesamt:?|totale?:?|totaux:?|totaal:?|итого:?|合計|总计",
+)
+_NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a figure, perhaps with its currency
 
 
 def typed(plan: Plan, locale: Locale, source: str) -> str:
@@ -19,11 +26,15 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
     columns = [*(f"{value} AS {quoted(name)}" for name, value in plan.own_values.items()), "combo"]
     # A sound record is through after the first question; the costly ones are for those that are not.
     return f"""
-        SELECT row_index, line, CAST(CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) THEN CASE
+        SELECT row_index, line, CAST(CASE
+            WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) OR {_strange(plan)} THEN CASE
                 WHEN {_blank(plan)} THEN {BLANK}
+                WHEN {_header_again(plan)} THEN {HEADER}
+                WHEN {_other_header(plan)} THEN {OTHER_TABLE}
                 WHEN {_totals(plan)} THEN {TOTALS}
                 WHEN {_leading(plan)} THEN {LEADING}
                 WHEN misfit THEN {REJECTED}
+                WHEN {_labelled(plan)} THEN {LABELLED}
                 WHEN longer THEN {NOT_DAILY}
                 WHEN bad THEN {REJECTED}
                 ELSE {ACCEPTED} END
@@ -40,17 +51,29 @@ def settle_leading(db: Any) -> None:
         WHERE kind = {LEADING}""")
 
 
-def misfit(plan: Plan) -> str:
-    """A record with cells missing or too many; empty ones beyond the last column do no harm.
+def settle_labelled(db: Any, plan: Plan) -> None:
+    """A record whose key is a label such as Total: does one of its figures add up those of the others?
 
-    In JSON: a record that is no object, or one with a key that came too late to be a column and is a field's.
+    Where it does not, the record may be a real one. A list of search terms has such terms; elsewhere it is rejected.
+    """
+    figures = [f"{quoted(c.name)} = (SELECT sum({quoted(c.name)}) FROM typed WHERE kind = {ACCEPTED})"
+               for c in plan.own_columns if c.numeric]  # fmt: skip
+    adds_up = " OR ".join(figures) or "true"
+    otherwise = ACCEPTED if plan.pipeline.headerless else REJECTED
+    db.execute(f"""UPDATE typed SET kind = CASE WHEN ({adds_up}) IS TRUE THEN {TOTALS} ELSE {otherwise} END
+        WHERE kind = {LABELLED}""")
+
+
+def misfit(plan: Plan) -> str:
+    """A record that does not fit the header or could not be read.
+
+    In JSON also one with a key that came too late to be a column and is a field's.
     """
     if plan.csv:
-        return f"cells < {len(plan.layout.header)} OR surplus IS NOT NULL"
+        return "fault IS NOT NULL"
     keys = ", ".join(literal(name) for name in sorted(plan.known_headers))
-    late = f"lambda key: lower(replace(key, '_', ' ')) IN ({keys})"
-    return f"""CASE WHEN surplus IS NULL THEN false WHEN cells = 0 THEN true
-        ELSE len(list_filter(json_keys(surplus), {late})) > 0 END"""
+    return f"""CASE WHEN fault IS NOT NULL THEN true WHEN surplus IS NULL THEN false
+        ELSE len(list_filter(json_keys(surplus), lambda key: fold_header(key) IN ({keys}))) > 0 END"""
 
 
 def _blank(plan: Plan) -> str:
@@ -61,9 +84,10 @@ def _blank(plan: Plan) -> str:
 def _totals(plan: Plan) -> str:
     """A record without a day and with a totals label in any cell; or Meta's, with neither label nor name."""
     profile = plan.profile
-    if profile is None:
-        return "false"
     required = _required(plan)
+    if profile is None:
+        without = " OR ".join(f"{text} IS NULL" for text in required) or "false"
+        return f"({without}) AND NOT misfit AND {_label_and_figures(plan)}"
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     conditions = ["false"]
     if profile.totals:
@@ -85,6 +109,66 @@ def _totals(plan: Plan) -> str:
     return " OR ".join(f"({condition})" for condition in conditions)
 
 
+def _label_and_figures(plan: Plan) -> str:
+    """SQL: one cell is a totals label, and the others are labels, figures or empty."""
+    label = "|".join(TOTALS_LABELS)
+    line = f"(?i)^[ \\t]*(?:{label})[ \\t]*$"
+    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
+    nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
+    is_label = f"regexp_matches(cell, {literal(line)})"
+    plain = f"regexp_full_match(cell, {literal(_NO_WORDS)}) OR trim(cell) IN ({nulls}) OR {is_label}"
+    listed = f"list_filter([{cells}], lambda cell: cell IS NOT NULL)"
+    return (
+        f"len(list_filter({listed}, lambda cell: {is_label})) > 0"
+        f" AND len(list_filter({listed}, lambda cell: {plain})) = len({listed})"
+    )
+
+
+def _labelled(plan: Plan) -> str:
+    """SQL: a text that every record must have is a totals label, and the other cells are figures."""
+    if plan.profile is not None:
+        return "false"
+    texts = [c.text for c in _own_required(plan) if c.field.type is str]
+    in_key = " OR ".join(_is_label(text) for text in texts) or "false"
+    return f"({in_key}) AND {_label_and_figures(plan)}"
+
+
+def _is_label(text: str) -> str:
+    label = "|".join(TOTALS_LABELS)
+    return f"(length({text}) < 20 AND regexp_full_match({text}, {literal(f'(?i)(?:{label})')}))"
+
+
+def _strange(plan: Plan) -> str:
+    """SQL, cheap: may a record that reads well be no record, but a header or a row of totals?"""
+    texts = [c.text for c in _own_required(plan) if c.field.type is str] if plan.profile is None else []
+    first = min((p for column in plan.own_columns for p in column.cells), default=0)
+    headers = ", ".join(literal(cell) for cell in plan.layout.header if cell)
+    again = [f"c{first} IN ({headers})"] if plan.csv and headers else []
+    return " OR ".join([*again, *(_is_label(text) for text in texts)]) or "false"
+
+
+def _header_again(plan: Plan) -> str:
+    """SQL: every cell is the name of its column."""
+    if not plan.csv:
+        return "false"
+    names = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header) if cell.strip()]
+    return (
+        " AND ".join(f"lower(trim(c{i}, {literal(SPACE)})) = {literal(name)}" for i, name in names) or "false"
+    )
+
+
+def _other_header(plan: Plan) -> str:
+    """SQL: half of its cells, and two at least, are names of columns that are known, and none has a figure."""
+    if not plan.csv:
+        return "false"
+    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
+    known = ", ".join(literal(name) for name in sorted(plan.known_headers))
+    folded = r"regexp_replace(lower(cell), '[^\p{L}\p{N}%]', '', 'g')"
+    names = f"len(list_filter([{cells}], lambda cell: {folded} IN ({known})))"
+    filled = f"len(list_filter([{cells}], lambda cell: trim(cell) <> ''))"
+    return f"(NOT regexp_matches(concat({cells}), '[0-9]') AND {names} >= 2 AND 2 * {names} >= {filled})"
+
+
 def _leading(plan: Plan) -> str:
     """An aggregate at the beginning of the file: figures of no key."""
     keyless = " AND ".join(f"{text} IS NULL" for text in _required(plan)) or "false"
@@ -92,7 +176,11 @@ def _leading(plan: Plan) -> str:
 
 
 def _required(plan: Plan) -> list[str]:
-    return [column.text for column in plan.own_columns if column.name in plan.pipeline.required]
+    return [column.text for column in _own_required(plan)]
+
+
+def _own_required(plan: Plan) -> list[Column]:
+    return [column for column in plan.own_columns if column.name in plan.pipeline.required]
 
 
 def _any_figure(plan: Plan) -> str:

@@ -12,9 +12,9 @@ from typing import Any
 
 from weighbridge.blobs.base import BlobMissing
 from weighbridge.blobs.files import sha256
-from weighbridge.db import clock, receipts, rejections, staging, uploads
+from weighbridge.db import clock, fixes, receipts, rejections, staging, uploads
 from weighbridge.db.declared import fingerprint
-from weighbridge.formats import UnknownHeader, open_sheet
+from weighbridge.formats import UnknownHeader, open_sheet, without_added
 from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
@@ -26,6 +26,7 @@ from weighbridge.rules.groups import digest, groups, without
 from weighbridge.rules.headers import Unknown, list_header, no_column_known, wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
+from weighbridge.steps.inherit import inherited_options
 
 ROLE = "weighbridge_parse"
 WHOLE_FILE = -1  # the row index of a warning that is about no row
@@ -100,17 +101,19 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
 def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
     profile = pipeline.profile(upload.platform or "")
     try:
-        return open_sheet(
+        sheet = open_sheet(
             path,
             upload.file_kind,
             wanted=wanted(pipeline, profile),
             scratch=scratch,
             headerless=list_header(pipeline, profile),
             options=upload.reading,
+            show_cell=not pipeline.personal,
         )
     except UnknownHeader as unknown:
         found = Unknown(unknown.columns, unknown.line, unknown.below)
         raise no_column_known(found, pipeline, profile) from None
+    return without_added(sheet)
 
 
 async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
@@ -124,21 +127,29 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
         read = rows
         attempt.check()
 
-    def work() -> Checked:
-        return check(
+    async def work() -> Checked:
+        sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
+        return await asyncio.to_thread(
+            check,
             pipeline,
-            _sheet(attempt.upload, pipeline, path, scratch),
+            sheet,
             attempt.upload.scope,
             scratch=scratch,
             memory_limit=f"{ctx.limits.parse_memory_mb}MB",
             on_rows=on_rows,
             today=today,
-            options=attempt.upload.reading,
+            options=await inherited_options(ctx, attempt.upload, sheet),
         )
 
-    checking = asyncio.create_task(asyncio.to_thread(work))
+    checking = asyncio.create_task(work())
     try:
         await _tell_rows(attempt, ctx, checking, lambda: read)
+    except FileRefused as refusal:
+        if refusal.report is not None:
+            headers = [each.header for each in refusal.report.columns]
+            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+                await uploads.note_columns(tx, attempt.lease, headers, refusal.report)
+        raise
     except WeighbridgeError as trouble:
         # Nobody waits for the check any more: it ends at its next batch, before its scratch folder goes.
         attempt.interrupt(trouble)
@@ -193,7 +204,7 @@ async def _stage(
 
 
 async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped, whole: bytes) -> None:
-    """Refused rows, id resolution, groups, the new status and warnings, all in one transaction."""
+    """Rejected rows, links, id resolution, groups, the new status and warnings, all in one transaction."""
     pipeline = checked.plan.pipeline
     found = uploads.Staged(
         bins=checked.bins,
@@ -201,6 +212,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
         digest=whole,
+        report=checked.report,
     )
     rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
@@ -210,9 +222,13 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
             if not first:
                 few = chunk[0][1].slice(0, journal.ROW_ERRORS)
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
+        links = ((0, batch) for batch in checked.fixes())
+        while chunk := await asyncio.to_thread(_take, links, 20_000):
+            await fixes.add(tx, attempt.upload.scope, pipeline.name, [batch for _, batch in chunk])
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
+        await fixes.note_reading(tx, attempt.lease, checked.read_as)
         await uploads.finish_staging(tx, attempt.lease, found)
         for code, message in checked.warnings.items():
             await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)

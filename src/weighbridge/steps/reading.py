@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from weighbridge.model.encodings import ENCODINGS, codec_of, name_of
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.reading import DATE_ORDERS, DETECT_ALL, ReadOptions
 from weighbridge.observe.redact import said_back
@@ -17,13 +16,6 @@ OPTIONS = (*TEXTS, "sum_breakdowns")
 DETECT = "detect"  # as a value: detect it from the file, also where a retry replaces a stored option
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 DECIMALS = {"point": ".", "comma": ","}
-ENCODINGS = (
-    "utf-8", "utf-16", "windows-1252", "iso-8859-1", "iso-8859-15", "windows-1250", "iso-8859-2", "windows-1251",
-    "koi8-r", "windows-1253", "windows-1254", "windows-1255", "windows-1256", "shift_jis", "euc-jp", "euc-kr",
-    "gb18030", "big5", "mac-roman",
-)  # fmt: skip
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,39}")
-_NO_ENCODING = ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "undefined")
 
 
 def read_options(given: Mapping[str, Any], stored: ReadOptions = DETECT_ALL) -> ReadOptions:
@@ -51,23 +43,11 @@ def delimiter_word(character: str) -> str:
     return next((word for word, each in DELIMITERS.items() if each == character), character)
 
 
-def codec_of(name: str) -> str | None:
-    """The codec of a text encoding, by any of its names; None for an unknown one."""
-    if not _NAME.fullmatch(name):
-        return None
-    try:
-        "a".encode(name)  # refuses codecs that are no text encodings, such as base64
-        found = codecs.lookup(name).name
-    except (LookupError, ValueError, ImportError):
-        return None
-    return None if found.replace("_", "-") in {each.replace("_", "-") for each in _NO_ENCODING} else found
-
-
 def _encoding(text: str) -> str:
     found = codec_of(text.strip())
     if found is None:
         raise _invalid("encoding", "an encoding such as utf-8, windows-1252 or utf-16", text, ENCODINGS)
-    return found
+    return name_of(found)
 
 
 def _delimiter(text: str) -> str:

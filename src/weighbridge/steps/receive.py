@@ -331,14 +331,16 @@ async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled,
     match known.reason:
         case "batch_failed":
             message = (
-                f"The batch {said_back(first.batch)} failed. Mend what is wrong, then open it again: "
-                f"POST /api/uploads/{first.id}/retry, or weighbridge uploads retry {first.id}."
+                f"The batch {said_back(first.batch)} failed. To load this file again after its cause is fixed: "
+                f"POST /api/uploads/{first.id}/retry, or weighbridge uploads retry {first.id}. {_release(first)}"
             )
             raise RequestRefused(409, known.reason, message)
         case "batch_differs":
+            failed = first.status == Status.FAILED
             message = (
-                f"The batch {said_back(first.batch)} is here with other content, as upload {first.id}. "
-                "Give these rows a batch of their own."
+                f"The batch {said_back(first.batch)} was loaded with other content, as upload {first.id}"
+                f"{', and failed' if failed else ''}. "
+                f"{_release(first) if failed else 'Give this file another batch name.'}"
             )
             raise RequestRefused(409, known.reason, message)
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
@@ -348,6 +350,13 @@ async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled,
     if stored == "pending_retry" and await _stored_now(ctx, first, spooled, key):
         stored = "stored"
     return Received(first.id, first.status, duplicate=True, reason=known.reason, storage_status=stored)
+
+
+def _release(first: Upload) -> str:
+    return (
+        f"To load a fixed file under this name, release the name first: POST /api/uploads/{first.id}/release-batch, "
+        f"or weighbridge uploads release-batch {first.id}."
+    )
 
 
 async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -> bool:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from weighbridge.formats import UnknownHeader, open_sheet, text_of
-from weighbridge.formats.encoding import decode_head
+from weighbridge.formats import UnknownHeader, open_sheet, text_of, without_added
 from weighbridge.model.errors import FileRefused, RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
@@ -26,6 +25,7 @@ from weighbridge.rules.headers import (
     lay_out,
     list_header,
     match,
+    missing,
     synonyms,
     wanted,
 )
@@ -103,20 +103,14 @@ async def recognise(
     platform: str | None = None,
     reading: ReadOptions = DETECT_ALL,
 ) -> Recognised:
-    """By the file's first bytes, with the encoding and delimiter that the sender gives.
+    """By the file's first bytes. Encoding and delimiter: as the sender gives them, or as the parse step would detect.
 
     RequestRefused for a file that is neither CSV nor JSON.
     """
     kind = kind_of(head[:HEAD], filename)
-    text = await asyncio.to_thread(_text, head[:HEAD], reading.encoding)
+    text = await asyncio.to_thread(text_of, head[:HEAD], reading.encoding)
     beginning = _Beginning(text, kind, cut=len(head) >= HEAD, delimiter=reading.delimiter)
     return await asyncio.to_thread(_recognise, ctx, beginning, filename, platform)
-
-
-def _text(head: bytes, encoding: str) -> str:
-    """Where the given encoding does not fit, as detected: parsing refuses the file later."""
-    text = decode_head(head, encoding) if encoding else None
-    return text_of(head) if text is None else text.removeprefix("\ufeff")
 
 
 async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
@@ -192,14 +186,16 @@ class _Reader:
         """How it looks to this pipeline; FileRefused where not even a header is found."""
         platform = profile.name if profile else None
         try:
-            sheet = open_sheet(
-                self.path,
-                self.kind,
-                wanted=wanted(pipeline, profile),
-                scratch=self.path.parent,
-                headerless=list_header(pipeline, profile),
-                cut=self.cut,
-                options=ReadOptions(delimiter=self.delimiter),
+            sheet = without_added(
+                open_sheet(
+                    self.path,
+                    self.kind,
+                    wanted=wanted(pipeline, profile),
+                    scratch=self.path.parent,
+                    headerless=list_header(pipeline, profile),
+                    cut=self.cut,
+                    options=ReadOptions(delimiter=self.delimiter),
+                )
             )
             if self.kind == "csv" and sheet.header_line == 0:
                 return self._list(pipeline, platform)
@@ -210,14 +206,14 @@ class _Reader:
             return refusal
         places = {place for places in layout.columns.values() for place in places} | {layout.ends} - {None}
         matched = tuple(cell for place, cell in enumerate(sheet.header) if place in places)
-        expected = {*lacking(layout, pipeline), *(profile.expects if profile else ())} - {*layout.columns}
-        missing = (
+        expected = {*lacking(layout, pipeline), *missing(layout, pipeline, profile)}
+        lost = (
             synonyms(name, pipeline.fields[name], pipeline, profile)
             for name in pipeline.fields
             if name in expected
         )
         complaint = _complaint(sheet, pipeline, profile)
-        return Fit(pipeline, platform, matched, tuple(names[0] for names in missing if names), complaint)
+        return Fit(pipeline, platform, matched, tuple(names[0] for names in lost if names), complaint)
 
     def _list(self, pipeline: Pipeline, platform: str | None) -> Fit | FileRefused:
         """One value a line, and no header: hardly one of this pipeline's where the values are figures or addresses."""

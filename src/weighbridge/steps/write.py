@@ -64,7 +64,8 @@ class Writer:
             for start in range(segment.after, segment.upto, self.ctx.limits.batch_rows):
                 self.attempt.check()
                 upto = min(start + self.ctx.limits.batch_rows, segment.upto)
-                await self._write(entity, Batch(self.scope, start, upto, survey.lost, survey.orphans))
+                report = self.attempt.upload.column_report
+                await self._write(entity, Batch(self.scope, start, upto, survey.lost, survey.orphans, report))
 
     async def _survey(self, entity: Entity, after: int) -> Survey:
         grain = entity is self.pipeline.grain

@@ -1,8 +1,8 @@
 -- name: page_of_refused_rows
--- The refused rows after a place in the file, in its order.
+-- The rejected rows after a place in the file, in its order: the open ones, or all.
 SELECT row_index, line, stage, column_name, code, message, raw, more
 FROM public.upload_rejections
-WHERE upload_id = %s AND (row_index, stage) > (%s, %s)
+WHERE upload_id = %s AND (row_index, stage) > (%s, %s) AND (%s OR fixed_by IS NULL)
 ORDER BY row_index, stage
 LIMIT %s
 

@@ -15,7 +15,7 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        failures, crashes, rows_read, file_kind,
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
-       storage_status, preview, reading, column_report,
+       storage_status, preview, reading, column_report, released_batch_id, read_as,
        preview AND status = 'staging_complete' AND NOT weighbridge.in_hand(id) AS held
 FROM public.data_uploads
 WHERE id = ANY (%s)

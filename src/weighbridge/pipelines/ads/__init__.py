@@ -62,16 +62,16 @@ daily_metric = Entity(
         Field(
             "metric_date", date, normalise=[n.date], validate=[v.at_least(date(2000, 1, 1))], required=True
         ),
-        Field("impressions", int, normalise=[n.integer], validate=[v.at_least(0)]),
-        Field("clicks", int, normalise=[n.integer], validate=[v.at_least(0)]),
-        Field("spend", Decimal, normalise=[n.money]),
+        Field("impressions", int, normalise=[n.integer], validate=[v.at_least(0)], additive=True),
+        Field("clicks", int, normalise=[n.integer], validate=[v.at_least(0)], additive=True),
+        Field("spend", Decimal, normalise=[n.money], additive=True),
         Field("currency", normalise=[n.upper], otherwise=InHeader("daily_metric.spend")),
-        Field("conversions", Decimal, normalise=[n.number]),
-        Field("conversion_value", Decimal, normalise=[n.money]),
+        Field("conversions", Decimal, normalise=[n.number], additive=True),
+        Field("conversion_value", Decimal, normalise=[n.money], additive=True),
         Field("reach", int, normalise=[n.integer], validate=[v.at_least(0)]),
     ],
-    # A later export corrects figures; a column that it lacks says nothing about the figure known before.
-    upsert=upsert.keep_known_values,
+    # A later export corrects figures: a blank cell is a figure that the platform has withdrawn.
+    upsert=upsert.replace,
 )
 pipeline = Pipeline(
     name="ads",

@@ -117,5 +117,12 @@ pipeline = Pipeline(
     # American courts: 3/4/2025 is the fourth of March, 1,234 is a thousand.
     decimal=".",
     day_first=False,
+    expects=[
+        "judgment.case_number",
+        "judgment.plaintiff_name",
+        "judgment.defendant_name",
+        "judgment.judgment_amount",
+        "judgment.filing_date",
+    ],
     staged_as="intake.simplicity_validated_rows",
 )

@@ -88,6 +88,7 @@ pipeline = Pipeline(
     min_valid=0,  # a share would make the result depend on how rows are split into files
     nulls=["-", "--", "\u2013", "\u2014", "N/A", "n/a", "\u221e"],
     decimal=".",
+    expects=["keyword.keyword", "keyword.volume"],
     headerless="keyword",
     leading_totals=5,  # Keyword Planner's sums of all keywords
 )

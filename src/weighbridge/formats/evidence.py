@@ -1,0 +1,288 @@
+"""Under encoding.py: the non-ASCII words of a file → how plausible each encoding is.
+
+Each encoding turns the words into a text, and the letter statistics tell what that text costs (letters.py): 'Łódź' is
+cheap in Polish, '£ód\\x9f' is expensive in every language. The cheapest encoding is the likeliest; the difference to
+the next one that gives another text tells how sure that is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import zlib
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from weighbridge.formats.letters import (
+    CASELESS,
+    DIGIT,
+    EDGE,
+    INVALID,
+    LOWER,
+    UPPER,
+    Costs,
+    Ids,
+    alphabets,
+    between,
+    ideographs,
+    kind_of,
+)
+
+_LONGEST = 256  # bytes of a word that are looked at
+_REMEMBERED = 50_000  # words that are not looked at again
+_SWITCH = 3.0  # for a word in another language than the rest of the file
+_LONE = 4.0  # for a word of one letter
+_SHOUT = 5.0  # for small letters after two capitals
+
+# Codec → its cost before any evidence. Equals are listed by how common they are.
+SINGLE_BYTE = {
+    "cp1252": 0.0,
+    "cp1250": 0.5,
+    "cp1251": 1.5,
+    "iso8859-15": 1.5,
+    "iso8859-2": 1.0,
+    "mac-roman": 1.0,
+    "cp1254": 1.0,
+    "cp1253": 1.5,
+    "cp1257": 1.0,
+    "cp1255": 2.0,
+    "cp1256": 2.0,
+    "cp874": 2.0,
+    "cp1258": 4.0,
+    "koi8-r": 2.5,
+    "koi8-u": 3.0,
+    "iso8859-5": 3.5,
+    "iso8859-7": 2.0,
+    "iso8859-9": 2.0,
+    "iso8859-13": 3.5,
+    "mac-latin2": 4.0,
+    "mac-iceland": 6.0,
+    "mac-cyrillic": 5.0,
+    "cp850": 3.0,
+    "cp437": 3.5,
+    "cp852": 3.0,
+    "cp866": 4.0,
+}
+MULTI_BYTE = {
+    "cp932": (1.5, ("ja",)),
+    "gb18030": (1.5, ("zh_cn", "zh_tw")),
+    "cp950": (1.5, ("zh_tw",)),
+    "cp949": (1.5, ("ko",)),
+    "euc_jp": (3.0, ("ja",)),
+}
+
+_MANY_LETTERS, _LACKING_LETTER = 6, 4.0
+LATIN = {
+    *("cp1252", "cp1250", "cp1254", "cp1257", "cp1258", "cp850", "cp437", "cp852"),
+    *("iso8859-15", "iso8859-2", "iso8859-9", "iso8859-13", "mac-roman", "mac-latin2", "mac-iceland"),
+}
+ALL = frozenset(SINGLE_BYTE) | frozenset(MULTI_BYTE)
+
+# Bytes that are never the second half of a character in any encoding: here a file can be cut into words.
+_CUTS = bytes(byte for byte in range(0x40) if not 0x30 <= byte <= 0x39)
+_IS_CUT = np.array([byte in _CUTS for byte in range(256)])
+# Numbers before and after a word say nothing. Digits right after a non-ASCII byte may be part of a character.
+_DIGITS = re.compile(rb"^[0-9]+(?=[A-Za-z])|(?<=[A-Za-z])[0-9]+$")
+
+
+@dataclass
+class Words:
+    """A sample of the distinct non-ASCII words of a file, those that are valid UTF-8 apart from the others.
+
+    Which words stay is decided by a checksum, so the sample covers the whole file.
+    """
+
+    limit: int = 3000
+    valid: dict[bytes, int] = field(default_factory=dict)
+    broken: dict[bytes, int] = field(default_factory=dict)
+    _seen: set[bytes] = field(default_factory=set)
+    _held: bytes = b""  # the beginning of a word that a chunk cuts
+
+    def add(self, chunk: bytes) -> None:
+        """The next piece of the file; b"" at its end."""
+        text = self._held + (chunk or b" ")
+        data = np.frombuffer(text, np.uint8)
+        cuts = np.flatnonzero(_IS_CUT[data])
+        if not len(cuts):
+            self._held = text if len(text) <= 4 * _LONGEST else b""  # no file of text has such a word
+            return
+        self._held = text[cuts[-1] + 1 :]
+        high = np.flatnonzero(data[: cuts[-1]] >= 0x80)
+        ends = np.unique(np.searchsorted(cuts, high))
+        starts = np.where(ends > 0, cuts[ends - 1] + 1, 0)
+        found = {text[start:end] for start, end in zip(starts.tolist(), cuts[ends].tolist(), strict=True)}
+        found -= self._seen
+        if len(self._seen) < _REMEMBERED:
+            self._seen |= found
+        for word in found:
+            self._keep(_DIGITS.sub(b"", word))
+
+    def _keep(self, word: bytes) -> None:
+        try:
+            text = word.decode()
+            word, sample = text[:_LONGEST].encode(), self.valid
+        except UnicodeDecodeError:
+            word, sample = word[:_LONGEST], self.broken
+        if word in sample:
+            return
+        sample[word] = zlib.crc32(word)
+        if len(sample) >= 2 * self.limit:
+            for each in sorted(sample, key=sample.__getitem__)[self.limit :]:
+                del sample[each]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The words in one encoding: what each of them costs, and all of them."""
+
+    codec: str
+    costs: Costs
+    total: float
+    handicap: float  # added where words this short cannot prove the encoding
+
+    @property
+    def rank(self) -> float:
+        return self.total + self.handicap
+
+
+def weigh(words: Sequence[bytes], among: Container[str] = ALL) -> list[Reading]:
+    """The words in every one of these encodings, the likeliest first.
+
+    A text in another alphabet has many different letters. Where the file has only a few different non-ASCII bytes, an
+    encoding of Latin letters comes first, but the others are not ruled out.
+    """
+    joined = b" " + b" ".join(words) + b" "
+    data = np.frombuffer(joined, np.uint8)
+    starts = np.concatenate(([0], np.cumsum([len(word) + 1 for word in words])[:-1])).astype(np.intp)
+    readings = [_single(codec, prior, data, starts) for codec, prior in SINGLE_BYTE.items() if codec in among]
+    readings += [
+        _multi(codec, prior, languages, words)
+        for codec, (prior, languages) in MULTI_BYTE.items()
+        if codec in among
+    ]
+    few = _LACKING_LETTER * max(0, _MANY_LETTERS - len({byte for byte in joined if byte >= 0x80}))
+    readings = [replace(each, handicap=0.0 if each.codec in LATIN else few) for each in readings]
+    return sorted(readings, key=lambda reading: reading.rank)
+
+
+def text_cost(text: str) -> float:
+    """What a text costs in the language that it is cheapest in."""
+    marked = f" {text} "
+    kinds = np.array([kind_of(character) for character in marked])
+    least = min(
+        float(language.pairs[ids[:-1], ids[1:]].sum())
+        for language in alphabets()
+        for ids in [np.array([language.id_of(character) for character in marked])]
+    )
+    alphabetic = least + float(between()[kinds[:-1], kinds[1:]].sum()) + float(_odd_forms(kinds).sum())
+    return min(alphabetic, *(_ideographic(text, language) for language in ideographs()))
+
+
+def _single(codec: str, prior: float, data: npt.NDArray[np.uint8], starts: Ids) -> Reading:
+    table = _table(codec)
+    kinds = table.kinds[data]
+    form = between()[kinds[:-1], kinds[1:]]
+    form[1:] += _odd_forms(kinds)
+    costs = []
+    for ids, pairs in table.languages:
+        of = ids[data]
+        costs.append(np.add.reduceat(pairs[of[:-1], of[1:]] + form, starts))
+    every = np.stack(costs)
+    main = every.sum(axis=1).argmin()
+    least = np.minimum(every[main], every.min(axis=0) + _SWITCH)
+    return Reading(codec, least, float(least.sum()) + prior, 0.0)
+
+
+def _odd_forms(kinds: npt.NDArray[np.intp]) -> Costs:
+    """The cost at each character but the first two, from the two before it."""
+    after = (kinds[:-2] == UPPER) & (kinds[1:-1] == UPPER) & (kinds[2:] == LOWER)
+    letter = (kinds[1:-1] == LOWER) | (kinds[1:-1] == UPPER) | (kinds[1:-1] == CASELESS)
+    lone = (kinds[:-2] == EDGE) & letter & (kinds[2:] == EDGE)
+    costs: Costs = after.astype(np.float32) * _SHOUT + lone.astype(np.float32) * _LONE
+    return costs
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What a single-byte encoding makes of each byte."""
+
+    kinds: Ids
+    languages: list[tuple[Ids, Costs]]
+
+
+@cache
+def _table(codec: str) -> _Table:
+    characters = characters_of(codec)
+    have = set(characters)
+    languages = [language for language in alphabets() if language.reads(have)]
+    return _Table(
+        np.array([kind_of(character) for character in characters], np.intp),
+        [
+            (np.array([language.id_of(character) for character in characters], np.intp), language.pairs)
+            for language in languages
+        ],
+    )
+
+
+def in_codec(word: bytes, codec: str) -> str:
+    """U+FFFD stands for what the encoding cannot read. A word that was cut may end inside a character."""
+    if len(word) < _LONGEST:
+        return word.decode(codec, "replace")
+    return codecs.getincrementaldecoder(codec)("replace").decode(word)
+
+
+def characters_of(codec: str) -> list[str]:
+    """The character of each byte; U+FFFD where there is none."""
+    return [bytes([byte]).decode(codec, "replace") for byte in range(256)]
+
+
+def _multi(codec: str, prior: float, languages: Iterable[str], words: Sequence[bytes]) -> Reading:
+    texts = [in_codec(word, codec) for word in words]
+    every = [np.array([_ideographic(text, each) for text in texts], np.float32) for each in languages]
+    least = min(every, key=lambda costs: float(costs.sum()))
+    return Reading(codec, least, float(least.sum()) + prior, 0.0)
+
+
+def _ideographic(text: str, language: str) -> float:
+    common = ideographs()[language]
+    cost, before = 0.0, " "
+    for character in text:
+        if character.isascii():
+            cost += 3.0 if character.isalpha() else 1.0
+        else:
+            cost += common.get(character) or _uncommon(character, language)
+        if before.isascii() != character.isascii() and (before.isalpha() or character.isalpha()):
+            latin = before if before.isascii() else character
+            cost += 6.0 if latin.isalpha() else 0.0
+        before = character
+    return cost
+
+
+# The encodings that list the characters in everyday use before the others, and the bytes where those end.
+_EVERYDAY = {
+    "zh_cn": ("gb2312", 0xD7FA),
+    "zh_tw": ("big5", 0xC67F),
+    "ja": ("euc_jp", 0xCFD4),
+    "ko": ("euc_kr", 0xC8FF),
+}
+
+
+@cache
+def _uncommon(character: str, language: str) -> float:
+    """The cost of a character that the statistics do not list."""
+    code = ord(character)
+    if 0x3040 <= code < 0x3100 or 0xFF61 <= code < 0xFFA0:
+        return 8.0 if language == "ja" else 13.0
+    if 0x3000 <= code < 0x3040 or 0xFF00 <= code < 0xFF61:
+        return 6.0
+    if 0x4E00 <= code < 0xA000 or 0xAC00 <= code < 0xD7A4:
+        codec, last = _EVERYDAY[language]
+        written = character.encode(codec, "replace")
+        return 9.5 if len(written) == 2 and int.from_bytes(written) <= last else 14.0
+    if kind_of(character) == INVALID:
+        return 25.0
+    return 14.0 if kind_of(character) not in (EDGE, DIGIT) else 10.0

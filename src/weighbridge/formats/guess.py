@@ -1,0 +1,119 @@
+"""Under encoding.py: the weighed evidence → one encoding, how sure it is, and the word that shows the doubt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from weighbridge.formats.evidence import Reading, Words, in_codec, text_cost, weigh
+
+CERTAIN = 10.0  # difference of costs from which a second reading is ruled out
+FEW_WORDS, CERTAIN_BY_FEW = 2, 12.0  # the same where the two readings differ in only so many words
+TOSS_UP, TOSS_UP_OF_ONE_WORD = 1.5, 6.0  # below this difference neither reading is preferred
+_ODD_WORD = 14.0  # one word that is this much cheaper in another encoding puts the whole reading in doubt
+_MIXED = 8.0
+_LOOKED_AT = 200  # words that are compared one by one
+
+# A character in UTF-8 that was read as windows-1252 and written as UTF-8 again: 'Ã¼' for 'ü', 'â€™' for '’'.
+_TWICE = re.compile(
+    rb"\xc3[\x82-\xb4](?:\xc2[\x80-\xbf]|\xc5[\x92\x93\xa0\xa1\xb8\xbd\xbe]|\xc6\x92|\xcb[\x86\x9c]"
+    rb"|\xe2(?:\x80[\x93-\xba]|\x82\xac|\x84\xa2))"
+)
+_WORD_END = re.compile(rb"[\x00-\x40\x5b-\x60\x7b-\x7f]|\Z")
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The likeliest encoding. `rival` is another one that remains possible and gives other letters."""
+
+    codec: str
+    rival: str | None = None
+    toss_up: bool = False  # neither of the two is likelier
+    word: bytes = b""  # reads differently in the two
+    mixed: bytes = b""  # a word in UTF-8, in a file with other words that are not
+
+
+def guess(words: Words) -> Guess:
+    """The encoding of a file that is not UTF-8, from its non-ASCII words."""
+    broken, valid = list(words.broken), list(words.valid)
+    if not broken:  # what is not UTF-8 lies outside of every word
+        return Guess("cp1252")
+    readings = weigh(broken)
+    if valid:
+        some = valid[:_LOOKED_AT]
+        as_read = weigh(some, (readings[0].codec,))[0].costs
+        as_utf8 = np.array([text_cost(word.decode()) for word in some])
+        if float((as_read - as_utf8).sum()) > _MIXED:
+            clearest = some[int((as_read - as_utf8).argmax())]
+            return Guess(readings[0].codec, mixed=clearest)
+        broken += valid
+        readings = weigh(broken)
+    return _compared(broken, readings)
+
+
+def _compared(words: Sequence[bytes], readings: list[Reading]) -> Guess:
+    best, others = readings[0], readings[1:]
+    text = [in_codec(word, best.codec) for word in words]
+    for other in others:
+        margin = other.total - best.total
+        gains = best.costs - other.costs  # positive for a word that the other encoding explains better
+        odd = int(gains.argmax())
+        if margin >= CERTAIN_BY_FEW and gains[odd] < _ODD_WORD:
+            continue
+        differing = [place for place, word in enumerate(words) if in_codec(word, other.codec) != text[place]]
+        needed = CERTAIN_BY_FEW if len(differing) <= FEW_WORDS else CERTAIN
+        if not differing or (margin >= needed and gains[odd] < _ODD_WORD):
+            continue
+        shown = odd if gains[odd] >= _ODD_WORD else min(differing, key=lambda place: float(gains[place]))
+        lone = (
+            len(words) == 1 and best.codec != "cp1252"
+        )  # too little evidence for anything but the most common
+        return Guess(best.codec, other.codec, lone or other.rank - best.rank < TOSS_UP, words[shown])
+    return Guess(best.codec)
+
+
+@dataclass
+class Twice:
+    """Looks for text that was encoded twice, in the UTF-8 of a file."""
+
+    found: int = 0
+    example: tuple[bytes, str] | None = None  # the word as it is, and as it should be
+    _seen: dict[bytes, bool] = field(default_factory=dict)
+
+    def look(self, chunk: bytes) -> None:
+        if self.found >= _LOOKED_AT or len(self._seen) >= _LOOKED_AT:
+            return
+        place = 0
+        while self.found < _LOOKED_AT and (match := _TWICE.search(chunk, place)):
+            start = match.start()
+            while start and start > match.start() - 40 and not _WORD_END.match(chunk, start - 1):
+                start -= 1
+            end = _WORD_END.search(chunk, match.end())
+            place = end.start() if end else len(chunk)
+            self._count(chunk[start : min(place, match.end() + 40)])
+
+    def _count(self, word: bytes) -> None:
+        if word not in self._seen:
+            meant = _undone(word)
+            self._seen[word] = meant is not None
+            if meant is not None and self.example is None:
+                self.example = word, meant
+        self.found += self._seen[word]
+
+
+def _undone(word: bytes) -> str | None:
+    """The word before it was encoded a second time; None if it makes no better sense."""
+    try:
+        text = word.decode()
+        single = b"".join(_as_1252(character) for character in text).decode()
+    except UnicodeError:
+        return None
+    return single if text_cost(single) + _MIXED < text_cost(text) else None
+
+
+def _as_1252(character: str) -> bytes:
+    """windows-1252 leaves five bytes open; programs that read it keep them as control characters."""
+    return character.encode("latin-1" if "\x80" <= character < "\xa0" else "cp1252")

@@ -1,0 +1,27 @@
+"""How a file was read, as far as its cells alone do not say it: kept for the rows of its rejects file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """What was decided once for the whole file. Empty: it did not matter."""
+
+    decimal: str = ""  # as in ReadOptions
+    date_order: str = ""
+    preamble: tuple[str, ...] = ()  # the lines above the header that name the time zone
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> ReadAs:
+        """From what `as_dict` gave."""
+        return cls(**{**stored, "preamble": tuple(stored.get("preamble", ()))})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
+
+
+UNDECIDED = ReadAs()

@@ -1,0 +1,36 @@
+"""Beside the checks: the link of a fixed rejects file to the uploads that its records are from."""
+
+# ruff: noqa: S608 (only numbers stand in the SQL)
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from weighbridge.model.read_as import ReadAs
+from weighbridge.model.sheet import Linked, Sheet
+from weighbridge.rules.plan import Locale, Plan
+from weighbridge.rules.typed import ACCEPTED, DUPLICATE, REJECTED
+
+
+def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:
+    """How the file was read: the rows of its rejects file are read in the same way."""
+    zone = plan.pipeline.zone_above
+    order = {True: "dmy", False: "mdy", None: ""}[locale.day_first]
+    return ReadAs(
+        decimal=locale.decimal,
+        date_order="ymd" if getattr(locale, "year_first", False) else order,
+        preamble=tuple(line for line in sheet.preamble if zone and re.search(zone, line)),
+    )
+
+
+def keep_links(db: Any, sheet: Sheet) -> bool:
+    """Make `fixes` from the links of the sheet, without those of blank rows and totals. False: it has no links."""
+    if not isinstance(sheet, Linked) or not sheet.links.num_rows:
+        return False
+    db.register("record_links", sheet.links)
+    db.execute(f"""CREATE TEMP TABLE fixes AS SELECT record_links.* FROM record_links
+        SEMI JOIN (SELECT row_index FROM typed WHERE kind IN ({ACCEPTED}, {DUPLICATE}, {REJECTED})) USING (row_index)
+        ORDER BY row_index""")
+    db.unregister("record_links")
+    return True

@@ -1,0 +1,33 @@
+"""Rejects at the command line: the open rows, all rows, the spreadsheet-safe form, and the links."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command
+
+from .conftest import changed, table
+
+CASES = "Case Number,Amount,Code\n=CV-1,many,a\nCV-2,2,b\nCV-3,few,c\n"
+
+
+def test_rejects_are_fixed_at_the_command_line(main: Command, tmp_path: Path) -> None:
+    (tmp_path / "cases.csv").write_text(CASES)
+    options = ("--pipeline", "judgments", "--json", "--force-partial")
+    first = main("load", "cases.csv", *options).json["upload_id"]
+    written = main("uploads", "rejects", first, "--out", "rejects.csv", "--spreadsheet-safe")
+    assert (written.code, written.err) == (0, "Written to rejects.csv.\n")
+    rejects = (tmp_path / "rejects.csv").read_bytes().decode()
+    assert [row["Case Number"] for row in table(rejects)] == ["'=CV-1", "CV-3"]
+    fixed = changed(rejects, lambda row: {**row, "Amount": "5"} if row["Code"] == "a" else row)
+    (tmp_path / "fixed.csv").write_text(fixed)
+    second = main("load", "fixed.csv", *options).json["upload_id"]
+
+    assert [row["Case Number"] for row in table(main("uploads", "rejects", first).out)] == ["CV-3"]
+    every = table(main("uploads", "rejects", first, "--all").out)
+    assert [row["Case Number"] for row in every] == ["=CV-1", "CV-3"]
+    shown = main("uploads", "show", first, "--json").json
+    assert (shown["open_rejects"], shown["fixed_rows"], shown["fixes"]) == (1, 1, [])
+    assert shown["fixed_by"] == [{"upload_id": second, "filename": "fixed.csv", "rows": 1}]
+    assert f"fixed_by         1 row: upload {second}\n" in main("uploads", "show", first).out
+    assert f"fixes            1 row: upload {first}\n" in main("uploads", "show", second).out
