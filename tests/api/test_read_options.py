@@ -19,7 +19,13 @@ SAID = {
     "encoding": "windows-1252", "delimiter": "comma", "decimal": "point", "date_order": "ymd",
     "sum_breakdowns": "true",
 }  # fmt: skip
-STORED = {"encoding": "cp1252", "delimiter": ",", "decimal": ".", "date_order": "ymd", "sum_breakdowns": True}
+STORED = {
+    "encoding": "windows-1252",
+    "delimiter": ",",
+    "decimal": ".",
+    "date_order": "ymd",
+    "sum_breakdowns": True,
+}
 REPORT = {
     "columns": [
         {"header": "Day", "use": "mapped", "fields": ["daily_metric.date"], "note": ""},
@@ -126,7 +132,7 @@ async def test_an_upload_lists_its_columns_and_missing_fields(
 async def test_a_retry_replaces_the_options_that_it_gives(
     client: httpx.AsyncClient, key: dict[str, str], make_upload: MakeUpload, query: Query, workspace: UUID
 ) -> None:
-    before = {"encoding": "cp1252", "date_order": "mdy"}
+    before = {"encoding": "windows-1252", "date_order": "mdy"}
     id_ = make_upload(
         status="failed", error_code="ambiguous_dates", reading=Jsonb(before), column_report=Jsonb(REPORT)
     )
@@ -137,7 +143,7 @@ async def test_a_retry_replaces_the_options_that_it_gives(
     )
     answer = await client.post(f"/api/uploads/{id_}/retry", headers=key, json={"date_order": "dmy"})
     assert (answer.status_code, answer.json()["status"]) == (200, "pending")
-    after = {"encoding": "cp1252", "date_order": "dmy"}
+    after = {"encoding": "windows-1252", "date_order": "dmy"}
     upload = (await client.get(f"/api/uploads/{id_}", headers=key)).json()
     assert (upload["reading"], upload["columns"], upload["warnings"]) == (after, [], 0)
     [(detail,)] = query("SELECT detail FROM weighbridge.audit_log WHERE subject = %s", (id_,))

@@ -100,7 +100,7 @@ def test_show_has_the_same_keys_and_sentences(main: Command, file: Path, query: 
         "columns          Day: mapped to daily_metric.date",
         "Currency: kept (the currency of all amounts)",
         "Reach: unused",
-        "missing_fields   daily_metric.spend: no column 'Amount spent'; the nearest is 'Spent'",
+        "missing_fields   daily_metric.spend (usual header: Amount spent; nearest column: Spent)",
         "warnings         Warning (currency_not_named): ",
         f"warnings_total   1: weighbridge uploads warnings {loaded['upload_id']}",
     ):
@@ -146,6 +146,42 @@ def test_retry_takes_the_options_and_reads_the_file_again(
     )
     shown = main("uploads", "show", failed["upload_id"], "--json").json
     assert (shown["warnings"], shown["warnings_total"], shown["columns"]) == ([], 0, [])
+
+
+def test_a_file_that_is_not_detected_is_loaded_by_a_retry_with_its_delimiter(
+    main: Command, tmp_path: Path, query: Query
+) -> None:
+    (tmp_path / "a.csv").write_text(CSV.replace(",", "^").replace("Spring", "Spring, early"))
+    failed = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
+    assert failed["status"] == "failed"
+    assert main("uploads", "retry", failed["upload_id"], "--delimiter", "^", "--encoding", "ansi").code == 0
+    options = ("--delimiter", "^", "--encoding", "windows-1252", "--json")
+    again = main("load", tmp_path / "a.csv", "--platform", "meta", *options).json
+    assert (again["upload_id"], again["duplicate"]) == (failed["upload_id"], True)
+    assert (again["status"], again["promoted_rows"]) == ("completed", 1)
+    assert query("SELECT name FROM campaigns") == [("Spring, early",)]
+    assert {each["header"]: each["use"] for each in again["columns"]}["Campaign name"] == "mapped"
+
+
+@pytest.mark.xfail(strict=True, reason="the rules do not read date_order yet; remove this mark when they do")
+def test_an_ambiguous_file_is_loaded_by_a_retry_with_its_date_order(
+    main: Command, tmp_path: Path, query: Query
+) -> None:
+    header = "Day,Campaign name,Impressions,Amount spent (USD),Reach\n"
+    (tmp_path / "a.csv").write_text(f"{header}03/04/2025,Spring,7,1.50,9\n05/04/2025,Spring,8,2.50,9\n")
+    failed = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
+    assert (failed["status"], query("SELECT error_code FROM data_uploads")) == (
+        "failed",
+        [("ambiguous_dates",)],
+    )
+    assert main("uploads", "retry", failed["upload_id"], "--date-order", "dmy").code == 0
+    again = main("load", tmp_path / "a.csv", "--platform", "meta", "--date-order", "dmy", "--json").json
+    assert (again["upload_id"], again["duplicate"]) == (failed["upload_id"], True)
+    assert (again["status"], again["affected_dates"]) == ("completed", ["2025-04-03", "2025-04-05"])
+    uses = {each["header"]: each["use"] for each in again["columns"]}
+    assert uses["Campaign name"] == "mapped"
+    assert uses["Reach"] == "unused"
+    assert "unused_columns" in {each["code"] for each in again["warnings"]}
 
 
 def test_watch_gives_its_options_to_every_file(main: Command, tmp_path: Path, query: Query) -> None:

@@ -120,7 +120,7 @@ async def test_a_file_goes_with_the_options_of_the_form(console: Console, page: 
     assert console.rows("SELECT reading FROM data_uploads") == [
         (
             {
-                "encoding": "cp1252",
+                "encoding": "windows-1252",
                 "delimiter": ",",
                 "decimal": ".",
                 "date_order": "ymd",

@@ -30,7 +30,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
         ({}, {}),
         ({"encoding": "", "delimiter": None, "sum_breakdowns": False}, {}),
         ({"encoding": "UTF8"}, {"encoding": "utf-8"}),
-        ({"encoding": " Windows-1252 "}, {"encoding": "cp1252"}),
+        ({"encoding": " Windows-1252 "}, {"encoding": "windows-1252"}),
         ({"encoding": "utf-16-le"}, {"encoding": "utf-16-le"}),
         ({"delimiter": "tab"}, {"delimiter": "\t"}),
         ({"delimiter": "\t"}, {"delimiter": "\t"}),
@@ -123,9 +123,9 @@ def test_any_text_is_stored_or_refused_and_what_is_stored_is_stored_again(given:
 
 
 def test_an_option_that_is_given_replaces_the_stored_one() -> None:
-    stored = ReadOptions(encoding="cp1252", date_order="mdy", sum_breakdowns=True)
+    stored = ReadOptions(encoding="windows-1252", date_order="mdy", sum_breakdowns=True)
     changed = read_options({"date_order": "dmy", "decimal": ","}, stored)
-    assert changed == ReadOptions(encoding="cp1252", decimal=",", date_order="dmy", sum_breakdowns=True)
+    assert changed == ReadOptions(encoding="windows-1252", decimal=",", date_order="dmy", sum_breakdowns=True)
     assert (
         read_options({"encoding": "detect", "date_order": "detect", "sum_breakdowns": False}, stored)
         == DETECT_ALL

@@ -254,10 +254,10 @@ def upload_out(upload: Upload, rejects: Rejects) -> UploadOut:
             "bins": upload.bins.as_dict(),
             "progress": progress,
             "affected_dates": list(upload.affected_dates),
-            "open_rejects": rejects.open,
-            "fixed_rows": rejects.fixed,
             "columns": [asdict(each) for each in upload.column_report.columns],
             "missing_fields": [asdict(each) for each in upload.column_report.missing],
             "reading": upload.reading.as_dict(),
+            "open_rejects": rejects.open,
+            "fixed_rows": rejects.fixed,
         }
     )

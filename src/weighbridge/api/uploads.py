@@ -68,7 +68,7 @@ async def list_uploads(
 )
 @needs("read")
 async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
-    """Everything about one upload: state, progress, bins, counts, and the uploads that it is linked to."""
+    """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         rejects = await fixes.rejects(tx, [upload.id])

@@ -109,8 +109,7 @@ def _use(column: ColumnUse) -> str:
 def missing_lines(missing: Sequence[MissingField]) -> list[str]:
     """Each expected field that no column fills, a line each."""
     return [
-        f"{each.field}: no column '{each.header}'"
-        + (f"; the nearest is '{each.guess}'" if each.guess else "")
+        f"{each.field} (usual header: {each.header}{f'; nearest column: {each.guess}' if each.guess else ''})"
         for each in missing
     ]
 

@@ -97,20 +97,21 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
+            warned = await history.warnings(tx, upload.id, None, WARNINGS)
             rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
             links = await fixes.links(tx, upload.id)
-            warned = await history.warnings(tx, upload.id, None, WARNINGS)
+        linked = {name: [vars(link) for link in found] for name, found in vars(links).items()}
         found = {
             **_whole(upload),
+            **reading_as_json(upload, warned),
             "open_rejects": rejects.open,
             "fixed_rows": rejects.fixed,
-            **{name: [vars(link) for link in found] for name, found in vars(links).items()},
-            **reading_as_json(upload, warned),
+            **linked,
             "reasons": [asdict(reason) for reason in reasons],
         }
         people = {
             "reasons": [_sentence(reason) for reason in found["reasons"]],
-            **{name: [_link(vars(link)) for link in found] for name, found in vars(links).items()},
+            **{name: [_link(link) for link in some] for name, some in linked.items()},
             "reading": [", ".join(f"{name} {value}" for name, value in in_words(upload.reading).items())],
             "columns": column_lines(upload.column_report.columns),
             "missing_fields": missing_lines(upload.column_report.missing),

@@ -29,7 +29,9 @@ def warnings(plan: Plan) -> dict[str, str]:
     found = {}
     unused = [each.header or "(no name)" for each in _uses(plan.layout) if each.use == "unused"]
     if unused:
-        found["unused_columns"] = f"No field uses these columns, so they were not loaded: {listed(unused, 40)}."
+        found["unused_columns"] = (
+            f"No field uses these columns, so they were not loaded: {listed(unused, 40)}."
+        )
     for name, declared in plan.pipeline.fields.items():
         other = declared.otherwise
         named = name in plan.layout.mapping or name in plan.layout.constants

@@ -103,7 +103,7 @@ async def recognise(
     platform: str | None = None,
     reading: ReadOptions = DETECT_ALL,
 ) -> Recognised:
-    """By the file's first bytes, with the encoding and delimiter that the sender gives.
+    """By the file's first bytes. Encoding and delimiter: as the sender gives them, or as the parse step would detect.
 
     RequestRefused for a file that is neither CSV nor JSON.
     """
