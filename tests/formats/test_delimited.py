@@ -60,11 +60,12 @@ def test_short_records_are_padded_with_null_and_counted_as_they_are(read: Reader
 
 
 def test_a_record_with_cells_too_many_does_not_fit_even_if_they_are_empty(read: Reader) -> None:
-    found = read('a;b\n1;2;"x;""y"";";z\n1;2;;\n3;4\n')
+    found = read('a;b\n1;2;"x;""y"";";z\n1;2;;\n3;4\n5;6\n')
     assert found.rows == [
         Row(0, 2, 4, ["1", "2"], 'x;"y";;z', "wrong_cell_count"),
         Row(1, 3, 4, ["1", "2"], None, "wrong_cell_count"),
         Row(2, 4, 2, ["3", "4"], None),
+        Row(3, 5, 2, ["5", "6"], None),
     ]
 
 

@@ -102,7 +102,8 @@ def test_records_with_cells_missing_or_repeated_say_nothing_of_anyone() -> None:
 
 
 def test_a_json_record_that_is_none_says_nothing_of_anyone() -> None:
-    outcome = check(json.dumps([{"case_number": "CV-1"}, "Casey Jones", ["casey@example.com"]]), "json")
+    good = {"case_number": "CV-1", "plaintiff": "A", "amount": 1}
+    outcome = check(json.dumps([good, "Casey Jones", ["casey@example.com"]]), "json")
     assert outcome.codes == ["not_a_record"] * 2
     assert all(said_of_nobody(rejection["message"]) for rejection in outcome.rejections)
 
@@ -143,7 +144,7 @@ async def test_no_log_line_repeats_a_person_or_a_file(load: Load, query: Query, 
 # Files ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("column", ["case_numbr", "CaseNumber", "File No", "Docket"])
+@pytest.mark.parametrize("column", ["case_numbr", "Docket"])
 def test_a_file_without_case_numbers_says_what_it_has_and_the_nearest_guess(column: str) -> None:
     header = HEADER.replace("case_number", column)
     refusal = refused(judgments(ROW, header=header))
@@ -152,6 +153,12 @@ def test_a_file_without_case_numbers_says_what_it_has_and_the_nearest_guess(colu
         "judgment.case_number: expected a column 'Case Number' or 'Case No' or 'Case #'; "
         f"did you mean {column!r}? The file has {', '.join(repr(name) for name in header.split(','))}."
     )
+
+
+@pytest.mark.parametrize("column", ["CaseNumber", "File No", "CASE NO.", "case-number", "Docket #"])
+def test_a_case_number_is_known_by_its_header_in_any_spelling(column: str) -> None:
+    outcome = check(judgments(ROW, header=HEADER.replace("case_number", column)))
+    assert [row["case_number"] for row in outcome.rows["judgment"]] == ["CV-2024-001"]
 
 
 def test_where_nothing_is_near_there_is_no_guess() -> None:
@@ -188,7 +195,7 @@ async def test_a_header_below_a_title_is_found_though_any_row_might_be_one(load:
 
 
 def test_a_header_of_one_known_column_is_found_below_a_title() -> None:
-    outcome = check("All cases\nof 2024\nFile #,Remark\n1,none\n")
+    outcome = check("All cases\nof 2024\nFile #,Plaintiff,Amount,Remark\n1,A,2,none\n")
     assert (outcome.bins.preamble, outcome.bins.accepted) == (2, 1)
 
 

@@ -67,7 +67,7 @@ async def test_a_changed_declaration_makes_the_view_of_its_staged_rows_anew(
 
 
 def test_a_made_value_does_without_columns_that_the_file_lacks(rents: Pipeline) -> None:
-    outcome = check_text("Contract,Tenant\nC-1,Ann Lee\n", None, pipeline=rents)
+    outcome = check_text("Contract,Tenant,Rent\nC-1,Ann Lee,5\n", None, pipeline=rents)
     assert [row["tenant_key"] for row in outcome.rows["tenant"]] == ["name:ann lee"]
 
 
@@ -89,7 +89,9 @@ def test_a_file_that_is_clearly_written_the_other_way_is_read_that_way(rents: Pi
 
 
 def test_numbers_of_json_have_a_point_whatever_the_pipeline_says(rents: Pipeline) -> None:
-    outcome = check_text('[{"Contract": "C-1", "Rent": 1.234}]', None, pipeline=rents, kind="json")
+    outcome = check_text(
+        '[{"Contract": "C-1", "Tenant": "A", "Rent": 1.234}]', None, pipeline=rents, kind="json"
+    )
     assert [row["amount"] for row in outcome.rows["rent"]] == [Decimal("1.234")]
 
 

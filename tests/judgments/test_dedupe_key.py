@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules.checking import check_text
 
+from weighbridge.formats.scan import visible
 from weighbridge.pipelines.judgments import pipeline
 from weighbridge.rules.plan import SPACE
 
@@ -35,9 +36,9 @@ def keys(*people: Person) -> list[str | None]:
     """What the pipeline makes of them: a case each, in one file."""
     file = io.StringIO()
     writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-    writer.writerow(["case_number", "plaintiff_name", "plaintiff_email", "plaintiff_phone"])
+    writer.writerow(["case_number", "plaintiff_name", "plaintiff_email", "plaintiff_phone", "defendant_name"])
     writer.writerows(
-        [number, name, email or "", phone or ""] for number, (name, email, phone) in enumerate(people)
+        [number, name, email or "", phone or "", "Roe"] for number, (name, email, phone) in enumerate(people)
     )
     outcome = check_text(file.getvalue(), None, pipeline=pipeline)
     assert outcome.rejections == []
@@ -86,6 +87,7 @@ def test_the_key_is_the_one_of_the_specification(crowd: list[Person]) -> None:
 def test_every_character_of_names_and_addresses_counts_as_python_counts_it() -> None:
     """Some lower() makes more of a character than another: İ, ẞ, the sign for Kelvin."""
     known = [c for c in map(chr, range(1, sys.maxunicode + 1)) if unicodedata.category(c) not in ("Cs", "Cn")]
+    known = [c for c in known if visible(c.encode())[1] == 0]  # the others are removed from every cell
     in_addresses = [c for c in known if not c.isspace() and c not in "@Σ" + SPACE]
     crowd: list[Person] = [("x".join(known[i : i + 400]), None, None) for i in range(0, len(known), 400)]
     crowd += [

@@ -9,7 +9,7 @@ import pytest
 from tests.engine.steps import claim, parse_by_hand
 from weighbridge.steps.context import Context
 
-from .conftest import BATCH, ROW, InState, Load, Query, Send, judgments, run_of
+from .conftest import BATCH, HEADER, ROW, InState, Load, Query, Send, judgments, run_of
 
 STATUSES = ["pending", "processing", "completed", "failed"]
 COLUMNS = (
@@ -77,7 +77,7 @@ async def test_a_new_batch_is_pending_a_claimed_one_processing_a_done_one_comple
 
 
 async def test_a_batch_that_throws_is_failed(load: Load, query: Query) -> None:
-    await load("case_number\n", batch=BATCH)
+    await load(f"{HEADER}\n", batch=BATCH)
     assert run_of(query) == "failed"
     assert query("SELECT error_message FROM ingest.import_runs")[0][0].startswith(
         "Expected at least one record"

@@ -194,7 +194,7 @@ async def test_a_null_never_overwrites_a_known_value_and_a_new_value_does(load: 
     upload = await load(judgments("CV-2024-001,,jane@example.com,-,,N/A,,,", header=header))
     assert upload.promoted["judgment"]["unchanged"] == upload.promoted["plaintiff"]["unchanged"] == 1
     assert (query(judged), query(people)) == before
-    upload = await load(judgments("CV-2024-001", header="case_number"))
+    upload = await load(judgments("CV-2024-001,,", header="case_number,defendant_name,judgment_amount"))
     assert upload.promoted["judgment"]["unchanged"] == 1
     assert query(judged) == before[0]
 
@@ -260,7 +260,8 @@ async def test_a_large_export_is_read_like_a_small_one(
 
 
 async def test_a_case_without_a_plaintiff_is_a_case(load: Load, query: Query) -> None:
-    upload = await load(judgments("CV-1,Kings", header="case_number,county"))
+    header = "case_number,defendant_name,judgment_amount,county"
+    upload = await load(judgments("CV-1,Roe,5,Kings", header=header))
     assert upload.status == Status.COMPLETED
     assert query("SELECT case_number, plaintiff_id FROM judgments") == [("CV-1", None)]
     assert query("SELECT count(*) FROM plaintiffs") == [(0,)]

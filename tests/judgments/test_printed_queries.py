@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from .conftest import ROW, Load, Query, Send, case, judgments
+from .conftest import HEADER, ROW, Load, Query, Send, case, judgments
 
 STATUS_ENUM = """
 CREATE TYPE ingest.import_run_status AS ENUM (
@@ -222,7 +222,7 @@ def test_check_4_inserts_once_and_then_updates(printed: Printed) -> None:
 async def test_the_figures_of_the_dashboard(printed: Printed, load: Load, send: Send, query: Query) -> None:
     assert printed(AVERAGE) == [(None,)]
     upload = await load(judgments(ROW))
-    await load("case_number\n")
+    await load(f"{HEADER}\n")
     await send(judgments(case("CV-2")))
     assert upload.started_at
     assert upload.finished_at
@@ -234,7 +234,7 @@ async def test_the_figures_of_the_dashboard(printed: Printed, load: Load, send: 
 
 async def test_the_failures_of_a_day_need_the_word_that_was_left_out(printed: Printed, load: Load) -> None:
     """To Postgres, `- '24h'` is a point in time that it cannot read; INTERVAL says what was meant."""
-    await load("case_number\n")
+    await load(f"{HEADER}\n")
     with pytest.raises(psycopg.errors.InvalidDatetimeFormat):
         printed(FAILED)
     assert printed(FAILED.replace("'24h'", "INTERVAL '24h'")) == [(1,)]

@@ -20,7 +20,7 @@ from weighbridge.observe import metrics
 from weighbridge.steps.context import Context
 from weighbridge.steps.parse import parse
 
-from .conftest import BATCH, ROW, Lines, Query, Send, judgments
+from .conftest import BATCH, ROW, Lines, Query, Send, case, judgments
 
 TAKE_UP = (
     "SELECT * FROM weighbridge.take_up('late', '{pending,staging_complete}', '{judgments}', '60 s', 3, 5)"
@@ -135,7 +135,7 @@ async def test_a_run_without_an_attempt_is_taken_over_when_it_is_an_hour_old(
     ctx: Context, send: Send, run: Callable[..., Any], query: Query, logged: Lines
 ) -> None:
     old = (await send(judgments(ROW), batch="old")).upload_id
-    young = (await send(judgments("CV-2", header="case_number"), batch="young")).upload_id
+    young = (await send(judgments(case("CV-2")), batch="young")).upload_id
     orphan(query, old, hours=2)
     orphan(query, young, hours=0.5)
     [(upload_id, _, [told])] = query(TAKE_UP)

@@ -30,6 +30,7 @@ Query = Callable[..., list[tuple[Any, ...]]]
 # A user's own columns have the names of columns that Weighbridge could add.
 PARTS = Pipeline(
     name="parts",
+    expects=(),
     entities=[
         Entity(
             table="parts",

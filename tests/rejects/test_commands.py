@@ -8,7 +8,7 @@ from tests.cli.conftest import Command
 
 from .conftest import changed, table
 
-CASES = "Case Number,Amount,Code\n=CV-1,many,a\nCV-2,2,b\nCV-3,few,c\n"
+CASES = "Case Number,Plaintiff,Amount,Code\n=CV-1,A,many,a\nCV-2,B,2,b\nCV-3,C,few,c\n"
 
 
 def test_rejects_are_fixed_at_the_command_line(main: Command, tmp_path: Path) -> None:

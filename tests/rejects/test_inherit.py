@@ -19,6 +19,7 @@ from .conftest import Download, Load, Query, Send, changed, table
 
 CALLS = Pipeline(
     name="calls",
+    expects=(),
     entities=[
         Entity(
             table="calls",
@@ -89,7 +90,6 @@ async def test_decimal_mark_and_date_order_are_those_of_the_original(
     assert used == [ReadOptions(), ReadOptions(decimal=",", date_order="dmy")]
 
 
-@pytest.mark.xfail(reason="rules/evidence.py does not use the read options yet", strict=False)
 async def test_rows_that_could_be_read_in_two_ways_have_the_values_of_the_original(
     load: Load, download: Download, query: Query
 ) -> None:

@@ -187,7 +187,9 @@ async def test_the_upload_of_another_workspace_or_pipeline_is_never_touched(
     load: Load, download: Download, standing: Any, query: Query
 ) -> None:
     theirs = await load(file("1", "x"), of=uuid4())
-    sales = await load("Case Number,Amount\nCV-1,1\nCV-2,x\n", pipeline="judgments", force_partial=True)
+    sales = await load(
+        "Case Number,Plaintiff,Amount\nCV-1,A,1\nCV-2,B,x\n", pipeline="judgments", force_partial=True
+    )
     rejects = await download(theirs)
     mine = await load(changed(rejects, priced({"N-2": "2"})))
     also = await load(changed(rejects.replace(str(theirs.id), str(sales.id)), priced({"N-2": "3"})))

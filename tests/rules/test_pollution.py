@@ -69,6 +69,7 @@ class Written:
     behind: str = ""
     encoding: str = "utf-8"
     cut: bool = False  # its last record is not whole
+    damaged: frozenset[int] = frozenset()  # records: two faults in one may make up for each other
 
     def data(self) -> bytes:
         lines = [*self.before, self.header, *self.records]
@@ -93,9 +94,10 @@ def write(rows: list[Row], random: Random) -> Written:
 
 def in_one_record(change: Callable[[str, Written, Random], str]) -> Damage:
     def damage(file: Written, random: Random) -> Written:
-        place = random.randrange(len(file.records))
+        place = random.choice(sorted({*range(len(file.records))} - file.damaged))
         changed = change(file.records[place], file, random)
-        return replace(file, records=(*file.records[:place], changed, *file.records[place + 1 :]))
+        records = (*file.records[:place], changed, *file.records[place + 1 :])
+        return replace(file, records=records, damaged=file.damaged | {place})
 
     return damage
 
@@ -185,7 +187,7 @@ def clean_rows(random: Random) -> list[Row]:
             random.choice(WORDS),
             f"{random.randint(0, 99999)}.{random.randint(0, 99):02}",
             (date(2025, 1, 1) + timedelta(random.randint(0, 300))).isoformat(),
-            random.choice(WORDS),
+            random.choice(WORDS).replace("\n", " "),  # see broken_line
         )
         for place in range(count)
     ]

@@ -28,7 +28,9 @@ def pipeline(kind: type, *rules: Normaliser, personal: bool = False, **options: 
         Field("value", kind, header=["Value"], normalise=rules),
         Field("person", header=["Person"], personal=personal),
     ]
-    return Pipeline("values", [Entity("values", ["no"], fields, name="one")], min_valid=0, **options)
+    return Pipeline(
+        "values", [Entity("values", ["no"], fields, name="one")], min_valid=0, expects=(), **options
+    )
 
 
 def check(cells: list[str], kind: type, *rules: Normaliser, options: Any = None, **more: Any) -> Outcome:

@@ -21,7 +21,7 @@ from weighbridge.model.sheet import FAULTS
 from weighbridge.model.upload import Upload
 
 PAGE = 5000
-_UNREADABLE = frozenset({"wrong_cell_count", *FAULTS})
+_UNREADABLE = frozenset({"late_key", *FAULTS})
 _BOM = "\ufeff"  # without it, Excel reads the file as Windows-1252
 
 
