@@ -22,7 +22,9 @@ from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
 from weighbridge.steps.rejects import Wish, header_text, rows_text
 
 ID = UUID("7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b")
-ANY = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+# Characters that show nothing are removed before a row is rejected.
+UNSEEN = "\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+ANY = st.characters(exclude_categories=["Cs"], exclude_characters=f"\0\x1a{UNSEEN}")
 CELLS = st.one_of(
     st.text(alphabet="=+-@'\t\r\n\",;| a1", max_size=6),
     st.text(alphabet=ANY, max_size=12),

@@ -17,6 +17,7 @@ from functools import cache
 
 from weighbridge.formats.scan import LONGEST_RECORD, Rules, Scan, line_numbers, scan, too_long, visible
 from weighbridge.model.errors import FileRefused
+from weighbridge.model.rejects_file import UPLOAD
 
 Wanted = Callable[[Sequence[str]], int]
 
@@ -28,7 +29,9 @@ NEARLY_ALL = 0.9
 ENOUGH = 3  # records, to say that nearly all have something
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
 _FIRST_LOOK = 1 << 16  # bytes; the first records are nearly always in them
-_APOSTROPHE_OPENS = re.compile(rb"(?:^|[\r\n,;\t|]) *'")
+_IN_QUOTES = re.compile(rb'(?:^|[\r\n,;\t|]) *"[^"\r\n]*" *(?=[\r\n,;\t|]|$)')
+_IN_APOSTROPHES = re.compile(rb"(?:^|[\r\n,;\t|]) *'[^'\r\n]*' *(?=[\r\n,;\t|]|$)")
+OWN_COLUMNS = UPLOAD.encode()
 NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
 
 
@@ -140,7 +143,10 @@ def _candidates(head: bytes, given: str) -> list[Dialect]:
     absent = [delimiter for delimiter in DELIMITERS if delimiter not in found][:1]
     if given:
         absent, found = [], [given]
-    quotes = ['"', "'"] if _APOSTROPHE_OPENS.search(head[:_FIRST_LOOK]) else ['"']
+    first = head[:_FIRST_LOOK]
+    in_apostrophes, in_quotes = len(_IN_APOSTROPHES.findall(first)), len(_IN_QUOTES.findall(first))
+    ours = OWN_COLUMNS in first  # a rejects file, which we quote
+    quotes = ['"', "'"] if in_apostrophes > in_quotes and not ours else ['"']
     return [Dialect(delimiter, quote) for quote in quotes for delimiter in absent + found]
 
 
@@ -184,7 +190,8 @@ class _Trial:
     def _quotes_its_header(self) -> bool:
         """A header cell stands in this dialect's quotes. Else a `'` is an apostrophe."""
         quote, text = self.dialect.quote, self.records[self.row].text
-        return any(cell and f"{quote}{cell}{quote}" in text for cell in self.cells[self.row])
+        enclosed = [cell for cell in self.cells[self.row] if f"{quote}{cell}{quote}" in text]
+        return any(any(map(str.isalnum, cell)) for cell in enclosed)
 
 
 def _try(head: bytes, whole: bool, dialect: Dialect, wanted: Wanted) -> _Trial:
