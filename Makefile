@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak check bench screenshots schema lock clean
+.PHONY: help install demo test soak check bench pollock screenshots schema lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ check: install ## lint, formatting, types, import layers
 
 bench: $(VENV)/.bench ## measure us against psql and dlt (make bench ARGS="--rows 50000")
 	@$(BIN)/python -m bench $(ARGS)
+
+pollock: install ## load the polluted files of the Pollock benchmark (make pollock FOLDER=path/to/Pollock)
+	@$(BIN)/python -m bench.pollock $(FOLDER) $(ARGS)
 
 screenshots: install ## take a picture of every page of the console, light and dark, into docs/screenshots
 	@$(BIN)/python -m tests.console.screenshots docs/screenshots

@@ -20,7 +20,7 @@ from .conftest import MakeKey, Query
 
 TOKEN = "scrape-me-ß"
 BEARER = {"Authorization": f"Bearer {TOKEN}".encode()}
-BROKEN = b'Day,Campaign name,Amount spent (USD)\n2025-01-01,"never closed\n'
+BROKEN = b"Day,Campaign name\n" + b"x" * 2_000_000  # a line without an end
 
 Load = Callable[..., Awaitable[Upload]]
 Scrape = Callable[[], Awaitable["Scraped"]]

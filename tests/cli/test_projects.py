@@ -80,7 +80,8 @@ def test_the_life_of_a_project_at_the_command_line(
     files = [write("a.csv", *SHOES), write("b.csv", "red shoe,7", "SNEAKERS,5"), write("c.csv", *SHOES)]
     loaded = weighbridge("load", *files, "--pipeline", "keywords", "--project", 1)
     assert (loaded.code, loaded.err) == (0, "")
-    assert [re.split(r"\s{2,}", line) for line in loaded.out.splitlines()] == [
+    lines = [line for line in loaded.out.splitlines() if "arning" not in line]
+    assert [re.split(r"\s{2,}", line) for line in lines] == [
         ["file", "status", "rows", "inserted", "duplicate", "invalid"],
         ["a.csv", "completed", "6", "5", "1", "0"],
         ["b.csv", "completed", "2", "1", "1", "0"],

@@ -71,7 +71,7 @@ async def test_the_console_is_used_without_a_mouse(console: Console, page: Page)
     await page.keyboard.press("Enter")
     await expect(page.locator("main")).to_be_focused()
     seen = []
-    for _ in range(13):
+    for _ in range(14):
         await page.keyboard.press("Tab")
         seen.append(await page.evaluate(FOCUSED))
     assert all(outline for _, outline in seen), seen

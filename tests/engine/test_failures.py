@@ -56,9 +56,9 @@ async def test_a_file_that_changed_in_the_store_fails_the_upload(
 
 
 async def test_a_malformed_file_fails_the_upload(put: Put, run: Run, query: Query) -> None:
-    upload = await run(await put(meta_file() + b'2026-01-05,"never closed\n'))
+    upload = await run(await put(meta_file() + b"x" * 2_000_000 + b"\n"))
     assert (upload.status, upload.error_code) == (Status.FAILED, "malformed_file")
-    assert "line" in str(upload.error_text)
+    assert "Line 14 is longer" in str(upload.error_text)
     assert query("SELECT count(*) FROM daily_metrics") == [(0,)]
 
 

@@ -175,6 +175,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "note_rows_read",
             "note_staged",
             "finish_staging",
+            "note_columns",
             "note_reading",
         },
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
@@ -226,7 +227,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
 async def test_a_tenant_sees_only_its_own_workspace(
     put: Put, run: Run, workspace: UUID, database_url: str
 ) -> None:
-    case = b"Case Number,Plaintiff\n1,Ann\n"
+    case = b"Case Number,Plaintiff,Amount\n1,Ann,5\n"
     for owner in (workspace, uuid4()):
         await run(await put(meta_file(days=1, ads=1), workspace_id=owner))
         await run(await put(case, workspace_id=owner, pipeline="judgments", platform=None))
@@ -277,7 +278,7 @@ def test_intake_cannot_hand_over_for_another_workspace(database_url: str, worksp
 async def test_staging_rows_shows_our_roles_only_their_workspace(
     put: Put, run: Run, workspace: UUID, database_url: str
 ) -> None:
-    case = b"Case Number,Plaintiff\n1,Ann\n"
+    case = b"Case Number,Plaintiff,Amount\n1,Ann,5\n"
     for owner in (workspace, uuid4()):
         await run(await put(meta_file(days=1, ads=1), workspace_id=owner))
         await run(await put(case, workspace_id=owner, pipeline="judgments", platform=None))

@@ -76,7 +76,10 @@ FILES: dict[str, tuple[str, str]] = {  # what is wrong: the file, and the state 
     "a bug that quotes": (_file(_row("u1", county="Crashed")), "failed"),
 }  # fmt: skip
 JSONS = {
-    "json": (json.dumps([{"case_number": "j1", "plaintiff_name": NAME, "email": EMAIL}]), "completed"),
+    "json": (
+        json.dumps([{"case_number": "j1", "plaintiff_name": NAME, "email": EMAIL, "amount": 5}]),
+        "completed",
+    ),
     "json of other things": (json.dumps([{"x": NAME, "y": EMAIL}]), "failed"),
     "json with people for keys": (json.dumps([{NAME: 1, EMAIL: 2}]), "failed"),
     "json in bits": (f'[{{"case_number": "j2", "plaintiff_name": "{NAME}"}}, "{NAME} {SSN}", 7]', "failed"),

@@ -135,7 +135,7 @@ pipeline = Pipeline(
     entities=[sale],
     nulls=["-", "--", "N/A", "n/a", "NA", "NULL", "null", "None"],
     decimal=".",
-    expects=["sale.occurred_at", "sale.order_id", "sale.value", "sale.currency"],
+    expects=["sale.occurred_at", "sale.value", "sale.currency"],
     day_first=False,  # as Google writes it: 01/31/2026
     zone_above=r"(?i)\bTimeZone\s*=\s*([A-Za-z0-9_+:/-]+)",
     sites=True,

@@ -40,6 +40,7 @@ WITH tables AS (
                 WHEN n.nspname = 'staging' OR c.relname IN ('staging_id_resolution', 'staging_groups') THEN 'staging'
                 WHEN n.nspname = 'intake' OR c.relname = 'staging_rows' THEN 'staged' -- views of it
                 WHEN c.relname IN ('upload_rejections', 'upload_warnings') THEN 'records'
+                WHEN c.relname = 'upload_fixes' THEN 'fixes'
                 WHEN c.relname IN ('keyword_groups', 'group_keywords', 'token_merges') THEN 'groups'
                 WHEN c.relname IN ('offline_conversion_queue', 'provider_health_state', 'provider_credentials',
                                    'provider_upload_metrics', 'provider_upload_attempts', 'confirmations') THEN 'deliveries'
@@ -55,7 +56,8 @@ WITH tables AS (
                'provider_upload_attempts']))
 ), allowed (role, kind, rights) AS (VALUES
     ('weighbridge_intake', 'data_uploads', 'IU'), ('weighbridge_intake', 'resumable_uploads', 'SIUD'),
-    ('weighbridge_tenant', 'resumable_uploads', 'S'),
+    ('weighbridge_tenant', 'resumable_uploads', 'S'), ('weighbridge_tenant', 'fixes', 'S'),
+    ('weighbridge_parse', 'fixes', 'I'),
     ('weighbridge_parse', 'data_uploads', 'S'), ('weighbridge_parse', 'staging', 'SI'),
     ('weighbridge_parse', 'staged', 'S'), ('weighbridge_parse', 'records', 'I'), ('weighbridge_parse', 'receipts', 'S'),
     ('weighbridge_promote', 'production', 'SIU'), ('weighbridge_promote', 'data_uploads', 'SIU'),
