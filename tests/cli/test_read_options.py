@@ -163,7 +163,6 @@ def test_a_file_that_is_not_detected_is_loaded_by_a_retry_with_its_delimiter(
     assert {each["header"]: each["use"] for each in again["columns"]}["Campaign name"] == "mapped"
 
 
-@pytest.mark.xfail(strict=True, reason="the rules do not read date_order yet; remove this mark when they do")
 def test_an_ambiguous_file_is_loaded_by_a_retry_with_its_date_order(
     main: Command, tmp_path: Path, query: Query
 ) -> None:

@@ -79,7 +79,8 @@ def _missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> tup
 def _filled(plan: Plan) -> set[str]:
     """The columns of production that get a value from this file, refs and made values included."""
     named = {entity.name for entity in dimensions.entities(plan)}
-    found = {*plan.layout.columns, *plan.layout.constants, *plan.own_values}
+    made = (name for name in plan.own_values if name in plan.pipeline.fields)
+    found = {*plan.layout.columns, *plan.layout.constants, *made}
     for entity in plan.pipeline.entities:
         found |= {f"{entity.name}.{ref.name}" for ref in entity.refs if ref.entity in named}
         found |= {f"{entity.name}.{name}" for name in entity.key}

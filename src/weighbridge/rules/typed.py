@@ -152,19 +152,18 @@ def _header_again(plan: Plan) -> str:
     if not plan.csv:
         return "false"
     names = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header) if cell.strip()]
-    return (
-        " AND ".join(f"lower(trim(c{i}, {literal(SPACE)})) = {literal(name)}" for i, name in names) or "false"
-    )
+    same = [f"lower(trim(c{i}, {literal(SPACE)})) = {literal(name)}" for i, name in names]
+    return " AND ".join(["surplus IS NULL", *same]) if same else "false"
 
 
 def _other_header(plan: Plan) -> str:
     """SQL: half of its cells, and two at least, are names of columns that are known, and none has a figure."""
     if not plan.csv:
         return "false"
-    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
+    positions = range(len(plan.layout.header))
+    cells = ", ".join(f"c{i}" for i in positions)
     known = ", ".join(literal(name) for name in sorted(plan.known_headers))
-    folded = r"regexp_replace(lower(cell), '[^\p{L}\p{N}%]', '', 'g')"
-    names = f"len(list_filter([{cells}], lambda cell: {folded} IN ({known})))"
+    names = f"({' + '.join(f'coalesce(fold_header(c{i}) IN ({known}), false)::INTEGER' for i in positions)})"
     filled = f"len(list_filter([{cells}], lambda cell: trim(cell) <> ''))"
     return f"(NOT regexp_matches(concat({cells}), '[0-9]') AND {names} >= 2 AND 2 * {names} >= {filled})"
 
