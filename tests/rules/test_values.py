@@ -249,6 +249,14 @@ def test_json_numbers_may_have_an_exponent(numbers: list[tuple[Decimal, int, str
     assert set(outcome.codes) <= {"too_many_digits"}
 
 
+@pytest.mark.parametrize("cells", [[".5", "-.25"], ["5.", "7."], [",5", "1.234"], ["$.50", "1,234"]])
+def test_a_fraction_without_its_zero_shows_the_decimal_mark(cells: list[str]) -> None:
+    plain = [cell.strip("$") for cell in cells]
+    swap = str.maketrans(".,", ",.") if "," in plain[0] else {}
+    truths = [Decimal(cell.translate(swap).replace(",", "")) for cell in plain]
+    agree(cells, truths, check(cells, Decimal, n.money))
+
+
 def test_an_exponent_in_csv_is_rejected_as_a_spreadsheet_may_have_rounded() -> None:
     assert check(["1.5", "1e3"], Decimal).codes == ["bad_number"]
 

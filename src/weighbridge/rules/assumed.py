@@ -81,7 +81,10 @@ def _two_digit_years(found: list[_Dates]) -> str | None:
     example = next((each.short_year for each in found if each.short_year is not None), None)
     if example is None:
         return None
-    return f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999."
+    return (
+        f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999. "
+        "If the order is wrong, upload the file again with --date-order dmy, mdy or ymd"
+    )
 
 
 def _zone_assumed(found: list[_Dates]) -> str | None:

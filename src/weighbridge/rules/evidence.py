@@ -237,11 +237,11 @@ def _others(plan: Plan) -> Reading:
     """Columns that no field uses still show how the file writes its numbers."""
     used = {position for positions in plan.layout.columns.values() for position in positions}
     others = [f"trim(c{p}, {literal(SPACE)})" for p in range(len(plan.layout.header)) if p not in used]
-    return _numbers(others, whole=False)
+    return _numbers(others, whole=False, open_end=False)  # they may be texts: `Sale 5, red`
 
 
-def _numbers(cells: list[str], *, whole: bool) -> Reading:
-    first, second = (filled(numbers.readable(whole=whole), "", mark) for mark in _MARKS)
+def _numbers(cells: list[str], *, whole: bool, open_end: bool = True) -> Reading:
+    first, second = (filled(numbers.readable(whole=whole, open_end=open_end), "", mark) for mark in _MARKS)
     return Reading(cells, first, second, "regexp_matches({x}, '[.,]')")
 
 

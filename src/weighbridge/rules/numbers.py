@@ -29,7 +29,8 @@ MONEY: Ends = (
 )
 _BOUND = f"(?:[<>]{_SPACE}?)?{_SIGN}"
 PERCENT: Ends = (_BOUND, _BOUND, f"(?:{_SPACE}?%)?")
-_ANY: Ends = ("[^0-9]*", "[^0-9.,A-Za-z]*", "[^0-9]*")
+# Whatever it is, but for a mark next to the digits: `.5` is no 5.
+_ANY: Ends = ("(?:[^0-9]*[^0-9.,])?", "[^0-9.,A-Za-z]*", "(?:[^0-9.,][^0-9]*)?")
 
 # What may follow the mark. 1234.00 is whole; 1.000 may be a thousand, so an integer field rejects it.
 _DECIMAL, _FITTING, _USUAL = "[0-9]+", f"[0-9]{{1,{PLACES}}}0*", f"[0-9]{{1,{PLACES}}}"
@@ -101,9 +102,11 @@ def too_many_whole_digits() -> Reason:
     )
 
 
-def readable(*, whole: bool) -> str:
+def readable(*, whole: bool, open_end: bool = True) -> str:
     """A regular expression, over `{mark}` and `{group}`, for any number, whichever way it is grouped."""
     pattern = _pattern(_ANY, _WHOLE if whole else _DECIMAL, open_end=False)
+    if open_end:
+        pattern += f"|{_ANY[0]}[0-9]+{{mark}}"
     return pattern.replace("{by_two}", BY_TWO).replace("{by_three}", BY_THREE)
 
 
