@@ -73,7 +73,8 @@ class Written:
 
     def data(self) -> bytes:
         lines = [*self.before, self.header, *self.records]
-        return (self.end.join(lines) + ("" if self.cut else self.end) + self.behind).encode(self.encoding)
+        text = self.end.join(lines) + ("" if self.cut else self.end) + self.behind
+        return text.encode(self.encoding, "ignore")  # windows-1252 has no invisible characters
 
 
 Damage = Callable[[Written, Random], Written]
