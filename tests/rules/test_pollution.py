@@ -215,7 +215,7 @@ def data_of(file: Written) -> bytes:
 
 
 @pytest.mark.parametrize("typed", [True, False], ids=["typed", "text"])
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     random=st.randoms(use_true_random=False),
     kinds=st.lists(st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=2),

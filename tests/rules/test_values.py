@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -19,7 +20,9 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.reading import ReadOptions
 from weighbridge.rules import sheets
 
-FAST = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FAST = settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def pipeline(kind: type, *rules: Normaliser, personal: bool = False, **options: Any) -> Pipeline:
@@ -271,7 +274,11 @@ def test_a_number_of_no_known_form_is_rejected(cells: list[str], mark: str) -> N
     other = "," if mark == "." else "."
     for i, number in values(outcome).items():
         if number is not None:
-            plain = cells[i].translate(str.maketrans("", "", f"{other} $€INFan")).replace(mark, ".")
+            plain = (
+                re.sub("[A-Z]{3}", "", cells[i])
+                .translate(str.maketrans("", "", f"{other} $€INFan"))
+                .replace(mark, ".")
+            )
             assert number == Decimal(plain), cells[i]
 
 

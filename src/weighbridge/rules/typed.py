@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.rules.faults import own_faults
+from weighbridge.rules.headers import synonyms
 from weighbridge.rules.plan import LAST_DAY, SPACE, Column, Locale, Plan, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
@@ -16,6 +17,7 @@ TOTALS_LABELS = (
     r"(?:grand |sub[- ]?|over ?all )?totals?(?: amount| general)?:?",
     r"sum(?:me|a)?:?|(?:gesamt|total)(?:summe|betrag)?:?|insgesamt:?|totale?:?|totaux:?|totaal:?|итого:?|合計|总计",
 )
+SYNONYMS = 8  # of a header that every record is compared with
 _NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a figure, perhaps with its currency
 
 
@@ -142,8 +144,11 @@ def _strange(plan: Plan) -> str:
     """SQL, cheap: may a record that reads well be no record, but a header or a row of totals?"""
     texts = [c.text for c in _own_required(plan) if c.field.type is str] if plan.profile is None else []
     first = min((p for column in plan.own_columns for p in column.cells), default=0)
-    headers = ", ".join(literal(cell) for cell in plan.layout.header if cell)
-    again = [f"c{first} IN ({headers})"] if plan.csv and headers else []
+    names = {cell for cell in plan.layout.header if cell}
+    for column in plan.own_columns:
+        if first in column.cells:
+            names |= set(synonyms(column.name, column.field, plan.pipeline, plan.profile)[:SYNONYMS])
+    again = [f"c{first} IN ({', '.join(map(literal, sorted(names)))})"] if plan.csv and names else []
     return " OR ".join([*again, *(_is_label(text) for text in texts)]) or "false"
 
 
