@@ -17,7 +17,7 @@ TOTALS_LABELS = (
     r"(?:grand |sub[- ]?|over ?all )?totals?(?: amount| general)?:?",
     r"sum(?:me|a)?:?|(?:gesamt|total)(?:summe|betrag)?:?|insgesamt:?|totale?:?|totaux:?|totaal:?|итого:?|合計|总计",
 )
-SYNONYMS = 8  # of a header that every record is compared with
+SYNONYMS = 2  # of each field: every record is compared with them
 _NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a figure, perhaps with its currency
 
 
@@ -145,9 +145,9 @@ def _strange(plan: Plan) -> str:
     texts = [c.text for c in _own_required(plan) if c.field.type is str] if plan.profile is None else []
     first = min((p for column in plan.own_columns for p in column.cells), default=0)
     names = {cell for cell in plan.layout.header if cell}
-    for column in plan.own_columns:
-        if first in column.cells:
-            names |= set(synonyms(column.name, column.field, plan.pipeline, plan.profile)[:SYNONYMS])
+    if plan.profile is None:  # a profile has a day, which no header is
+        for name, declared in plan.pipeline.fields.items():
+            names |= set(synonyms(name, declared, plan.pipeline, None)[:SYNONYMS])
     again = [f"c{first} IN ({', '.join(map(literal, sorted(names)))})"] if plan.csv and names else []
     return " OR ".join([*again, *(_is_label(text) for text in texts)]) or "false"
 
