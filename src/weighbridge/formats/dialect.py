@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from weighbridge.formats.scan import LONGEST_RECORD, Rules, Scan, line_numbers, scan, too_long, visible
+import numpy as np
+
+from weighbridge.formats.scan import LONGEST_RECORD, Rules, Scan, scan, too_long, visible
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
@@ -210,7 +212,7 @@ def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> lis
         part = head
         found = _scan(part, rules, final=whole)
     ends = [int(end) for end in found.ends[: most + 1]]
-    lines = line_numbers(part, ends, 1)
+    lines = [int(line) for line in np.searchsorted(found.line_ends, ends) + 1]
     records, start, line = [], 0, 1
     for end, next_line in zip(ends[:most], lines, strict=False):
         text = visible(part[start:end])[0].decode()

@@ -38,8 +38,11 @@ SURELY = 0.9  # so many of the lines inside quotes have the width of a record: t
 LF, CR, SPACE = 10, 13, 32
 _RECORDS_OR_CELL = "records_or_cell"
 _END_OF_FILE = re.compile(rb"\x1a\s*\Z")  # what DOS programs write behind the last line
-# They show nothing: U+200B, U+200E, U+200F, U+202A to U+202E, U+2060, U+2066 to U+2069, U+FEFF, U+180E.
-_INVISIBLE = re.compile(rb"\xe2\x80[\x8b\x8e\x8f\xaa-\xae]|\xe2\x81[\xa0\xa6-\xa9]|\xef\xbb\xbf|\xe1\xa0\x8e")
+# They show nothing: U+200B, U+200E, U+200F, U+202A to U+202E, U+2060, U+2066 to U+2069; U+FEFF; U+180E. A search for a
+# pattern that begins with one certain byte is ten times as fast.
+_INVISIBLE_E2 = re.compile(rb"\xe2(?:\x80[\x8b\x8e\x8f\xaa-\xae]|\x81[\xa0\xa6-\xa9])")
+_INVISIBLE_EF, _INVISIBLE_E1 = b"\xef\xbb\xbf", b"\xe1\xa0\x8e"
+_INVISIBLE = re.compile(rb"%b|%b|%b" % (_INVISIBLE_E2.pattern, _INVISIBLE_EF, _INVISIBLE_E1))
 _CUT_CHARACTER = re.compile(rb"(?:\xe2[\x80\x81]?|\xef\xbb?|\xe1\xa0?)\Z")
 
 
@@ -84,8 +87,9 @@ class Scan:
 
     ends: list[int] | Ints  # behind each record
     end: int
-    broken: list[tuple[int, str]]  # (place among the records, code)
-    cuts: list[tuple[int, int]]  # spaces around quotes
+    line_ends: Ints  # the last byte of every physical line's end
+    broken: list[tuple[int, str]] = field(default_factory=list)  # (place among the records, code)
+    cuts: list[tuple[int, int]] = field(default_factory=list)  # spaces around quotes
 
 
 def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
@@ -99,7 +103,7 @@ def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
         found = scan(buffer, rules, final=final)
         if len(found.ends):
             yield _block(buffer, found, line, removed)
-            line, removed = line + _lines_in(buffer[: found.end]), 0
+            line, removed = line + int(np.searchsorted(found.line_ends, found.end)), 0
         rest = buffer[found.end :]
         if len(rest) > LONGEST_RECORD:
             raise too_long(line)
@@ -110,19 +114,19 @@ def scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
     data = np.frombuffer(buffer, np.uint8)
     line_ends = line_ends_of(buffer, data)
     if rules.quote not in buffer:
-        return _plain(line_ends + 1, len(buffer), final)
+        return _plain(line_ends, line_ends + 1, len(buffer), final)
     quotes = np.flatnonzero(data == rules.quote[0])
-    if not _all_in_place(quotes, data, rules.delimiter):
-        return _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final).run()
-    inside = np.searchsorted(quotes, line_ends) % 2 == 1
-    suspicious = inside.any() and _has_records_inside(buffer, data, line_ends, inside, rules)
-    unclosed = len(quotes) % 2 == 1 and (final or len(buffer) > LONGEST_RECORD)
-    if suspicious or unclosed:
-        return _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final).run()
-    found = _plain(line_ends[~inside] + 1, len(buffer), final)
-    if len(found.ends) and np.diff(found.ends, prepend=0).max() > LONGEST_RECORD:
-        return _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final).run()
-    return found
+    if _all_in_place(quotes, data, rules.delimiter):
+        inside = np.searchsorted(quotes, line_ends) % 2 == 1
+        suspicious = inside.any() and _has_records_inside(data, line_ends, inside, rules)
+        unclosed = len(quotes) % 2 == 1 and final
+        found = _plain(line_ends, line_ends[~inside] + 1, len(buffer), final)
+        longest = np.diff(found.ends, prepend=0, append=len(buffer)).max()
+        if not suspicious and not unclosed and longest <= LONGEST_RECORD:
+            return found
+    walk = _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final)
+    end = walk.run()
+    return Scan(walk.ends, end, line_ends, walk.broken, walk.cuts)
 
 
 def line_ends_of(chunk: bytes, data: Bytes) -> Ints:
@@ -133,11 +137,6 @@ def line_ends_of(chunk: bytes, data: Bytes) -> Ints:
         returns[:-1] &= ~feeds[1:]
         feeds |= returns
     return np.flatnonzero(feeds)
-
-
-def line_numbers(buffer: bytes, offsets: Ints | list[int], first: int) -> Ints:
-    """The line of each offset; the buffer begins on the line `first`."""
-    return np.searchsorted(line_ends_of(buffer, np.frombuffer(buffer, np.uint8)), offsets) + first
 
 
 def chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -156,9 +155,17 @@ def chunks(file: BinaryIO) -> Iterator[bytes]:
 
 def visible(text: bytes) -> tuple[bytes, int]:
     """The text without characters that show nothing, and how many were removed."""
-    if text.isascii() or not _INVISIBLE.search(text):
+    if text.isascii() or not _has_invisible(text):
         return text, 0
     return _INVISIBLE.subn(b"", text)
+
+
+def _has_invisible(text: bytes) -> bool:
+    return (
+        _INVISIBLE_E2.search(text) is not None
+        or (b"\xef" in text and _INVISIBLE_EF in text)
+        or (b"\xe1" in text and _INVISIBLE_E1 in text)
+    )
 
 
 def too_long(line: int) -> FileRefused:
@@ -177,19 +184,19 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int, bool]]:
             yield *before, False
         chunk = held + chunk
         held = b""
-        if not chunk.isascii() and (cut := _CUT_CHARACTER.search(chunk)):
-            chunk, held = chunk[: cut.start()], cut[0]
+        if cut := _CUT_CHARACTER.search(chunk[-2:]):
+            chunk, held = chunk[: -len(cut[0])], cut[0]
         before = visible(chunk)
     if before is not None:
         text, removed = before
         yield _END_OF_FILE.sub(b"", text + held), removed, True
 
 
-def _plain(ends: Ints, size: int, final: bool) -> Scan:
+def _plain(line_ends: Ints, ends: Ints, size: int, final: bool) -> Scan:
     whole = int(ends[-1]) if len(ends) else 0
     if final and whole < size:
         ends, whole = np.append(ends, size), size
-    return Scan(ends, whole, [], [])
+    return Scan(ends, whole, line_ends)
 
 
 def _all_in_place(quotes: Ints, data: Bytes, delimiter: int) -> bool:
@@ -207,9 +214,7 @@ def _all_in_place(quotes: Ints, data: Bytes, delimiter: int) -> bool:
     return bool(opening[::2].all() and closing[1::2].all())
 
 
-def _has_records_inside(
-    buffer: bytes, data: Bytes, line_ends: Ints, inside: npt.NDArray[np.bool_], rules: Rules
-) -> bool:
+def _has_records_inside(data: Bytes, line_ends: Ints, inside: npt.NDArray[np.bool_], rules: Rules) -> bool:
     """May a quoted cell contain whole records? Each record that spans lines is then looked at by itself."""
     if not rules.width:
         return False
@@ -224,15 +229,10 @@ def _has_records_inside(
     return rules.width > 1 and bool((fitting & (continued | inside)).any())
 
 
-def _lines_in(text: bytes) -> int:
-    feeds = text.count(b"\n")
-    return feeds + text.count(b"\r") - text.count(b"\r\n") if b"\r" in text else feeds
-
-
 def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
     ends = np.asarray(found.ends, np.int64)
     starts = np.concatenate(([0], ends[:-1]))
-    lines = line_numbers(buffer, starts, line)
+    lines = np.searchsorted(found.line_ends, starts) + line
     sizes = ends - starts
     longest = int(sizes.argmax())
     if int(sizes[longest]) > LONGEST_RECORD:
@@ -270,7 +270,8 @@ class _Walk:
     broken: list[tuple[int, str]] = field(default_factory=list)
     cuts: list[tuple[int, int]] = field(default_factory=list)
 
-    def run(self) -> Scan:
+    def run(self) -> int:
+        """Gives the end of the last record."""
         start, size = 0, len(self.buffer)
         while start < size:
             start = self._plain_records(start)
@@ -286,7 +287,7 @@ class _Walk:
                     self.broken.append((len(self.ends), code))
                 self.ends.append(end)
             start = end
-        return Scan(self.ends, start, self.broken, self.cuts)
+        return start
 
     def _plain_records(self, start: int) -> int:
         """Take the records before the line of the next quote. Gives where that line begins."""
