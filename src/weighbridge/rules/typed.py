@@ -101,9 +101,9 @@ def _totals(plan: Plan) -> str:
         conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
     if profile.nameless_totals and plan.shared_columns:
         nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
-        nameless = " AND ".join(
-            f"coalesce(trim(c{p}, {literal(SPACE)}), '') IN ({nulls})" for p in plan.shared_positions
-        )
+        names = ", ".join(f"c{p}" for p in plan.shared_positions)
+        named = f"lambda cell: trim(cell, {literal(SPACE)}) NOT IN ({nulls})"
+        nameless = f"len(list_filter([{names}], {named})) = 0"
         figures = _any_figure(plan)
         # Of all days when it stands first; of several, or of none, when it was moved.
         when = " OR ".join(["row_index = 0", *no_day])
@@ -156,9 +156,11 @@ def _header_again(plan: Plan) -> str:
     """SQL: every cell is the name of its column."""
     if not plan.csv:
         return "false"
-    names = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header) if cell.strip()]
-    same = [f"lower(trim(c{i}, {literal(SPACE)})) = {literal(name)}" for i, name in names]
-    return " AND ".join(["surplus IS NULL", *same]) if same else "false"
+    named = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header) if cell.strip()]
+    cells = ", ".join(f"c{i}" for i, _ in named)
+    names = ", ".join(literal(name) for _, name in named)
+    same = f"list_transform([{cells}], lambda cell: lower(trim(cell, {literal(SPACE)}))) = [{names}]"
+    return f"surplus IS NULL AND {same}" if named else "false"
 
 
 def _other_header(plan: Plan) -> str:
@@ -166,16 +168,18 @@ def _other_header(plan: Plan) -> str:
     if not plan.csv:
         return "false"
     cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
-    known = ", ".join(literal(name) for name in sorted(plan.known_headers))
-    # Each list stands here once: DuckDB plans every one of its names.
+    # One text, not a list: DuckDB would plan every name. Folded names consist of letters and digits.
+    known = literal(f"|{'|'.join(sorted(plan.known_headers))}|")
     return f"""(NOT regexp_matches(concat({cells}), '[0-9]') AND list_transform(
         [list_filter([{cells}], lambda cell: trim(cell) <> '')], lambda filled: list_transform(
-            [len(list_filter(filled, lambda cell: fold_header(cell) IN ({known})))],
+            [len(list_filter(filled, lambda cell: contains({known}, '|' || fold_header(cell) || '|')))],
             lambda names: names >= 2 AND 2 * names >= len(filled))[1])[1])"""
 
 
 def _leading(plan: Plan) -> str:
     """An aggregate at the beginning of the file: figures of no key."""
+    if not plan.pipeline.leading_totals:
+        return "false"
     keyless = " AND ".join(f"{text} IS NULL" for text in _required(plan)) or "false"
     return f"row_index < {plan.pipeline.leading_totals} AND {keyless} AND ({_any_figure(plan)})"
 
