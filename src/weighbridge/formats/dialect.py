@@ -265,8 +265,8 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
         return as_it_is
     raise FileRefused(
         "header_width",
-        f"The header has {len(header)} cells, most records have {width}: which cell belongs to which name cannot "
-        "be told. Check the separators and quotes of the header.",
+        f"The header has {len(header)} cells, most records have {width}: which cell belongs to which name is "
+        "unclear. Check the separators and quotes of the header.",
     )
 
 

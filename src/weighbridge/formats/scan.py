@@ -7,7 +7,7 @@ would have quoted that cell, and the record is damaged.
 
 A record is malformed if text follows a closing quote, if a quote is never closed, or if its quoted cells contain whole
 records. Only its first physical line is given up; reading continues at the next line, so that nothing is swallowed.
-Where it cannot be told whether lines in quotes are records or one cell, each of these lines is given up.
+Where lines in quotes may be records or one cell, each of these lines is given up.
 
 Vectorised: where every quote stands where it may, quotes simply toggle, and a line end is the end of a record if an
 even number of quotes precedes it. Only a chunk where that does not hold is walked quote by quote.
@@ -48,7 +48,7 @@ _CUT_CHARACTER = re.compile(rb"(?:\xe2[\x80\x81]?|\xef\xbb?|\xe1\xa0?)\Z")
 
 @dataclass(frozen=True)
 class Rules:
-    """How records are told apart. `width` is how many cells a record has, 0 while that is not known."""
+    """How records are separated. `width` is how many cells a record has, 0 while that is not known."""
 
     delimiter: int
     quote: bytes

@@ -204,7 +204,7 @@ class _Check:
         return FileRefused(
             "several_tables",
             f"Line {line} is another header, with other columns than the one on line {self.sheet.header_line}: the "
-            "file holds several tables. Split it, and load each by itself.",
+            "file holds several tables. Split it and load each table separately.",
         )
 
     def make_rows(self, locale: Locale, scope: Scope) -> None:

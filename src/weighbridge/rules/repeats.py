@@ -127,7 +127,7 @@ def _differing(plan: Plan) -> str:
 
 
 def _is_breakdown(plan: Plan) -> str:
-    """SQL: are these records parts of a whole, told apart only by columns that no field uses?
+    """SQL: are these records parts of a whole, distinguished only by columns that no field uses?
 
     Fields that are no measures agree then. Where measures differ, a column tells only if it is known for that or has
     text in it.
@@ -175,7 +175,7 @@ def _unexpected_breakdown(db: Any, plan: Plan, told_apart: list[str]) -> FileRef
     advice = ", or load it with --sum-breakdowns to add the records up" if can_sum else ""
     return FileRefused(
         "unexpected_breakdown",
-        f"Expected one record for each {_level(plan)}, got several, as on lines {shown}, told apart by "
+        f"Expected one record for each {_level(plan)}, got several, as on lines {shown}, distinguished by "
         f"{listed(told_apart)}. Export again without that breakdown{advice}.",
     )
 
@@ -198,7 +198,7 @@ def _sum(db: Any, plan: Plan, told_apart: list[str]) -> str:
         f"SELECT count(*), count(DISTINCT no) FROM compared WHERE {parts}"
     ).fetchall()
     left = f" Left empty, as they cannot be added up: {', '.join(empty)}." if empty else ""
-    return f"{records:,} records were added up into {kept:,}; {listed(told_apart)} told them apart.{left}"
+    return f"{records:,} records were added up into {kept:,}; they were distinguished by {listed(told_apart)}.{left}"
 
 
 def _refuse_overflow(db: Any, parts: str, names: list[str]) -> None:
