@@ -1,12 +1,13 @@
 """`python -m bench.pollock FOLDER`: the 2,290 polluted files of the Pollock benchmark through our reader and rules.
 
-FOLDER is a checkout of HPI-Information-Systems/Pollock, or its folder polluted_files. For each file it compares the
-accepted rows with the clean rows: a row that is no true row is a wrong row. A refused file or row is not wrong, it only
-costs score. The simple score follows the definition of the benchmark: ten measures, each from 0 to 1, averaged over all
-files and added up (10 is perfect).
+FOLDER is a checkout of HPI-Information-Systems/Pollock, or its folder polluted_files.
 
-Two pipelines read every file: one whose fields are all text, so that only the structure can give a damaged row away,
-and one with typed fields.
+The benchmark scores readers: the simple score compares the header and the records that our reader gives with the clean
+ones in ten measures, each from 0 to 1, averaged over all files and added up (10 is perfect). A refused file, and a
+record that the reader gives up, are not wrong; they only cost score.
+
+What matters more is what production would hold. Two pipelines load every file: one whose fields are all text, so that
+only the structure can give a damaged row away, and one with typed fields. An accepted row that is no true row is wrong.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import csv
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from weighbridge import Entity, Field, Pipeline, n
@@ -68,29 +70,50 @@ def _pipeline(name: str, typed: bool) -> Pipeline:
 class Loaded:
     """What became of a file: its header and the accepted rows as text, or why it was refused."""
 
-    header: Row = ()
+    header: Row = ()  # of a file that was only read
     rows: tuple[Row, ...] = ()
     refused: str = ""
 
 
-def load(path: Path, pipeline: Pipeline, scratch: Path) -> Loaded:
-    data = path.read_bytes()
-    kind = sniff(data, path.name)
-    if kind is None:
-        return Loaded(refused="neither CSV nor JSON")
+def read(path: Path, pipeline: Pipeline, scratch: Path) -> Loaded:
+    """The file as the reader gives it, without the records that it gives up."""
     try:
-        sheet = open_sheet(path, kind, wanted=wanted(pipeline, None), scratch=scratch)
-        with check(pipeline, sheet, _SCOPE, scratch=scratch) as checked:
-            staged = [row for batch in checked.staged(pipeline.grain.name) for row in batch.to_pylist()]
-            found = {position: field for field, position in checked.plan.layout.columns.items()}
-    except UnknownHeader:
-        return Loaded(refused="no_header")
+        sheet = _sheet(path, pipeline, scratch)
+        names = [f"c{place}" for place in range(len(sheet.header))]
+        records = [row for batch in sheet.batches() for row in batch.to_pylist() if row["fault"] is None]
+    except _Refused as refused:
+        return Loaded(refused=str(refused))
     except FileRefused as refusal:
         return Loaded(refused=refusal.code)
-    header = tuple(
-        column for column in COLUMNS if any(f"c_{column.lower()}" in each for each in found.values())
-    )
-    return Loaded(header, tuple(tuple(_text(row[name]) for name in _NAMES) for row in staged))
+    rows = (tuple(row[name] or "" for name in names) for row in records)
+    return Loaded(sheet.header, tuple(row for row in rows if any(row)))
+
+
+def load(path: Path, pipeline: Pipeline, scratch: Path) -> Loaded:
+    """The rows that production would hold."""
+    try:
+        sheet = _sheet(path, pipeline, scratch)
+        with check(pipeline, sheet, _SCOPE, scratch=scratch) as checked:
+            staged = [row for batch in checked.staged(pipeline.grain.name) for row in batch.to_pylist()]
+    except _Refused as refused:
+        return Loaded(refused=str(refused))
+    except FileRefused as refusal:
+        return Loaded(refused=refusal.code)
+    return Loaded(rows=tuple(tuple(_text(row[name]) for name in _NAMES) for row in staged))
+
+
+class _Refused(Exception):
+    """The file has no table that can be read."""
+
+
+def _sheet(path: Path, pipeline: Pipeline, scratch: Path) -> Any:
+    kind = sniff(path.read_bytes(), path.name)
+    if kind is None:
+        raise _Refused("neither CSV nor JSON")
+    try:
+        return open_sheet(path, kind, wanted=wanted(pipeline, None), scratch=scratch)
+    except UnknownHeader:
+        raise _Refused("no_header") from None
 
 
 def _text(value: object) -> str:
@@ -121,20 +144,29 @@ def comparable(row: Row, typed: bool) -> Row:
     return tuple(cells)
 
 
-def score(truth: tuple[Row, list[Row]], loaded: Loaded, typed: bool) -> float:
+def score(truth: tuple[Row, list[Row]], ours: Loaded) -> float:
     """The ten measures of one file, added up."""
     header, rows = truth
     if not header and not rows:
         return 10.0
-    if loaded.refused and rows:
+    if ours.refused and rows:
         return 0.0
-    ours = [comparable(row, typed) for row in loaded.rows]
-    theirs = [comparable(row, typed) for row in rows]
-    cells = [cell for row in [*ours, loaded.header] for cell in row]
-    true_cells = [cell for row in [*theirs, header] for cell in row]
-    # The benchmark compares records as the text of their cells in one: to it, a record that is shifted is no fault.
-    records = _three(["".join(row) for row in theirs], ["".join(row) for row in ours])
-    return 1.0 + _three(header, loaded.header) + records + _three(true_cells, cells)
+    # The benchmark compares records as the text of all their cells: to it, a record that is shifted is no fault.
+    records = _three([_joined(row) for row in rows], [_joined(row) for row in ours.rows])
+    return (
+        1.0
+        + _three(header, ours.header)
+        + records
+        + _three(_cells(header, rows), _cells(ours.header, ours.rows))
+    )
+
+
+def _joined(row: Row) -> str:
+    return "".join(cell.strip() for cell in row)
+
+
+def _cells(header: Row, rows: Sequence[Row]) -> list[str]:
+    return [cell.strip() for row in [header, *rows] for cell in row]
 
 
 def _three(true: Sequence[object], ours: Sequence[object]) -> float:
@@ -158,19 +190,30 @@ def main() -> None:
     files = sorted((folder / "csv").glob("*.csv"))
     if not files:
         parser.error(f"{folder}: expected a folder csv with files in it, got none")
-    passed = [_report(typed, files, folder, args.verbose) for typed in (False, True)]
+    passed = [
+        _score(files, folder),
+        *(_wrong_rows(typed, files, folder, args.verbose) for typed in (False, True)),
+    ]
     sys.exit(0 if all(passed) else 1)
 
 
-def _report(typed: bool, files: list[Path], folder: Path, verbose: bool) -> bool:
+def _score(files: list[Path], folder: Path) -> bool:
+    pipeline = _pipeline("pollock_reader", typed=False)
+    total = sum(
+        score(true_rows(folder / "clean" / path.name), ours) for path, ours in _each(read, files, pipeline)
+    )
+    simple = total / len(files)
+    passed = simple >= LEAST_SCORE
+    print(f"reader: simple score {simple:.3f} (at least {LEAST_SCORE}: {'reached' if passed else 'MISSED'})")
+    return passed
+
+
+def _wrong_rows(typed: bool, files: list[Path], folder: Path, verbose: bool) -> bool:
     name = "typed" if typed else "text"
-    pipeline = _pipeline(f"pollock_{name}", typed)
     wrong: list[str] = []
     refused: Counter[str] = Counter()
-    total = 0.0
-    for path, loaded in _loaded(files, pipeline):
-        truth = true_rows(folder / "clean" / path.name)
-        known = {comparable(row, typed) for row in truth[1]}
+    for path, loaded in _each(load, files, _pipeline(f"pollock_{name}", typed)):
+        known = {comparable(row, typed) for row in true_rows(folder / "clean" / path.name)[1]}
         bad = [row for row in loaded.rows if comparable(row, typed) not in known]
         if bad:
             wrong.append(path.name)
@@ -178,21 +221,20 @@ def _report(typed: bool, files: list[Path], folder: Path, verbose: bool) -> bool
             refused[loaded.refused] += 1
         if verbose and (bad or loaded.refused):
             print(f"  {path.name}: {loaded.refused or bad[0]}")
-        total += score(truth, loaded, typed)
-    simple = total / len(files)
-    print(f"{name}: {len(files):,} files, {len(wrong)} with a wrong row, simple score {simple:.3f}")
+    passed = len(wrong) <= MOST_WRONG_FILES
+    goal = f"at most {MOST_WRONG_FILES}: {'reached' if passed else 'MISSED'}"
+    print(f"{name} fields: {len(wrong)} of {len(files):,} files with a wrong row ({goal})")
     for code, count in refused.most_common():
         print(f"  refused as {code}: {count}")
-    passed = len(wrong) <= MOST_WRONG_FILES and simple >= LEAST_SCORE
-    goal = f"at most {MOST_WRONG_FILES} files with a wrong row, a score of at least {LEAST_SCORE}"
-    print(f"  {goal}: {'reached' if passed else 'MISSED'}")
     return passed
 
 
-def _loaded(files: list[Path], pipeline: Pipeline) -> Iterator[tuple[Path, Loaded]]:
+def _each(
+    way: Callable[[Path, Pipeline, Path], Loaded], files: list[Path], pipeline: Pipeline
+) -> Iterator[tuple[Path, Loaded]]:
     with tempfile.TemporaryDirectory(prefix="wb-pollock-") as scratch:
         for path in files:
-            yield path, load(path, pipeline, Path(scratch))
+            yield path, way(path, pipeline, Path(scratch))
 
 
 if __name__ == "__main__":

@@ -63,6 +63,17 @@ async def test_rows_that_are_fixed_leave_the_open_rejects(
     assert [row["Number"] for row in table(await download(first, every=True))] == ["N-2", "N-3", "N-4"]
 
 
+async def test_a_part_called_total_is_confirmed_by_loading_its_reject_again(
+    load: Load, download: Download, standing: Any
+) -> None:
+    first = await load(written([["Number", "Price"], ["N-1", "1"], ["N-2", "2"], ["Total", "9"]]))
+    [row] = table(await download(first))
+    assert "load the rejects file with this row unchanged" in row["weighbridge_reason"]
+    second = await load(await download(first))
+    assert (second.status, second.bins.accepted) == ("completed", 1)
+    assert await standing(first) == (0, 1, {}, {second.id: 1})
+
+
 async def test_a_row_that_is_fixed_at_the_second_try_is_fixed_in_both_uploads(
     load: Load, download: Download, standing: Any
 ) -> None:

@@ -67,6 +67,32 @@ def test_a_label_over_figures_that_do_not_add_up_is_rejected_and_not_loaded() ->
     assert (numbers(outcome), outcome.codes) == (["A1", "A2"], ["looks_like_totals"])
 
 
+def test_all_figures_of_a_row_of_totals_add_up() -> None:
+    fields = [
+        Field("item", header=["Item"], required=True),
+        Field("pieces", int, header=["Pieces"]),
+        Field("price", Decimal, header=["Price"]),
+    ]
+    items = Pipeline("items", [Entity("items", ["item"], fields)], min_valid=0)
+    text = "Item,Pieces,Price\nA,1,5\nB,2,6\nTotal,3,{price}\n"
+    assert check_text(text.format(price="11"), None, pipeline=items).bins.totals == 1
+    assert check_text(text.format(price=""), None, pipeline=items).bins.totals == 1
+    outcome = check_text(text.format(price="1.5"), None, pipeline=items)
+    assert (outcome.bins.totals, outcome.codes) == (0, ["looks_like_totals"])
+
+
+def test_a_company_called_total_in_a_file_without_figures_is_not_lost() -> None:
+    fields = [Field("name", header=["Name"], required=True), Field("phone", header=["Phone"])]
+    companies = Pipeline("companies", [Entity("companies", ["name"], fields)], min_valid=0)
+    outcome = check_text("Name,Phone\nShell,123\nTotal,33147\nBP,99\n", None, pipeline=companies)
+    assert (outcome.bins.accepted, outcome.bins.totals, outcome.codes) == (2, 0, ["looks_like_totals"])
+
+
+def test_one_record_equal_to_another_is_no_sum() -> None:
+    outcome = check("A1,,5", "Total,,5")
+    assert (outcome.bins.totals, outcome.codes) == (0, ["looks_like_totals"])
+
+
 def test_a_customer_called_total_is_a_customer() -> None:
     outcome = check("A1,Total,5", "A2,Total Wine,6")
     assert (outcome.bins.accepted, outcome.bins.totals) == (2, 0)

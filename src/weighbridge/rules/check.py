@@ -20,7 +20,7 @@ from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
-from weighbridge.model.sheet import Sheet
+from weighbridge.model.sheet import Linked, Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import assumed, columns, database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
@@ -180,7 +180,7 @@ class _Check:
         if self.plan.pipeline.leading_totals:
             settle_leading(self.db)
         if self.kinds().get(LABELLED):
-            settle_labelled(self.db, self.plan)
+            settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

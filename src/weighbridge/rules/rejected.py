@@ -60,7 +60,8 @@ def _conflicting_repeat(plan: Plan) -> str:
 
 
 _LIKE_TOTALS = """{'column_name': NULL::VARCHAR, 'code': 'looks_like_totals', 'message':
-    'Expected a record, got what looks like a row of totals that does not add up the others (line ' || line || ').'}"""
+    'Expected a record, got what looks like a row of totals that does not add up the others (line ' || line || '). '
+    'If it is a record, load the rejects file with this row unchanged.'}"""
 
 
 def _record_fault(code: str, message: str) -> str:

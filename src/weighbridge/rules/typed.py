@@ -53,16 +53,28 @@ def settle_leading(db: Any) -> None:
         WHERE kind = {LEADING}""")
 
 
-def settle_labelled(db: Any, plan: Plan) -> None:
-    """A record whose key is a label such as Total: does one of its figures add up those of the others?
+def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
+    """A record whose key is a label such as Total: do its figures add up those of at least two other records?
 
-    Where it does not, the record may be a real one. A list of search terms has such terms; elsewhere it is rejected.
+    All of them must: Total is also a company. Where they do not, the record is rejected, and its sender decides. In a
+    list of search terms, which has such terms, one figure that adds up shows totals, and else it is a term.
+    `confirmed`: the sender loads it again in a rejects file, so it is a record.
     """
-    figures = [f"{quoted(c.name)} = (SELECT sum({quoted(c.name)}) FROM typed WHERE kind = {ACCEPTED})"
-               for c in plan.own_columns if c.numeric]  # fmt: skip
-    adds_up = " OR ".join(figures) or "true"
-    otherwise = ACCEPTED if plan.pipeline.headerless else REJECTED
-    db.execute(f"""UPDATE typed SET kind = CASE WHEN ({adds_up}) IS TRUE THEN {TOTALS} ELSE {otherwise} END
+    names = [quoted(column.name) for column in plan.own_columns if column.numeric]
+    if confirmed or not names:
+        kind = ACCEPTED if confirmed or plan.pipeline.headerless else REJECTED
+        db.execute(f"UPDATE typed SET kind = {kind} WHERE kind = {LABELLED}")
+        return
+    sums = ", ".join(f"sum({name}) AS {name}" for name in names)
+    if plan.pipeline.headerless:
+        shown, otherwise = " OR ".join(f"typed.{name} = others.{name}" for name in names), ACCEPTED
+    else:
+        figures = ", ".join(f"typed.{name}" for name in names)
+        fits = [f"coalesce(typed.{name} = others.{name}, typed.{name} IS NULL)" for name in names]
+        shown, otherwise = " AND ".join([f"coalesce({figures}) IS NOT NULL", *fits]), REJECTED
+    db.execute(f"""UPDATE typed SET kind = CASE WHEN others.records > 1 AND ({shown}) IS TRUE
+            THEN {TOTALS} ELSE {otherwise} END
+        FROM (SELECT count(*) AS records, {sums} FROM typed WHERE kind = {ACCEPTED}) AS others
         WHERE kind = {LABELLED}""")
 
 
