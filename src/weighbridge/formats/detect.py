@@ -12,6 +12,7 @@ from weighbridge.model.errors import FileRefused
 
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 _NO_TABLE = re.compile(r"\s*(?:<[!?/a-z]|%PDF-|%!PS|\{\\rtf|#!|-----BEGIN )", re.IGNORECASE)
+_END_OF_FILE = re.compile(r"\x1a[\x1a\s]*\Z")  # what DOS programs write behind the last line
 _JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*(?:$|[\],{]))')
 
 
@@ -20,7 +21,7 @@ def sniff(head: bytes, filename: str | None) -> str | None:
 
     The content decides; the name does only where a list of lists could as well be a list of [keywords].
     """
-    text = text_of(head[:HEAD])
+    text = _END_OF_FILE.sub("", text_of(head[:HEAD]))
     if not text.strip() or CONTROL.search(text) or _NO_TABLE.match(text):
         return None
     named_json = (filename or "").lower().endswith((".json", ".jsonl", ".ndjson"))

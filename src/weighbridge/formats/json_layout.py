@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
-from typing import TextIO, assert_never
+from typing import Any, TextIO, assert_never
 
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, NotJson, Window
@@ -16,6 +16,18 @@ from weighbridge.formats.scan import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
 FIRST_LINES = 20  # lines that tell whether each is a record
+_PAGES = frozenset(
+    {
+        "paging",
+        "pagination",
+        "next",
+        "nextPageToken",
+        "next_page_token",
+        "next_page",
+        "next_cursor",
+        "has_more",
+    }
+)
 WRAPPERS = frozenset({"data", "rows", "results", "items", "records"})
 
 
@@ -56,8 +68,11 @@ def find_records(text: Utf8File, *, cut: bool = False) -> Place:
     return Place(Shape.LINES if object_on_a_line else Shape.VALUES)
 
 
-def stream(text: Utf8File, place: Place) -> Iterator[Element]:
-    """Every record in turn. The text of a blank one is ''. Refuses what is not JSON, by its line."""
+def stream(text: Utf8File, place: Place, beside: dict[str, Any] | None = None) -> Iterator[Element]:
+    """Every record in turn. The text of a blank one is ''. Refuses what is not JSON, by its line.
+
+    `beside` gets what stands beside the list of records and is about its pages.
+    """
     with open_text(text) as file:
         match place.shape:
             case Shape.LINES:
@@ -68,9 +83,11 @@ def stream(text: Utf8File, place: Place) -> Iterator[Element]:
                 window.end()
             case Shape.MEMBER:
                 window = Window(file)
-                for index, _ in enumerate(_members(window)):
+                for index, name in enumerate(_members(window)):
                     if index == place.member:
                         yield from _elements(window)
+                    elif beside is not None and name in _PAGES:
+                        beside[name] = window.take().value
                     else:
                         _pass_over(window)
                 window.end()
@@ -81,6 +98,18 @@ def stream(text: Utf8File, place: Place) -> Iterator[Element]:
                     yield window.take()
             case _:
                 assert_never(place.shape)
+
+
+def next_page(beside: dict[str, Any]) -> str:
+    """The member that names another page of the same answer; empty for a last or only page."""
+    for name, value in beside.items():
+        if isinstance(value, dict):
+            inner = next_page({key: part for key, part in value.items() if key in _PAGES})
+            if inner:
+                return f"{name}.{inner}"
+        elif value and value != "0":
+            return name
+    return ""
 
 
 def open_text(text: Utf8File) -> TextIO:

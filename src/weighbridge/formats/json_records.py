@@ -17,7 +17,7 @@ from weighbridge.formats import batch
 from weighbridge.formats.dialect import UnknownHeader, Wanted, refuse_many_columns
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_count import count_records
-from weighbridge.formats.json_layout import Place, find_records, stream
+from weighbridge.formats.json_layout import Place, find_records, next_page, stream
 from weighbridge.formats.json_text import Element, NotJson, Number, Repeated
 from weighbridge.model.errors import FileRefused
 
@@ -66,6 +66,11 @@ class JsonSheet:
     preamble: tuple[str, ...] = ()
     extra_cells: int = 0
     records: int = field(default=0, init=False)
+    fraction: str = field(
+        default="", init=False
+    )  # the first number that has one, known when batches() is through
+    late: dict[str, None] = field(default_factory=dict, init=False)  # keys that first appear after the sample
+    _beside: dict[str, Any] = field(default_factory=dict, init=False)
 
     @property
     def encoding(self) -> str:
@@ -73,12 +78,24 @@ class JsonSheet:
 
     @property
     def warnings(self) -> Mapping[str, str]:
-        return self.text.warnings
+        """What was assumed; complete when batches() is through."""
+        found = dict(self.text.warnings)
+        if self.late:
+            found["late_columns"] = (
+                f"Columns are the keys of the first {SAMPLE:,} records. Later records have other keys, which are not "
+                f"loaded: {', '.join(repr(key) for key in islice(self.late, 5))}."
+            )
+        if more := next_page(self._beside):
+            found["more_pages"] = (
+                f"The file is one page of a larger answer: {more!r} names the next one. Load the other pages too."
+            )
+        return found
 
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, each with the line on which it begins."""
         first = 0
-        for elements in _portions(stream(self.text, self.place)):
+        self.fraction, self.late, self._beside = "", {}, {}
+        for elements in _portions(stream(self.text, self.place, self._beside)):
             yield self._batch(elements, first)
             first += len(elements)
         self.records = count_records(self.text, self.place)
@@ -98,9 +115,11 @@ class JsonSheet:
                 cells[position], surplus[position], faults[position] = 0, element.text, fault
             else:
                 rows.append(element.value)
+                self.fraction = self.fraction or _fraction(element.value)
                 if not known.issuperset(element.value):
                     late = {key: value for key, value in element.value.items() if key not in known}
                     cells[position], surplus[position] = width + len(late), _written(late)
+                    self.late |= dict.fromkeys(late)
         columns = [_column([row.get(key) for row in rows]) for key in self.header]
         lines = np.array([element.line for element in elements], np.int64)
         return batch.build(
@@ -143,6 +162,11 @@ def _fault(element: Element) -> str:
             return ""
         case _:
             return "not_a_record"
+
+
+def _fraction(record: dict[str, Any]) -> str:
+    """A number of the record that has a decimal point, which is the only mark that JSON has."""
+    return next((value for value in record.values() if type(value) is Number and "." in value), "")
 
 
 def _repeats(value: Any) -> bool:

@@ -63,6 +63,16 @@ class Sheet(Protocol):
 
 
 @runtime_checkable
+class WithNumbers(Protocol):
+    """A sheet of a format that has numbers of its own, and not only text."""
+
+    @property
+    def fraction(self) -> str:
+        """A number with a decimal point; empty if there is none. Known when batches() is through."""
+        ...
+
+
+@runtime_checkable
 class Linked(Protocol):
     """A sheet whose records may fix rejected records of earlier uploads."""
 

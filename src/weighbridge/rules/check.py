@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
-from weighbridge.model.sheet import Linked, Sheet
+from weighbridge.model.sheet import Linked, Sheet, WithNumbers
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import assumed, columns, database, dimensions, evidence, facts, repeats, zones
 from weighbridge.rules.checked import Checked
@@ -163,11 +164,25 @@ class _Check:
                 locale = decided
                 self.make_typed(locale)
                 kinds = self.kinds()
+        if locale.decimal == "," and (fraction := self.fraction()):
+            if self.plan.options.decimal:
+                raise FileRefused(
+                    "ambiguous_numbers",
+                    f"The file has numbers such as {fraction}, whose decimal mark in JSON is the point. "
+                    "Leave --decimal out, or write these numbers as text.",
+                )
+            locale = replace(locale, decimal=".")
+            self.make_typed(locale)
+            kinds = self.kinds()
         if kinds.get(NOT_DAILY):
             raise self.not_daily()
         if kinds.get(OTHER_TABLE):
             raise self.several_tables()
         return locale
+
+    def fraction(self) -> str:
+        """A number with a decimal point, in a format that has numbers of its own."""
+        return self.sheet.fraction if isinstance(self.sheet, WithNumbers) else ""
 
     def assumptions(self, locale: Locale) -> dict[str, str]:
         """Warnings about values that rest on an assumption."""

@@ -104,7 +104,8 @@ def too_many_whole_digits() -> Reason:
 
 def readable(*, whole: bool, open_end: bool = True) -> str:
     """A regular expression, over `{mark}` and `{group}`, for any number, whichever way it is grouped."""
-    pattern = _pattern(_ANY, _WHOLE if whole else _DECIMAL, open_end=False)
+    # 1.000 pieces may be one or a thousand: they show no mark. 1.234 pieces are a thousand.
+    pattern = _pattern(_ANY, "0+" if whole else _DECIMAL, open_end=False)
     if open_end:
         pattern += f"|{_ANY[0]}[0-9]+{{mark}}"
     return pattern.replace("{by_two}", BY_TWO).replace("{by_three}", BY_THREE)
