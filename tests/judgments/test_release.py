@@ -126,7 +126,7 @@ def test_at_the_command_line(main: Command, tmp_path: Path) -> None:
     assert main("load", fixed, *options).json["error"] == "batch_differs"
     done = main("uploads", "release-batch", failed["upload_id"])
     assert (done.code, done.out) == (
-        0, f"The batch name is free. Load the fixed file: weighbridge load FILE --batch {BATCH}\n",
+        0, f"The batch name is free. Load the fixed file: weighbridge load FILE --pipeline judgments --batch {BATCH}\n",
     )  # fmt: skip
     assert main("load", fixed, *options).json["status"] == "completed"
     again = main("uploads", "release-batch", failed["upload_id"])

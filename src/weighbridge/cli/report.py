@@ -68,6 +68,7 @@ def as_json(outcome: Outcome, pipeline: Pipeline | None) -> dict[str, Any]:
         "bins": upload.bins.as_dict(),
         **{f"{table}_upserted": each.inserted + each.updated for table, each in written.items()},
         "affected_dates": [day.isoformat() for day in upload.affected_dates],
+        "error_code": upload.error_code,
         "error_text": upload.error_text,
         **reading_as_json(upload, outcome.warnings),
         **({"preview": preview_as_json(outcome.preview)} if outcome.preview else {}),

@@ -197,17 +197,20 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
 def release_batch(upload_id: UploadId, as_json: AsJson = False) -> None:
     """Take the batch name off a failed upload, so that the fixed file can be loaded under it."""
 
-    async def work(app: App) -> str:
+    async def work(app: App) -> tuple[str, Upload]:
         from weighbridge.steps.release import release_batch
 
-        return await release_batch(app.db, await get(app, upload_id), actor="command line")
+        upload = await get(app, upload_id)
+        return await release_batch(app.db, upload, actor="command line"), upload
 
-    name = with_app(work)
+    name, upload = with_app(work)
     if as_json:
         print_json({"upload_id": upload_id, "status": "failed", "released_batch_id": name})
     else:
+        platform = f" --platform {upload.platform}" if upload.platform else ""
+        command = f"weighbridge load FILE --pipeline {upload.pipeline}{platform} --batch {shlex.quote(name)}"
         out().print(
-            f"The batch name is free. Load the fixed file: weighbridge load FILE --batch {shlex.quote(name)}",
+            f"The batch name is free. Load the fixed file: {command}",
             markup=False,
             soft_wrap=True,
         )
