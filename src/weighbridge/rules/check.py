@@ -60,9 +60,11 @@ def check(
     today: date | None = None,
     options: ReadOptions = DETECT_ALL,
     capacities: Mapping[str, Capacity] | None = None,
+    exponents: bool = False,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
+    `exponents`: numbers may have them although the file is no JSON.
     `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
@@ -72,7 +74,8 @@ def check(
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
         layout = match(sheet.header, pipeline, profile)
-    plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options, capacities or {})
+    csv = sheet.kind == "csv"
+    plan = Plan(pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv)
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
         source = Source(plan, sheet, scratch, on_rows)
