@@ -67,7 +67,7 @@ def test_days_split_by_a_breakdown_are_refused_by_its_name() -> None:
 
 @pytest.mark.parametrize("figures", [("5,1.50", "5,1.50"), ("5,1.50", "6,2")])
 @pytest.mark.parametrize("column", ["Placement", "Gerätetyp", "Stunde", "Unlisted"])
-def test_rows_told_apart_by_a_column_that_no_field_uses_refuse_the_file(
+def test_rows_distinguished_by_a_column_that_no_field_uses_refuse_the_file(
     column: str, figures: tuple[str, str]
 ) -> None:
     header = f"Day,Campaign name,{column},Impressions,Amount spent (USD)"
