@@ -19,7 +19,7 @@ from weighbridge.db import declared
 from weighbridge.model.upload import Upload
 from weighbridge.steps.context import Context
 from weighbridge.steps.receive import receive
-from weighbridge.steps.rejects import Wish, rejects_csv
+from weighbridge.steps.rejects import RejectsForm, rejects_csv
 from weighbridge.steps.request import Request
 
 Send = Callable[..., Awaitable[UUID]]
@@ -88,8 +88,8 @@ def load(send: Send, run: Any) -> Load:  # noqa: F811
 def download(ctx: Context) -> Download:
     """`await download(upload, every=True)`: its rejects file."""
 
-    async def download(upload: Upload, **wish: bool) -> str:
-        return "".join([piece async for piece in rejects_csv(ctx.db, upload, Wish(**wish))])
+    async def download(upload: Upload, **form: bool) -> str:
+        return "".join([piece async for piece in rejects_csv(ctx.db, upload, RejectsForm(**form))])
 
     return download
 

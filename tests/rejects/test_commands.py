@@ -31,3 +31,14 @@ def test_rejects_are_fixed_at_the_command_line(main: Command, tmp_path: Path) ->
     assert shown["fixed_by"] == [{"upload_id": second, "filename": "fixed.csv", "rows": 1}]
     assert f"fixed_by         1 row: upload {second}\n" in main("uploads", "show", first).out
     assert f"fixes            1 row: upload {first}\n" in main("uploads", "show", second).out
+
+
+def test_how_a_file_was_read_is_shown_in_words(main: Command, tmp_path: Path) -> None:
+    (tmp_path / "cases.csv").write_text("Case Number;Plaintiff;Amount;Date\nCV-1;A;12,50;13/4/2025\n")
+    first = main("load", "cases.csv", "--pipeline", "judgments", "--sum-breakdowns", "--json").json[
+        "upload_id"
+    ]
+    [shown] = [line for line in main("uploads", "show", first).out.splitlines() if line.startswith("read_as")]
+    assert shown.split(maxsplit=1)[1] == (
+        "decimal mark: comma, date order: dmy, delimiter: semicolon, breakdowns added up"
+    )

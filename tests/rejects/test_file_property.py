@@ -19,7 +19,7 @@ from weighbridge.formats import open_sheet, without_added
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
-from weighbridge.steps.rejects import Wish, header_text, rows_text
+from weighbridge.steps.rejects import RejectsForm, header_text, rows_text
 
 ID = UUID("7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b")
 # Characters that show nothing are removed before a row is rejected.
@@ -59,7 +59,7 @@ def read(text: str) -> tuple[tuple[str, ...], list[dict[str, Any]], list[dict[st
 
 def raw_text(upload: Any, rejection: Rejection) -> str:
     """What the default form has in `weighbridge_raw`."""
-    (row,) = csv.reader(io.StringIO(rows_text(upload, [rejection], Wish()), newline=""))
+    (row,) = csv.reader(io.StringIO(rows_text(upload, [rejection], RejectsForm()), newline=""))
     return row[len(upload.columns) + ADDED.index(RAW)]
 
 
@@ -83,12 +83,12 @@ def test_a_rejects_file_that_is_read_again_has_the_same_cells(
 ) -> None:
     header, rows = found
     upload: Any = FakeUpload(header)
-    wish = Wish(spreadsheet_safe=safe)
+    form = RejectsForm(spreadsheet_safe=safe)
     page = [
         Rejection(7 + at, 9 + at, "parse", None, code, "Why: it is =wrong.", raw)
         for at, (code, raw) in enumerate(rows)
     ]
-    text = header_text(upload, wish) + rows_text(upload, page, wish)
+    text = header_text(upload, form) + rows_text(upload, page, form)
     own, read_rows, links = read(text)
     assert own == header
     assert len(read_rows) == len(rows)

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
 from weighbridge.api.uploads import find
-from weighbridge.steps.rejects import Wish, rejects_csv
+from weighbridge.steps.rejects import RejectsForm, rejects_csv
 
 router = APIRouter(tags=["uploads"])
 
@@ -53,7 +53,7 @@ async def get_rejects(
         "X-Content-Type-Options": "nosniff",
     }
     return StreamingResponse(
-        rejects_csv(app.db, upload, Wish(every, spreadsheet_safe)),
+        rejects_csv(app.db, upload, RejectsForm(every, spreadsheet_safe)),
         media_type="text/csv; charset=utf-8",
         headers=headers,
     )

@@ -92,7 +92,7 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
             warning_lines,
         )
         from weighbridge.db import fixes, history
-        from weighbridge.steps.reading import in_words
+        from weighbridge.steps.reading import in_words, read_as_in_words
 
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
@@ -113,6 +113,7 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
             "reasons": [_sentence(reason) for reason in found["reasons"]],
             **{name: [_link(link) for link in some] for name, some in linked.items()},
             "reading": [", ".join(f"{name} {value}" for name, value in in_words(upload.reading).items())],
+            "read_as": [", ".join(read_as_in_words(upload.read_as))],
             "columns": column_lines(upload.column_report.columns),
             "missing_fields": missing_lines(upload.column_report.missing),
             "warnings": warning_lines(warned),
@@ -239,11 +240,11 @@ def rejects(
     """
 
     async def work(app: App) -> None:
-        from weighbridge.steps.rejects import Wish, rejects_csv
+        from weighbridge.steps.rejects import RejectsForm, rejects_csv
 
         upload = await get(app, upload_id)
         with _writing(file) as target:
-            async for piece in rejects_csv(app.db, upload, Wish(every, spreadsheet_safe)):
+            async for piece in rejects_csv(app.db, upload, RejectsForm(every, spreadsheet_safe)):
                 target.write(piece.encode())
 
     with_app(work)

@@ -14,6 +14,9 @@ class ReadAs:
     decimal: str = ""  # as in ReadOptions
     date_order: str = ""
     preamble: tuple[str, ...] = ()  # the lines above the header that name the time zone
+    delimiter: str = ""
+    exponents: bool = False  # numbers may have them, as in JSON: 1e3
+    sum_breakdowns: bool = False  # as in ReadOptions
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ReadAs:

@@ -18,7 +18,7 @@ class ReadOptions:
     delimiter: str = ""  # one character
     decimal: str = ""  # '.' or ','
     date_order: str = ""  # dmy: 3/4/2025 is the third of April; mdy; ymd: 25/4/3
-    sum_breakdowns: bool = False  # add up rows of one key that an unused column tells apart
+    sum_breakdowns: bool = False  # add up rows of one key that an unused column distinguishes
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ReadOptions:

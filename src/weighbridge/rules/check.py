@@ -61,18 +61,22 @@ def check(
     today: date | None = None,
     options: ReadOptions = DETECT_ALL,
     capacities: Mapping[str, Capacity] | None = None,
+    exponents: bool = False,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
+    `exponents`: numbers may have them although the file is no JSON.
     `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
-    `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
+    `ambiguous_dates`, `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`, `unknown_time_zone`, `no_data`,
+    `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
         layout = match(sheet.header, pipeline, profile)
-    plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options, capacities or {})
+    csv = sheet.kind == "csv"
+    plan = Plan(pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv)
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
         source = Source(plan, sheet, scratch, on_rows)
@@ -119,12 +123,12 @@ class _Check:
         self.source.combos(self.db)
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
-        repeated = repeats.settle(self.db, self.plan, lambda: self.source.records(self.db))
+        repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)
         bins = self.weigh()
         if bins.rejected:
-            sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated.conflicts)
+            sql = rejections(self.plan, locale, self.source.records(self.db), judged=repeated.judged)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         linked = keep_links(self.db, self.sheet)
         self.db.execute("DROP TABLE typed")
@@ -144,6 +148,7 @@ class _Check:
             report=columns.report(self.plan),
             header_line=self.sheet.header_line or 1,
             linked=linked,
+            summed=repeated.summed,
             read_as=read_as(self.plan, locale, self.sheet),
         )
 

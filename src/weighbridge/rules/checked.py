@@ -39,6 +39,7 @@ class Checked:
     report: ColumnReport
     header_line: int
     linked: bool = False  # the file is a fixed rejects file
+    summed: bool = False  # records were added up
     read_as: ReadAs = UNDECIDED
 
     @property
@@ -73,6 +74,11 @@ class Checked:
         """Arrow batches of row_index, original_upload, original_row: the rejected records that these stand for."""
         if self.linked:
             yield from self.select("SELECT * FROM fixes")
+
+    def parts(self) -> Iterator[Any]:
+        """Arrow batches of first, row_index, line: the records that were added up into the row of the first one."""
+        if self.summed:
+            yield from self.select("SELECT * FROM parts ORDER BY row_index")
 
     def select(self, sql: str) -> Iterator[Any]:
         """Arrow batches of any query over the checked rows."""

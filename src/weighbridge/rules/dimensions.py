@@ -37,6 +37,28 @@ def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
         db.execute(f"CREATE OR REPLACE TEMP TABLE {table(entity)} AS {_rows(entity, plan)}")
 
 
+def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
+    """Make `rejected_links`, as `links` but of the rejected records. 0: an entity that no accepted record names.
+
+    `readable`: whether the cells show the key of the record.
+    """
+    same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.shared_cells)
+    in_key = {ref.entity for ref in plan.pipeline.grain.refs if ref.name in plan.pipeline.grain.key}
+    columns, joins, known = [], [], ["true"]
+    for entity in entities(plan):
+        numbered, found = quoted(f"{entity.name} numbered"), f"tuples.{_id(entity)}"
+        columns.append(
+            f", CASE WHEN {found} IS NOT NULL THEN coalesce({numbered}.no, 0) END AS {number(entity)}"
+        )
+        joins.append(f"""LEFT JOIN (SELECT row_number() OVER (ORDER BY id) AS no, id FROM {table(entity)})
+            AS {numbered} ON {numbered}.id = {found}""")
+        if entity.name in in_key:
+            known.append(f"{found} IS NOT NULL")
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE rejected_links AS
+        SELECT combo, NOT bad OR ({" AND ".join(known)}) AS readable{"".join(columns)}
+        FROM combos JOIN ({_tuples(plan, locale, scope, REJECTED)}) AS tuples ON {same} {" ".join(joins)}""")
+
+
 def entities(plan: Plan) -> list[Entity]:
     """The dimensions that the file names."""
     return [entity for entity in plan.pipeline.dimensions if _named(entity, plan)]
@@ -65,13 +87,13 @@ def table(entity: Entity) -> str:
     return quoted(f"dim {entity.name}")
 
 
-def _tuples(plan: Plan, locale: Locale, scope: Scope) -> str:
+def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> str:
     cells = ", ".join(plan.shared_cells)
     affected = f"{plan.pipeline.grain.name}.{plan.pipeline.affected}"
     day = f"({quoted(affected)} - DATE '1970-01-01')" if affected in plan.layout.columns else "0"
     latest = f"""(SELECT combo, max(recency) AS last, arg_max(row_index, recency) AS row_index,
             arg_max(line, recency) AS line
-        FROM (SELECT *, {day}::BIGINT * 2147483648 + row_index AS recency FROM typed WHERE kind = {ACCEPTED})
+        FROM (SELECT *, {day}::BIGINT * 2147483648 + row_index AS recency FROM typed WHERE kind = {kind})
         GROUP BY combo)"""
     distinct = f"""(SELECT {cells}, max(last) AS last, arg_max(row_index, last) AS row_index,
             arg_max(line, last) AS line

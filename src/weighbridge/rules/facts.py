@@ -9,7 +9,7 @@ from typing import Any
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Plan, quoted
-from weighbridge.rules.typed import ACCEPTED
+from weighbridge.rules.typed import ACCEPTED, REJECTED
 
 
 def build(db: Any, plan: Plan) -> None:
@@ -22,6 +22,19 @@ def build(db: Any, plan: Plan) -> None:
     db.execute(f"""CREATE OR REPLACE TEMP TABLE grain AS
         SELECT {", ".join(["row_index", "line", *columns])}
         FROM typed {dimensions.join(plan)} WHERE kind = {ACCEPTED} ORDER BY {", ".join([*order, "row_index"])}""")
+
+
+def find_rejected_keys(db: Any, plan: Plan) -> None:
+    """Make `rejected_keys`: the keys of the rejected records, and whether their cells show them (`readable`)."""
+    own = [f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key]
+    readable = [f"{quoted(name)} IS NOT NULL" for name in own if name in plan.pipeline.required]
+    links = ""
+    if plan.shared_columns:
+        links = "LEFT JOIN rejected_links USING (combo)"
+        readable.append("coalesce(readable, false)")
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE rejected_keys AS
+        SELECT row_index, line, {", ".join(keys(plan))}, {" AND ".join(readable) or "true"} AS readable
+        FROM typed {links} WHERE kind = {REJECTED}""")
 
 
 def keys(plan: Plan) -> list[str]:

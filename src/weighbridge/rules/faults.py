@@ -114,14 +114,23 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
 
 def _of_capacity(column: Column, plan: Plan) -> Iterator[Fault]:
     """Values that the column of the production table would round or refuse."""
+    x, hint = (
+        plan.own_values.get(column.name, column.value),
+        "Change the value, or give the column a wider type.",
+    )
+    for when, code, expected in beyond(column, plan, x):
+        yield Fault(column, when, code, expected, hint)
+
+
+def beyond(column: Column, plan: Plan, x: str) -> Iterator[tuple[str, str, str]]:
+    """When the column of the production table cannot hold the value `x` (SQL), with a code and what is expected."""
     capacity = plan.capacities.get(column.name)
     if capacity is None:
         return
-    x, because = plan.own_values.get(column.name, column.value), f", as its column is {capacity.sql_type}"
-    hint = "Change the value, or give the column a wider type."
+    because = f", as its column is {capacity.sql_type}"
     if capacity.max_length is not None:
         expected = f"at most {capacity.max_length} characters{because}"
-        yield Fault(column, f"length({x}) > {capacity.max_length}", "too_long", expected, hint)
+        yield f"length({x}) > {capacity.max_length}", "too_long", expected
     if capacity.places is not None:
         if column.field.type is datetime:
             finer = f"epoch_us({x}) % {10 ** (6 - capacity.places)} <> 0"
@@ -130,18 +139,17 @@ def _of_capacity(column: Column, plan: Plan) -> Iterator[Fault]:
             finer = f"{x} <> round({x}, {capacity.places})"
             expected = f"at most {capacity.places} decimal places" if capacity.places else "a whole number"
             expected += because
-        yield Fault(column, finer, "too_many_digits", expected, hint)
+        yield finer, "too_many_digits", expected
     if capacity.below is not None:
         expected = f"a number between -{capacity.below} and {capacity.below}{because}"
-        yield Fault(column, f"abs({x}) >= {capacity.below}", "too_many_digits", expected, hint)
+        yield f"abs({x}) >= {capacity.below}", "too_many_digits", expected
     if capacity.least is not None and capacity.most is not None:
         expected = f"a number from {capacity.least} to {capacity.most}{because}"
-        outside = f"{x} NOT BETWEEN {capacity.least} AND {capacity.most}"
-        yield Fault(column, outside, "out_of_range", expected, hint)
+        yield f"{x} NOT BETWEEN {capacity.least} AND {capacity.most}", "out_of_range", expected
     if capacity.digits is not None:
         written = f"trim(replace(CAST(abs({x}) AS VARCHAR), '.', ''), '0')"
         expected = f"at most {capacity.digits} significant digits{because}"
-        yield Fault(column, f"length({written}) > {capacity.digits}", "too_many_digits", expected, hint)
+        yield f"length({written}) > {capacity.digits}", "too_many_digits", expected
 
 
 def _of_key(entity: Entity, plan: Plan) -> Iterator[Fault]:

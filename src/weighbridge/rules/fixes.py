@@ -20,6 +20,9 @@ def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:
     return ReadAs(
         decimal=locale.decimal,
         date_order="ymd" if getattr(locale, "year_first", False) else order,
+        delimiter=sheet.delimiter or "",
+        exponents=plan.exponents,
+        sum_breakdowns=plan.options.sum_breakdowns,
         preamble=tuple(line for line in sheet.preamble if zone and re.search(zone, line)),
     )
 

@@ -96,6 +96,7 @@ class Plan:
     today: date | None = None
     options: ReadOptions = DETECT_ALL
     capacities: Mapping[str, Capacity] = field(default_factory=dict)  # of production columns, by field
+    exponents: bool = False  # numbers may have them: the file is JSON, or has rows of such a file
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -107,7 +108,7 @@ class Plan:
                 self.layout.mapping[name],
                 declared,
                 cells,
-                _steps(declared, json=not self.csv),
+                _steps(declared, exponents=self.exponents),
                 self.pipeline.personal,
             )
             for name, declared in self.pipeline.fields.items()
@@ -296,7 +297,7 @@ def duck_type(declared: Field) -> str:
     return DUCK_TYPES.get(declared.sql_type, declared.sql_type)
 
 
-def _steps(declared: Field, *, json: bool) -> tuple[Normaliser, ...]:
+def _steps(declared: Field, *, exponents: bool) -> tuple[Normaliser, ...]:
     """The field's own rules; the ready-made one for its type if none of them can fail; then a cast."""
     steps = [step for i, step in enumerate(declared.normalise) if i or step is not normalise.strip]
     if declared.type is str:
@@ -305,7 +306,7 @@ def _steps(declared: Field, *, json: bool) -> tuple[Normaliser, ...]:
         steps.append(normalise.BY_TYPE[declared.type])
     if not _one_of(normalise.TYPED[declared.type], steps[-1]):
         steps.append(normalise.exact(declared.type, duck_type(declared)))
-    return tuple(part for step in steps for part in (_with_exponents(step) if json else (step,)))
+    return tuple(part for step in steps for part in (_with_exponents(step) if exponents else (step,)))
 
 
 def _with_exponents(step: Normaliser) -> tuple[Normaliser, ...]:

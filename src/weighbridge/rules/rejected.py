@@ -11,20 +11,21 @@ from weighbridge.rules.plan import Locale, Plan, literal, stages
 from weighbridge.rules.typed import REJECTED, misfit
 
 
-def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> str:
+def rejections(plan: Plan, locale: Locale, source: str, *, judged: bool) -> str:
     """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`."""
-    conflicts = "SELECT row_index, other_line, columns FROM judged" if repeated else "SELECT NULL, NULL, ['']"
-    refused = f"""(SELECT sheet.*, other_line, differing
+    found_wrong = "SELECT NULL, NULL, [''], NULL"
+    if judged:
+        found_wrong = "SELECT row_index, other_line, columns, breakdown FROM judged"
+    refused = f"""(SELECT sheet.*, other_line, differing, breakdown
         FROM {source} AS sheet
         SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
-        LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line, differing) USING (row_index))"""
-    found = ", ".join(fault.struct for fault in faults(plan))
+        LEFT JOIN ({found_wrong}) AS judged(row_index, other_line, differing, breakdown) USING (row_index))"""
+    found = ", ".join([*(fault.struct for fault in faults(plan)), _repeat(plan)])
     return f"""
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
             faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw
         FROM (SELECT row_index, line, {_raw(plan)} AS raw, CASE
             WHEN {misfit(plan)} THEN [{_unreadable(plan)}]
-            WHEN other_line IS NOT NULL THEN [{_conflicting_repeat(plan)}]
             ELSE coalesce(nullif([fault FOR fault IN [{found}] IF fault IS NOT NULL], []), [{_LIKE_TOTALS}])
             END AS faults
         FROM {stages(plan.columns, plan, locale, refused)})
@@ -46,6 +47,12 @@ def _unreadable(plan: Plan) -> str:
     return f"{{'column_name': NULL::VARCHAR, 'code': coalesce(fault, 'late_key'), 'message': {message}}}"
 
 
+def _repeat(plan: Plan) -> str:
+    """SQL: what is wrong with a record because of others with its key; NULL where nothing is."""
+    return f"""CASE WHEN other_line IS NULL THEN NULL WHEN breakdown THEN {_INCOMPLETE_BREAKDOWN}
+        ELSE {_conflicting_repeat(plan)} END"""
+
+
 def _conflicting_repeat(plan: Plan) -> str:
     *others, last = (
         name.removesuffix("_id").replace("_", " ") for name in plan.pipeline.grain.key if stored(plan, name)
@@ -54,11 +61,15 @@ def _conflicting_repeat(plan: Plan) -> str:
     return _record_fault(
         "conflicting_repeat",
         f"{literal(f'Expected one record for each {key}, got another on line ')} || other_line"
-        " || ', which differs in ' || array_to_string(differing, ', ') || ' (line ' || line || ').'"
+        " || CASE WHEN differing = [] THEN ', which was rejected'"
+        " ELSE ', which differs in ' || array_to_string(differing, ', ') END || ' (line ' || line || ').'"
         " || ' Find out which one is right; none of them was loaded.'",
     )
 
 
+_INCOMPLETE_BREAKDOWN = """{'column_name': NULL::VARCHAR, 'code': 'incomplete_breakdown', 'message':
+    'Expected every part of the sum to be valid, got one on line ' || other_line || ' that is not (line ' || line
+    || '). Fix that one and load all parts together.'}"""
 _LIKE_TOTALS = """{'column_name': NULL::VARCHAR, 'code': 'looks_like_totals', 'message':
     'Expected a record, got what looks like a row of totals that does not add up the others (line ' || line || '). '
     'If it is a record, load the rejects file with this row unchanged.'}"""

@@ -2,10 +2,13 @@
 
 Equal in every cell: the same record told twice. The first is accepted, the others count as duplicates.
 
-Told apart by columns that no field uses: the file splits its days, or its cases, further than expected. The file is
-refused as `unexpected_breakdown`, or its records are added up where the sender asks for that.
+Distinguished only by columns that no field uses: the file splits its days, or its cases, further than expected. The
+file is refused as `unexpected_breakdown`, or its records are added up where the sender asks for that (breakdowns.py).
 
 Anything else: the records contradict each other, and all of them are rejected as `conflicting_repeat`.
+
+A record that was rejected belongs to the records of its key: once it is fixed it would replace what was loaded of the
+others. So these are rejected with it, and the rejects file has the whole key.
 
 Where the grain's upsert policy combines records, none of this applies: the first is accepted with the values of all.
 """
@@ -18,50 +21,72 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from weighbridge.model.errors import FileRefused
-from weighbridge.rules import dimensions, facts
-from weighbridge.rules.headers import fold, listed
-from weighbridge.rules.plan import SPACE, Plan, duck_type, literal
+from weighbridge.model.upload import Scope
+from weighbridge.rules import breakdowns, dimensions, facts
+from weighbridge.rules.plan import SPACE, Locale, Plan, literal
 from weighbridge.rules.typed import DUPLICATE, REJECTED
-
-# Figures of records that contradict each other differ in any case: they tell no parts of a whole apart.
-_FIGURE = r"[^\p{L}]*[0-9][^\p{L}]*"
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """What was found. `conflicts`: some records contradict each other, see the table `judged`."""
+    """What was found. `judged`: some accepted records are rejected now, see the table `judged`."""
 
     found: bool = False
-    conflicts: bool = False
+    judged: bool = False
+    summed: bool = False  # see the table `parts`
     warnings: dict[str, str] = field(default_factory=dict)
 
 
-def settle(db: Any, plan: Plan, records: Callable[[], str]) -> Repeats:
+def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[[], str]) -> Repeats:
     """Give the repeats in `grain` their kind in `typed`. `records` opens the records of the file once more.
 
-    Raises FileRefused: `unexpected_breakdown`, `sum_too_large`.
+    Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.
     """
-    keys = facts.keys(plan)
-    key = ", ".join(keys)
-    repeated = f"SELECT {key} FROM grain GROUP BY {key} HAVING count(*) > 1"
-    if not db.execute(f"SELECT count(*) FROM ({repeated})").fetchall()[0][0]:
-        return Repeats()
-    same = " AND ".join(f"grain.{name} IS NOT DISTINCT FROM repeated.{name}" for name in keys)
-    order = ", ".join(f"grain.{name}" for name in keys)
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE repeated AS
-        SELECT grain.row_index, grain.line, dense_rank() OVER (ORDER BY {order}) AS no
-        FROM grain JOIN ({repeated}) AS repeated ON {same}""")
     combined = plan.pipeline.grain.upsert.repeats
+    some_rejected = not combined and _find_rejected(db, plan, locale, scope)
+    if not _find_repeated(db, plan, some_rejected=some_rejected):
+        return Repeats()
     if combined:
         return _combine(db, plan, combined)
     _compare(db, plan, records())
-    return _judge(db, plan)
+    return _judge(db, plan, some_rejected=some_rejected)
+
+
+def _find_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
+    """Make `rejected_keys` where there are rejected records."""
+    if not db.execute(f"SELECT count(*) FROM typed WHERE kind = {REJECTED}").fetchall()[0][0]:
+        return False
+    if plan.shared_columns:
+        dimensions.link_rejected(db, plan, locale, scope)
+    facts.find_rejected_keys(db, plan)
+    return True
+
+
+def _find_repeated(db: Any, plan: Plan, *, some_rejected: bool) -> bool:
+    """Make `repeated`: the records of keys that several records have, at least one of them accepted."""
+    keys = facts.keys(plan)
+    key = ", ".join(keys)
+    members, accepted = "grain", ""
+    if some_rejected:
+        members = f"""(SELECT row_index, line, {key}, false AS rejected FROM grain
+            UNION ALL SELECT row_index, line, {key}, true FROM rejected_keys WHERE readable)"""
+        accepted = "AND NOT bool_and(rejected)"
+    repeated = f"SELECT {key} FROM {members} GROUP BY {key} HAVING count(*) > 1 {accepted}"
+    if not db.execute(f"SELECT count(*) FROM ({repeated})").fetchall()[0][0]:
+        return False
+    same = " AND ".join(f"members.{name} IS NOT DISTINCT FROM repeated.{name}" for name in keys)
+    order = ", ".join(f"members.{name}" for name in keys)
+    rejected = "members.rejected" if some_rejected else "false"
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE repeated AS
+        SELECT members.row_index, members.line, {rejected} AS rejected, dense_rank() OVER (ORDER BY {order}) AS no
+        FROM {members} AS members JOIN ({repeated}) AS repeated ON {same}""")
+    return True
 
 
 def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
     """One record of each key, with the values of all."""
-    _merge(db, "repeated", "true", {value: aggregate.replace("{x}", value) for value in facts.values(plan)})
+    made = {value: aggregate.replace("{x}", value) for value in facts.values(plan)}
+    breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
     sentence = f"{records:,} records share their key with another one; they became {kept:,} rows ({how})."
@@ -69,19 +94,23 @@ def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
 
 
 def _compare(db: Any, plan: Plan, source: str) -> None:
-    """Make `compared`: the cells of the repeated records, and whether each is the copy of an earlier one."""
+    """Make `compared`: the cells of the repeated records, and whether each is the copy of an earlier one.
+
+    `variant` is the first line with the same cells.
+    """
     cells = [f"{cell} AS c{position}" for position, cell in enumerate(_cells(plan))]
     names = ", ".join(f"c{position}" for position in range(len(cells)))
+    equal = f"PARTITION BY no, rejected, {names}"
     db.execute(f"""CREATE OR REPLACE TEMP TABLE compared AS
-        SELECT *, row_number() OVER (PARTITION BY no, {names} ORDER BY row_index) > 1 AS is_copy
-        FROM (SELECT row_index, repeated.line, no, {", ".join(cells)}
-            FROM {source} AS sheet JOIN repeated USING (row_index) JOIN grain USING (row_index))""")
+        SELECT *, row_number() OVER ({equal} ORDER BY row_index) > 1 AS is_copy, min(line) OVER ({equal}) AS variant
+        FROM (SELECT row_index, repeated.line, rejected, no, {", ".join(cells)}
+            FROM {source} AS sheet JOIN repeated USING (row_index) JOIN typed USING (row_index))""")
 
 
 def _cells(plan: Plan) -> list[str]:
-    """SQL: every cell as it is compared. That of a field is compared by its value: 1.5 is 1.50."""
+    """SQL: every cell as it is compared. That of a field is compared by its value, if it has one: 1.5 is 1.50."""
     values = {
-        position: f"CAST({name} AS VARCHAR)"
+        position: f"CAST({name} AS VARCHAR), CASE WHEN rejected THEN t{position} END"
         for column in plan.own_columns
         for position in column.cells
         if (name := facts.stored(plan, column.field.name))
@@ -92,144 +121,30 @@ def _cells(plan: Plan) -> list[str]:
     return [f"coalesce({texts.get(p, f'trim(sheet.c{p}, {spaces})')}, '')" for p in positions]
 
 
-def _judge(db: Any, plan: Plan) -> Repeats:
+def _judge(db: Any, plan: Plan, *, some_rejected: bool) -> Repeats:
+    names = [
+        f"CASE WHEN count(DISTINCT c{position}) > 1 THEN {literal(header)} END"
+        for position, header in enumerate(plan.layout.header)
+    ]
     db.execute(f"""CREATE OR REPLACE TEMP TABLE contradictions AS
-        SELECT *, {_is_breakdown(plan)} AS breakdown FROM ({_differing(plan)})""")
-    told_apart = _told_apart(db, plan)
-    if told_apart and not plan.options.sum_breakdowns:
-        raise _unexpected_breakdown(db, plan, told_apart)
-    warnings = {"breakdowns_summed": _sum(db, plan, told_apart)} if told_apart else {}
+        SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
+            bool_or(rejected) AS incomplete, false AS breakdown
+        FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
+    distinguishing = breakdowns.find(db, plan)
+    if distinguishing:
+        breakdowns.refuse_unless_summable(db, plan, distinguishing, some_rejected=some_rejected)
     db.execute("""CREATE OR REPLACE TEMP TABLE judged AS
-        SELECT row_index, columns, CASE WHEN line = first THEN second ELSE first END AS other_line
+        SELECT row_index, columns, breakdown, CASE WHEN breakdown THEN rejected_line
+            WHEN variant = variants[1] THEN variants[2] ELSE variants[1] END AS other_line
         FROM compared JOIN contradictions USING (no)
-            JOIN (SELECT no, list_sort(list(line))[1] AS first, list_sort(list(line))[2] AS second
+            JOIN (SELECT no, list_sort(list(DISTINCT variant)) AS variants, min(line) FILTER (rejected) AS rejected_line
                 FROM compared GROUP BY no) USING (no)
-        WHERE NOT breakdown""")
-    [(conflicts,)] = db.execute("SELECT count(*) FROM judged").fetchall()
+        WHERE NOT breakdown OR (incomplete AND NOT rejected)""")
+    [(judged,)] = db.execute("SELECT count(*) FROM judged").fetchall()
+    summed = breakdowns.add_up(db, plan, distinguishing) if distinguishing else None
     db.execute(f"UPDATE typed SET kind = {REJECTED} FROM judged WHERE typed.row_index = judged.row_index")
     db.execute(f"""UPDATE typed SET kind = {DUPLICATE} FROM compared
-        WHERE typed.row_index = compared.row_index AND is_copy
-            AND no NOT IN (SELECT no FROM contradictions WHERE NOT breakdown)""")
-    return Repeats(found=True, conflicts=conflicts > 0, warnings=warnings)
-
-
-def _differing(plan: Plan) -> str:
-    """SELECT the keys whose records are not all equal, and the columns in which these differ."""
-    names, flags = [], []
-    for position, header in enumerate(plan.layout.header):
-        differs = f"count(DISTINCT c{position}) > 1"
-        plain = f"c{position} = '' OR regexp_full_match(c{position}, {literal(_FIGURE)})"
-        names.append(f"CASE WHEN {differs} THEN {literal(header)} END")
-        flags.append(f"{differs} AS differs{position}, {differs} AND NOT bool_and({plain}) AS text{position}")
-    return f"""SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
-            {", ".join(flags)}
-        FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1"""
-
-
-def _is_breakdown(plan: Plan) -> str:
-    """SQL: are these records parts of a whole, distinguished only by columns that no field uses?
-
-    Fields that are no measures agree then. Where measures differ, a column tells only if it is known for that or has
-    text in it.
-    """
-    unused = _unused(plan)
-    measures = {p for column in plan.own_columns if column.numeric for p in column.cells}
-    others = {p for column in plan.own_columns for p in column.cells} - measures
-    agree = " AND ".join(f"NOT differs{p}" for p in sorted(others)) or "true"
-    telling = " OR ".join(f"differs{p}" if _is_listed(plan, p) else f"text{p}" for p in unused) or "false"
-    any_unused = " OR ".join(f"differs{p}" for p in unused) or "false"
-    measured = " OR ".join(f"differs{p}" for p in sorted(measures)) or "false"
-    return f"({agree}) AND (({telling}) OR ({any_unused}) AND NOT ({measured}))"
-
-
-def _told_apart(db: Any, plan: Plan) -> list[str]:
-    """The columns that tell parts of a whole apart; empty where there are none."""
-    unused = _unused(plan)
-    if not unused:
-        return []
-    asked = ", ".join(f"bool_or(differs{p}), bool_or(text{p})" for p in unused)
-    [(count, *found)] = db.execute(f"SELECT count(*), {asked} FROM contradictions WHERE breakdown").fetchall()
-    if not count:
-        return []
-    differing = [p for p, differs in zip(unused, found[::2], strict=True) if differs]
-    with_text = {p for p, text in zip(unused, found[1::2], strict=True) if text}
-    telling = [p for p in differing if p in with_text or _is_listed(plan, p)]
-    return [plan.layout.header[p] for p in telling or differing]
-
-
-def _unused(plan: Plan) -> list[int]:
-    used = set(plan.positions)
-    return [position for position in range(len(plan.layout.header)) if position not in used]
-
-
-def _is_listed(plan: Plan, position: int) -> bool:
-    known = {fold(header) for header in plan.profile.breakdowns} if plan.profile else set()
-    return fold(plan.layout.header[position]) in known
-
-
-def _unexpected_breakdown(db: Any, plan: Plan, told_apart: list[str]) -> FileRefused:
-    [(lines,)] = db.execute("""SELECT list_sort(list(line))[:2] FROM compared
-        WHERE NOT is_copy AND no = (SELECT min(no) FROM contradictions WHERE breakdown)""").fetchall()
-    shown = " and ".join(map(str, lines))
-    can_sum = any(declared.additive for declared in plan.pipeline.fields.values())
-    advice = ", or load it with --sum-breakdowns to add the records up" if can_sum else ""
-    return FileRefused(
-        "unexpected_breakdown",
-        f"Expected one record for each {_level(plan)}, got several, as on lines {shown}, distinguished by "
-        f"{listed(told_apart)}. Export again without that breakdown{advice}.",
-    )
-
-
-def _sum(db: Any, plan: Plan, told_apart: list[str]) -> str:
-    """Add up the parts of each whole; figures that cannot be added up stay empty."""
-    made, empty = {}, []
-    for column in plan.own_columns:
-        name = facts.stored(plan, column.field.name)
-        if name is None or not column.numeric:
-            continue
-        kind = duck_type(column.field)
-        made[name] = f"TRY_CAST(sum({name}) AS {kind})" if column.field.additive else f"CAST(NULL AS {kind})"
-        if not column.field.additive:
-            empty.append(column.label)
-    parts = "no IN (SELECT no FROM contradictions WHERE breakdown) AND NOT is_copy"
-    _refuse_overflow(db, parts, [name for name, how in made.items() if "sum(" in how])
-    _merge(db, "compared", parts, made)
-    [(records, kept)] = db.execute(
-        f"SELECT count(*), count(DISTINCT no) FROM compared WHERE {parts}"
-    ).fetchall()
-    left = f" Left empty, as they cannot be added up: {', '.join(empty)}." if empty else ""
-    return f"{records:,} records were added up into {kept:,}; they were distinguished by {listed(told_apart)}.{left}"
-
-
-def _refuse_overflow(db: Any, parts: str, names: list[str]) -> None:
-    for name in names:
-        [(lost,)] = db.execute(f"""SELECT count(*) FROM (
-            SELECT sum({name}) AS whole, any_value({name}) AS part
-            FROM grain JOIN (SELECT row_index, no FROM compared WHERE {parts}) USING (row_index) GROUP BY no)
-            WHERE abs(whole) > 999999999999""").fetchall()
-        if lost:
-            raise FileRefused(
-                "sum_too_large", f"{name}: the sum of a breakdown has more than 12 digits. Check the figures."
-            )
-
-
-def _merge(db: Any, table: str, which: str, made: dict[str, str]) -> None:
-    """Accept the first of these records of each key with the given values; the others count as duplicates."""
-    members = f"SELECT row_index, no FROM {table} WHERE {which}"
-    values = "".join(f", {how} AS {name}" for name, how in made.items())
-    db.execute(f"""CREATE OR REPLACE TEMP TABLE merged AS
-        SELECT no, min(row_index) AS first{values} FROM grain JOIN ({members}) USING (row_index) GROUP BY no""")
-    if made:
-        taken = ", ".join(f"{name} = merged.{name}" for name in made)
-        db.execute(f"UPDATE typed SET {taken} FROM merged WHERE typed.row_index = merged.first")
-    db.execute(f"""UPDATE typed SET kind = {DUPLICATE}
-        FROM (SELECT row_index, first FROM ({members}) JOIN merged USING (no)) AS others
-        WHERE typed.row_index = others.row_index AND others.row_index <> first""")
-
-
-def _level(plan: Plan) -> str:
-    """What each record is one of: the parts of the key that the file has, in words."""
-    found = {entity.name for entity in dimensions.entities(plan)}
-    refs = {ref.name: ref.entity for ref in plan.pipeline.grain.refs}
-    names = [name for name in plan.pipeline.grain.key if name not in refs or refs[name] in found]
-    return " and ".join(name.removesuffix("_id").replace("_", " ") for name in names)
+        WHERE typed.row_index = compared.row_index AND is_copy AND NOT rejected
+            AND no NOT IN (SELECT no FROM contradictions WHERE NOT breakdown OR incomplete)""")
+    warnings = {"breakdowns_summed": summed} if summed else {}
+    return Repeats(found=True, judged=judged > 0, summed=summed is not None, warnings=warnings)

@@ -26,10 +26,19 @@ from weighbridge.rules.groups import digest, groups, without
 from weighbridge.rules.headers import Unknown, list_header, no_column_known, wanted
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
-from weighbridge.steps.inherit import inherited_options
+from weighbridge.steps.inherit import Inherited, inherited, refuse_without_original
 
 ROLE = "weighbridge_parse"
 WHOLE_FILE = -1  # the row index of a warning that is about no row
+
+
+@dataclass(frozen=True)
+class Part:
+    """A record that was added up with others, and the first of these: the row in production has its number."""
+
+    first: int
+    row_index: int
+    line: int
 
 
 async def parse(attempt: Attempt, ctx: Context) -> None:
@@ -66,6 +75,23 @@ async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> di
 
     async with stored_file(upload, ctx) as (path, scratch):
         return await asyncio.to_thread(collect, path, scratch)
+
+
+async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[Part]:
+    """The records that were added up into the rows of these, found by another check of the file."""
+    upload = attempt.upload
+    pipeline = pipeline_of(upload, ctx)
+
+    def collect(checked: Checked) -> list[Part]:
+        with checked:
+            rows = [Part(**row) for batch in checked.parts() for row in batch.to_pylist()]
+        return [row for row in rows if row.first in firsts]
+
+    async with stored_file(upload, ctx) as (path, scratch):
+        sheet = await asyncio.to_thread(_sheet, upload, pipeline, path, scratch)
+        reading = _Reading(upload, sheet, await inherited(ctx, upload, sheet))
+        checked = await _check(reading, ctx, scratch, lambda read: attempt.check())
+        return await asyncio.to_thread(collect, checked)
 
 
 def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
@@ -118,9 +144,6 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
 
 async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
     """Check the file in a thread of its own, and say meanwhile how far it is."""
-    async with ctx.db.tx() as tx:
-        today = (await clock.now(tx)).date()
-        limits = await columns.capacities(tx, pipeline)
     read = 0
 
     def on_rows(rows: int) -> None:
@@ -130,18 +153,9 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
 
     async def work() -> Checked:
         sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
-        return await asyncio.to_thread(
-            check,
-            pipeline,
-            sheet,
-            attempt.upload.scope,
-            scratch=scratch,
-            memory_limit=f"{ctx.limits.parse_memory_mb}MB",
-            on_rows=on_rows,
-            today=today,
-            options=await inherited_options(ctx, attempt.upload, sheet),
-            capacities=limits,
-        )
+        how = await inherited(ctx, attempt.upload, sheet)
+        await refuse_without_original(ctx, attempt.upload, how.originals)
+        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, on_rows)
 
     checking = asyncio.create_task(work())
     try:
@@ -159,6 +173,33 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
             await asyncio.to_thread((await checking).close)
         raise
     return checking.result()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    upload: Upload
+    sheet: Sheet
+    how: Inherited
+
+
+async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callable[[int], None]) -> Checked:
+    pipeline = pipeline_of(reading.upload, ctx)
+    async with ctx.db.tx() as tx:
+        today = (await clock.now(tx)).date()
+        limits = await columns.capacities(tx, pipeline)
+    return await asyncio.to_thread(
+        check,
+        pipeline,
+        reading.sheet,
+        reading.upload.scope,
+        scratch=scratch,
+        memory_limit=f"{ctx.limits.parse_memory_mb}MB",
+        on_rows=on_rows,
+        today=today,
+        options=reading.how.options,
+        capacities=limits,
+        exponents=reading.how.exponents,
+    )
 
 
 async def _tell_rows(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from weighbridge.db import history, rejections, uploads
 from weighbridge.db.production import StagingGone
+from weighbridge.db.rejections import Rejection
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
@@ -14,7 +15,7 @@ from weighbridge.observe import journal
 from weighbridge.steps.announce import ALERTS
 from weighbridge.steps.attempt import Attempt
 from weighbridge.steps.context import Context
-from weighbridge.steps.parse import pipeline_of, raw_records
+from weighbridge.steps.parse import parts_of_sums, pipeline_of, raw_records
 from weighbridge.steps.tally import Tally
 from weighbridge.steps.write import ROLE, Writer
 
@@ -59,7 +60,9 @@ async def judge(attempt: Attempt, ctx: Context) -> None:
     raise Refused(
         "too_many_invalid_rows",
         f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
-        f"{pipeline.min_valid:.0%}. {why}{_see_rejects(upload)} Fix them, or load the valid ones with force_partial.",
+        f"{pipeline.min_valid:.0%}. {why}{_see_rejects(upload)} Nothing of this file was loaded. "
+        "Correct the complete file and load it again; or load the valid rows with force_partial, and then the "
+        "corrected rejects.",
     )
 
 
@@ -87,10 +90,28 @@ async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
         bare = await rejections.without_raw(tx, attempt.upload.id)
     if not bare:
         return
+    if attempt.upload.read_as.sum_breakdowns:
+        bare += await _reject_parts(attempt, ctx, set(bare))
     raw = await raw_records(attempt.upload, ctx, set(bare))
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
         for row_index, cells in raw.items():
             await rejections.set_raw(tx, attempt.upload.id, row_index, cells)
+
+
+async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> list[int]:
+    """The other parts of sums that were not written: with one part alone the sum could not be made again."""
+    others = [part for part in await parts_of_sums(attempt, ctx, failed) if part.row_index not in failed]
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        for part in others:
+            message = (
+                f"Its sum with other records was not written (line {part.line}). Load all of them together."
+            )
+            await rejections.add(
+                tx,
+                attempt.lease,
+                Rejection(part.row_index, part.line, "promote", None, "sum_not_written", message, None),
+            )
+    return [part.row_index for part in others]
 
 
 def _verdict(upload: Upload, pipeline: Pipeline, tally: Tally) -> uploads.Verdict:

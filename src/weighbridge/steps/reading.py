@@ -8,6 +8,7 @@ from typing import Any
 
 from weighbridge.model.encodings import ENCODINGS, codec_of, name_of
 from weighbridge.model.errors import RequestRefused, did_you_mean
+from weighbridge.model.read_as import ReadAs
 from weighbridge.model.reading import DATE_ORDERS, DETECT_ALL, ReadOptions
 from weighbridge.observe.redact import said_back
 
@@ -37,6 +38,18 @@ def in_words(options: ReadOptions) -> dict[str, str]:
     if options.sum_breakdowns:
         shown["sum_breakdowns"] = "yes"
     return shown
+
+
+def read_as_in_words(read_as: ReadAs) -> list[str]:
+    """How a file was read, as people read it."""
+    found = {
+        "decimal mark": next((word for word, each in DECIMALS.items() if each == read_as.decimal), ""),
+        "date order": read_as.date_order,
+        "delimiter": delimiter_word(read_as.delimiter),
+        "above the header": " / ".join(read_as.preamble),
+    }
+    told = [f"{name}: {value}" for name, value in found.items() if value]
+    return told + ["breakdowns added up"] * read_as.sum_breakdowns
 
 
 def delimiter_word(character: str) -> str:

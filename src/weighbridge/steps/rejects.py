@@ -26,37 +26,37 @@ _BOM = "\ufeff"  # without it, Excel reads the file as Windows-1252
 
 
 @dataclass(frozen=True)
-class Wish:
+class RejectsForm:
     """Which rejected rows, and how they are written."""
 
     every: bool = False  # also the rows that a later file has fixed
     spreadsheet_safe: bool = False  # no cell is a formula to a spreadsheet program
 
 
-OPEN_ROWS = Wish()
+OPEN_ROWS = RejectsForm()
 
 
-async def rejects_csv(db: Database, upload: Upload, wish: Wish = OPEN_ROWS) -> AsyncIterator[str]:
+async def rejects_csv(db: Database, upload: Upload, form: RejectsForm = OPEN_ROWS) -> AsyncIterator[str]:
     """The CSV in pieces. Each page is a transaction of its own, as the reader may be slow."""
-    yield header_text(upload, wish)
+    yield header_text(upload, form)
     last: Rejection | None = None
     while True:
         async with db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-            page = await history.refused_rows(tx, upload.id, last, PAGE, every=wish.every)
+            page = await history.refused_rows(tx, upload.id, last, PAGE, every=form.every)
         if not page:
             return
-        yield rows_text(upload, page, wish)
+        yield rows_text(upload, page, form)
         last = page[-1]
 
 
-def header_text(upload: Upload, wish: Wish) -> str:
+def header_text(upload: Upload, form: RejectsForm) -> str:
     """The header, below the lines that name the time zone of its times."""
     above = "".join(f"{line}\r\n" for line in upload.read_as.preamble)
-    return _BOM * wish.spreadsheet_safe + above + _lines([[*upload.columns, *ADDED]], wish, SAFE)
+    return _BOM * form.spreadsheet_safe + above + _lines([[*upload.columns, *ADDED]], form, SAFE)
 
 
-def rows_text(upload: Upload, page: Iterable[Rejection], wish: Wish) -> str:
-    return _lines((_cells(rejection, upload) for rejection in page), wish, YES)
+def rows_text(upload: Upload, page: Iterable[Rejection], form: RejectsForm) -> str:
+    return _lines((_cells(rejection, upload) for rejection in page), form, YES)
 
 
 def _cells(rejection: Rejection, upload: Upload) -> list[str]:
@@ -88,13 +88,13 @@ def _text(raw: list[str | None], upload: Upload) -> str:
         found = {name: cell for name, cell in zip(upload.columns, cells, strict=False) if cell is not None}
         late = next(filter(None, beyond), "{}")  # the keys that the first records do not have, as an object
         return f"{json.dumps(found, ensure_ascii=False)[:-1]}, {late.removeprefix('{')}"
-    delimiter = upload.reading.delimiter or ","
+    delimiter = upload.read_as.delimiter or upload.reading.delimiter or ","
     line = _written([[cell or "" for cell in cells]], delimiter).removesuffix("\r\n")
     return delimiter.join([line, *filter(None, beyond)])
 
 
-def _lines(rows: Iterable[list[str]], wish: Wish, mark: str) -> str:
-    return _written(_safe(rows, mark) if wish.spreadsheet_safe else rows)
+def _lines(rows: Iterable[list[str]], form: RejectsForm, mark: str) -> str:
+    return _written(_safe(rows, mark) if form.spreadsheet_safe else rows)
 
 
 def _safe(rows: Iterable[list[str]], mark: str) -> Iterator[list[str]]:

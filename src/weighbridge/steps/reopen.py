@@ -93,8 +93,8 @@ async def _removed(tx: Tx, upload: Upload) -> RequestRefused:
     again = "Upload it again"
     if upload.status == Status.PARTIAL:
         again += " with force=true: without, it is a duplicate of this one"
-    elif upload.source_batch_id:  # which stays taken: what came under it is in the books as failed
-        again += " as a batch of another name"
+    elif upload.source_batch_id:  # the name belongs to this upload until it is released
+        again += f" after weighbridge uploads release-batch {upload.id}, or as a batch of another name"
     message = f"The stored file was removed after {days} {'day' if days == 1 else 'days'}. {again}."
     return RequestRefused(409, "file_removed", message)
 
