@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rules.checking import Outcome, check_text
+from rules.cells import agree, check, pipeline, values
+from rules.checking import check_text
 from tests.proof.workers import LONG
-from weighbridge import Entity, Field, Normaliser, Pipeline, n
+from weighbridge import Normaliser, n
 from weighbridge.model.capacity import Capacity
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.reading import ReadOptions
 from weighbridge.rules import sheets
 
 FAST = settings(
@@ -27,39 +27,6 @@ FAST = settings(
     derandomize=not LONG,
     suppress_health_check=[HealthCheck.too_slow],
 )
-
-
-def pipeline(kind: type, *rules: Normaliser, personal: bool = False, **options: Any) -> Pipeline:
-    fields = [
-        Field("no", int, header=["No"], required=True),
-        Field("value", kind, header=["Value"], normalise=rules),
-        Field("person", header=["Person"], personal=personal),
-    ]
-    return Pipeline(
-        "values", [Entity("values", ["no"], fields, name="one")], min_valid=0, expects=(), **options
-    )
-
-
-def check(cells: list[str], kind: type, *rules: Normaliser, options: Any = None, **more: Any) -> Outcome:
-    declared = {
-        key: more.pop(key) for key in ("decimal", "day_first", "personal", "zone_above") if key in more
-    }
-    quoted = ['"' + cell.replace('"', '""') + '"' for cell in cells]
-    above = more.pop("above", "")
-    text = above + "No;Value\n" + "".join(f"{i};{cell}\n" for i, cell in enumerate(quoted))
-    options = ReadOptions(**(options or {}))
-    return check_text(text, None, pipeline=pipeline(kind, *rules, **declared), options=options, **more)
-
-
-def values(outcome: Outcome) -> dict[int, Any]:
-    return {row["no"]: row["value"] for row in outcome.rows["one"]}
-
-
-def agree(cells: list[str], truths: list[Any], outcome: Outcome) -> None:
-    """Each cell has its true value, or is rejected if it has none."""
-    read = values(outcome)
-    assert {i: read.get(i) for i in range(len(cells))} == dict(enumerate(truths)), cells
-    assert outcome.bins.rejected == sum(truth is None for truth in truths)
 
 
 # Dates ------------------------------------------------------------------------------------------------------

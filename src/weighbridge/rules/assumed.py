@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import dates, evidence
+from weighbridge.rules import dates, evidence, year_first
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
 from weighbridge.rules.typed import ACCEPTED
-
-_WINDOW = "00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999"
 
 
 def warnings(
@@ -26,11 +24,15 @@ def warnings(
     """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`.
 
     `zone` is the one that the file names for its times. In a personal pipeline no sentence repeats a cell.
+
+    Raises FileRefused: `ambiguous_dates`, where years of two digits may come first.
     """
     columns = _with_notes(db, plan)
     found = [_Dates.of(db, plan, c, locale) for c in columns if c.asks("{day_first}")]
+    if any(each.short_year is not None for each in found) and not plan.options.date_order:
+        year_first.refuse(db, plan, [_noted(c, plan) for c in columns if c.asks("{day_first}")])
     by_code = {
-        "two_digit_years": _two_digit_years(found),
+        "two_digit_years": _two_digit_years(found, plan),
         "zone_assumed": _zone_assumed(found) if zone is None else None,
         "date_order_assumed": _order_assumed(found, plan, locale),
         "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
@@ -53,7 +55,8 @@ def _with_notes(db: Any, plan: Plan) -> list[Column]:
 class _Dates:
     """What the noted texts of one column have: an example of each and how it was read, or None."""
 
-    short_year: str | None
+    short_year: str | None  # of digits: what it means depends on the order
+    short_year_by_name: str | None
     without_zone: str | None
     ambiguous: str | None
     sure: bool  # a date can be read in one order only
@@ -62,28 +65,36 @@ class _Dates:
     def of(cls, db: Any, plan: Plan, column: Column, locale: Locale) -> _Dates:
         order = evidence.order_ways(plan)
         first, second = order.fits("x")
-        only_first, only_second, either = order.told("x", "a", "b")
-        short, zoned, zoneless = (
+        only_first, only_second, either = order.classes("x", "a", "b")
+        short, by_name, zoned, zoneless = (
             f"regexp_full_match(x, {literal(way)})"
-            for way in (dates.WITH_SHORT_YEAR, dates.WITH_ZONE, dates.WITHOUT_ZONE)
+            for way in (
+                dates.SHORT_YEAR_OF_DIGITS,
+                dates.SHORT_YEAR_BY_NAME,
+                dates.WITH_ZONE,
+                dates.WITHOUT_ZONE,
+            )
         )
         without_zone = f"{zoneless} AND NOT {zoned}" if column.field.type is datetime else "false"
         [(*examples, sure)] = db.execute(
-            f"""SELECT min(x) FILTER ({short}), min(x) FILTER ({without_zone}), min(x) FILTER ({either}),
-                count(*) FILTER ({only_first} OR {only_second}) > 0
+            f"""SELECT min(x) FILTER ({short}), min(x) FILTER ({by_name}), min(x) FILTER ({without_zone}),
+                min(x) FILTER ({either}), count(*) FILTER ({only_first} OR {only_second}) > 0
             FROM (SELECT x, {first} AS a, {second} AS b FROM ({_noted(column, plan)}))"""
         ).fetchall()
-        short_year, unzoned, ambiguous = (cell and _read(db, plan, column, cell, locale) for cell in examples)
-        return cls(short_year, unzoned, ambiguous, sure)
+        return cls(*(cell and _read(db, plan, column, cell, locale) for cell in examples), sure)
 
 
-def _two_digit_years(found: list[_Dates]) -> str | None:
-    example = next((each.short_year for each in found if each.short_year is not None), None)
+def _two_digit_years(found: list[_Dates], plan: Plan) -> str | None:
+    of_digits = next((each.short_year for each in found if each.short_year is not None), None)
+    by_name = next((each.short_year_by_name for each in found if each.short_year_by_name is not None), None)
+    example = by_name if of_digits is None else of_digits
     if example is None:
         return None
+    open_order = of_digits is not None and not plan.options.date_order
+    hint = " If the order is wrong, upload the file again with --date-order dmy, mdy or ymd."
     return (
-        f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999. "
-        "If the order is wrong, upload the file again with --date-order dmy, mdy or ymd"
+        f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999."
+        f"{hint if open_order else ''}"
     )
 
 

@@ -157,7 +157,9 @@ class _Check:
         rejected = kinds.get(REJECTED, 0)
         # The head of a small file is all of it: that has said what it can.
         many = not self.source.small and rejected > DOUBTFUL * sum(kinds.values())
-        if rejected and (locale.open or many):
+        # The first records of a large file may be the only ones that are not written as usual.
+        unusual = not self.source.small and locale.unusual
+        if unusual or (rejected and (locale.open or many)):
             decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
             if decided != locale:
                 locale = decided

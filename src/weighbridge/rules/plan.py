@@ -41,15 +41,18 @@ class Locale:
     year_first: bool = False  # two digits of it: 25/4/3
     indian: bool = False  # digits are grouped as in 12,34,567
     # The rest changes no value.
+    unusual: bool = field(default=False, compare=False)  # against what is usual in the pipeline
     whole: bool = field(default=False, compare=False)  # decided from all records, not from the first ones
     mark_shown: bool = field(default=False, compare=False)  # by a number that can be read one way only
-    order_shown: bool = field(default=False, compare=False)  # by dates of the same weeks
+    order_shown: bool = field(
+        default=False, compare=False
+    )  # by a date of one order only, or by the weeks of others
 
     @property
     def open(self) -> bool:
         """Could the records that were not looked at decide otherwise?"""
         undecided = self.decimal == "" or (self.day_first is None and not self.year_first)
-        return undecided or (self.decimal == "." and not self.whole)
+        return undecided or not self.whole
 
 
 @dataclass(frozen=True)
