@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import dates, evidence, year_first
+from weighbridge.rules import dates, dropped_currencies, evidence, year_first
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
 from weighbridge.rules.typed import ACCEPTED
 
@@ -21,7 +21,8 @@ from weighbridge.rules.typed import ACCEPTED
 def warnings(
     db: Any, plan: Plan, locale: Locale, open_source: Callable[[], str], *, zone: str | None
 ) -> dict[str, str]:
-    """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`.
+    """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`, `ranges_reduced`,
+    `several_currencies`, `currency_not_stored`.
 
     `zone` is the one that the file names for its times. In a personal pipeline no sentence repeats a cell.
 
@@ -36,6 +37,8 @@ def warnings(
         "zone_assumed": _zone_assumed(found) if zone is None else None,
         "date_order_assumed": _order_assumed(found, plan, locale),
         "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
+        "ranges_reduced": _ranges_reduced(db, plan, locale, columns),
+        **dropped_currencies.warnings(db, plan, [(c, _noted(c, plan)) for c in columns], open_source),
     }
     return {code: sentence for code, sentence in by_code.items() if sentence is not None}
 
@@ -81,7 +84,10 @@ class _Dates:
                 min(x) FILTER ({either}), count(*) FILTER ({only_first} OR {only_second}) > 0
             FROM (SELECT x, {first} AS a, {second} AS b FROM ({_noted(column, plan)}))"""
         ).fetchall()
-        return cls(*(cell and _read(db, plan, column, cell, locale) for cell in examples), sure)
+        short_year, short_year_by_name, unzoned, ambiguous = (
+            cell and _read(db, plan, column, cell, locale) for cell in examples
+        )
+        return cls(short_year, short_year_by_name, unzoned, ambiguous, sure)
 
 
 def _two_digit_years(found: list[_Dates], plan: Plan) -> str | None:
@@ -123,7 +129,9 @@ def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | Non
 def _mark_assumed(
     db: Any, plan: Plan, locale: Locale, columns: list[Column], open_source: Callable[[], str]
 ) -> str | None:
-    amounts = [] if locale.mark_shown else [column for column in columns if column.asks("{decimal}")]
+    amounts = [
+        c for c in columns if c.asks("{decimal}") and c.field.type is not int and not locale.mark_shown
+    ]
     example = next(
         (read for c in amounts if (read := _ambiguous_amount(db, plan, c, locale)) is not None), None
     )
@@ -141,6 +149,26 @@ def _ambiguous_amount(db: Any, plan: Plan, column: Column, locale: Locale) -> st
     sql = f"SELECT min(x) FILTER ({evidence.ambiguous_amount(plan, 'x')}) FROM ({_noted(column, plan)})"
     [(cell,)] = db.execute(sql).fetchall()
     return cell and _read(db, plan, column, cell, locale)
+
+
+def _ranges_reduced(db: Any, plan: Plan, locale: Locale, columns: list[Column]) -> str | None:
+    sentences = []
+    for column in columns:
+        reduces = " OR ".join(step.reduces for step in column.steps if step.reduces).replace("{x}", "x")
+        if not reduces:
+            continue
+        [(cell, texts)] = db.execute(
+            f"SELECT min(x), count(*) FROM ({_noted(column, plan)}) WHERE {reduces}"
+        ).fetchall()
+        if cell:
+            many = f" ({texts} different texts)" if texts > 1 else ""
+            sentences.append(f"{column.header!r}{many}{_read(db, plan, column, cell, locale)}")
+    if not sentences:
+        return None
+    return (
+        "Some cells are a range or a bound, and one number is stored: the lower end of a range, the number of a "
+        f"bound such as <10%. Columns: {'; '.join(sentences)}."
+    )
 
 
 def _noted(column: Column, plan: Plan) -> str:

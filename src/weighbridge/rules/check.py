@@ -22,7 +22,17 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import assumed, columns, database, dimensions, evidence, facts, repeats, zones
+from weighbridge.rules import (
+    assumed,
+    columns,
+    database,
+    dimensions,
+    evidence,
+    facts,
+    record_currency,
+    repeats,
+    zones,
+)
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing
@@ -71,6 +81,7 @@ def check(
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
         layout = match(sheet.header, pipeline, profile)
+        record_currency.refuse_several(pipeline, layout)
     plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options, capacities or {})
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)

@@ -18,7 +18,7 @@ def rejections(plan: Plan, locale: Locale, source: str, *, repeated: bool) -> st
         FROM {source} AS sheet
         SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
         LEFT JOIN ({conflicts}) AS conflicts(row_index, other_line, differing) USING (row_index))"""
-    found = ", ".join(fault.struct for fault in faults(plan))
+    found = ", ".join(fault.struct(locale) for fault in faults(plan))
     return f"""
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
             faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw
