@@ -43,6 +43,23 @@ def warnings(
     return {code: sentence for code, sentence in by_code.items() if sentence is not None}
 
 
+def by_clock(db: Any, plan: Plan, *, zone: str | None) -> list[Column]:
+    """The columns with times that a region's clocks tell: their zone has a name, or the file names one for all."""
+    times = [column for column in plan.columns if column.field.type is datetime]
+    if not times:
+        return []
+    return [
+        column
+        for column in _with_notes(db, plan)
+        if column in times and (zone is not None or _names_region(db, plan, column))
+    ]
+
+
+def _names_region(db: Any, plan: Plan, column: Column) -> bool:
+    region = f"regexp_matches(x, '{dates.REGION_BEHIND}')"
+    return bool(db.execute(f"SELECT bool_or({region}) FROM ({_noted(column, plan)})").fetchall()[0][0])
+
+
 def _with_notes(db: Any, plan: Plan) -> list[Column]:
     """The columns that have any noted text; most files have none."""
     own = [column for column in plan.own_columns if plan.unusual(column)]

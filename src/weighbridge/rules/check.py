@@ -24,6 +24,7 @@ from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import (
     assumed,
+    clock_changes,
     columns,
     database,
     dimensions,
@@ -36,7 +37,7 @@ from weighbridge.rules import (
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing
-from weighbridge.rules.plan import Locale, Plan
+from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
 from weighbridge.rules.typed import (
@@ -127,6 +128,7 @@ class _Check:
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
         self.source.combos(self.db)
+        clocks = self.reject_by_clock(locale)
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         repeated = repeats.settle(self.db, self.plan, lambda: self.source.records(self.db))
@@ -134,7 +136,8 @@ class _Check:
             self.make_rows(locale, scope)
         bins = self.weigh()
         if bins.rejected:
-            sql = rejections(self.plan, locale, self.source.records(self.db), repeated=repeated.conflicts)
+            records = self.source.records(self.db)
+            sql = rejections(self.plan, locale, records, repeated=repeated.conflicts, clocks=clocks)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         linked = keep_links(self.db, self.sheet)
         self.db.execute("DROP TABLE typed")
@@ -181,6 +184,12 @@ class _Check:
         if kinds.get(OTHER_TABLE):
             raise self.several_tables()
         return locale
+
+    def reject_by_clock(self, locale: Locale) -> list[Column]:
+        """Reject times that clocks skip or come to twice. The columns that have any."""
+        zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
+        asked = assumed.by_clock(self.db, self.plan, zone=zone)
+        return [each for each in asked if clock_changes.reject(self.db, self.plan, locale, each)]
 
     def assumptions(self, locale: Locale) -> dict[str, str]:
         """Warnings about values that rest on an assumption."""

@@ -39,19 +39,23 @@ SYMBOLS = {
 }  # fmt: skip
 # The ordinary currency of amounts that no field stores the currency of; an American file says nothing special by it.
 ORDINARY = "USD"
-# What stands beside a number, whether it is a currency or not.
-WORD = r"[\p{L}\p{Sc}]+"
-# SQL, cheap: may the amount name a currency other than `$`? A letter, and all that is not ASCII, is beyond 9.
-MAY_NAME_ONE = (
-    f"{{x}} >= ':' OR {{x}}[-1] > '9' OR ({{x}} > '+' AND {{x}} < '0' AND regexp_matches({{x}}, '{WORD}'))"
-)
-_FITTING = "|" + "|".join(f"{symbol}:{code}" for symbol, codes in SYMBOLS.items() for code in codes) + "|"
+# What stands beside a number. Not \p{L}: RE2 takes milliseconds to build that.
+_LETTERS = "A-Za-złč$€£¥₹₺₩₽"
+WORD = f"[{_LETTERS}]+"
+# SQL, cheap: may the amount name a currency other than `$`? A letter, and all that is not ASCII, is beyond 9; a sign is
+# between + and 0.
+MAY_NAME_ONE = "({x} >= ':' OR {x}[-1] > '9' OR ({x} >= '+' AND {x} < '0'))"
+_PAIRS = "|".join(f"{symbol}:{code}" for symbol, codes in SYMBOLS.items() for code in codes)
+_KNOWN = "|".join([*sorted(CODES), *SYMBOLS])
 
 
 def names(code: str = "") -> str:
-    """A regular expression for all that an amount may have as its currency, or as this one."""
+    """A regular expression for all that an amount may have as its currency, or as this one.
+
+    Three letters of any currency: a pattern of all codes takes long to build, so `known` looks at them.
+    """
     if not code:
-        return _either([*sorted(CODES), *SYMBOLS])
+        return _either(["[A-Z]{3}", *SYMBOLS])
     return _either([code, *(symbol for symbol, codes in SYMBOLS.items() if code in codes)])
 
 
@@ -68,18 +72,24 @@ def meaning(word: str) -> str:
     return SYMBOLS.get(word, (word,))[0]
 
 
+def known(x: str) -> str:
+    """SQL: is the word beside the amount a currency? Where there is one on each side, `$5.00 CAD`, do both fit?"""
+    return f"contains('||{_KNOWN}|{_PAIRS}|', '|' || {words(x)} || '|')"
+
+
 def agrees(x: str, code: str) -> str:
     """SQL: does the amount name no currency but this, which is SQL? What is no code of three letters says nothing."""
-    other = f"word <> {code} AND NOT contains('{_FITTING}', '|' || word || ':' || {code} || '|')"
-    differs = f"len(list_filter(regexp_extract_all({x}, '{WORD}'), lambda word: {other})) > 0"
-    return f"(({code}) IS NULL OR length({code}) <> 3 OR NOT ({differs}))"
+    named = words(x)
+    fits = f"contains('|{_PAIRS}|', '|' || {named} || ':' || {code} || '|')"
+    return (
+        f"(({code}) IS NULL OR length({code}) <> 3 OR {named} IN ('', {code}) OR {fits}"
+        f" OR suffix({named}, ':' || {code}))"
+    )
 
 
-def once(x: str) -> str:
-    """SQL: where the amount names its currency before and after the number, as in `$5.00 CAD`, do both fit?"""
-    fits = f"contains('{_FITTING}', '|' || word[1] || ':' || word[2] || '|')"
-    found = f"[regexp_extract_all({x}, '{WORD}')]"
-    return f"list_transform({found}, lambda word: len(word) = 1 OR word[1] = word[2] OR {fits})[1]"
+def words(x: str) -> str:
+    """SQL: `$5.00 CAD` → `$:CAD`, `5.00 EUR` → `EUR`."""
+    return f"trim(regexp_replace({x}, '[^{_LETTERS}]+', ':', 'g'), ':')"
 
 
 def _either(words: list[str]) -> str:

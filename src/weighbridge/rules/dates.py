@@ -91,39 +91,14 @@ _ZONE_OF = f"""CASE WHEN upper(part.zone) IN ('Z', 'UTC', 'GMT') THEN '+00'
         WHEN regexp_full_match(part.zone, '(?:[A-Za-z]{{3}})?{_OFFSET}')
             THEN regexp_replace(part.zone, '^[A-Za-z]+', '')
         WHEN part.zone <> '' THEN ' ' || part.zone ELSE '' END"""
-# When clocks go forward, an hour is skipped; when they go back, one comes twice, and DuckDB takes the second.
-_SESSION_ZONE = "current_setting('TimeZone')"
-_SKIPPED = "({found} AT TIME ZONE {zone}) <> TRY_CAST({local} AS TIMESTAMP)"
-_TWICE = " OR ".join(
-    f"(({{found}} - INTERVAL {minutes} MINUTE) AT TIME ZONE {{zone}}) = TRY_CAST({{local}} AS TIMESTAMP)"
-    for minutes in (60, 30)
-)
-
-
-def _timestamp(once: str) -> str:
-    """SQL from text to TIMESTAMPTZ. `once`: what must hold of a time in a zone whose clocks change."""
-    zone = f"CASE WHEN part.zone = '' THEN {_SESSION_ZONE} ELSE part.zone END"
-    in_session, in_zone = (
-        once.replace("{found}", "found").replace("{zone}", name).replace("{local}", local)
-        for name, local in ((_SESSION_ZONE, "{x}"), (zone, "local"))
-    )
-    changes = f"(contains(part.zone, '/') OR part.zone = '' AND {_SESSION_ZONE} <> 'UTC')"
-    return rf"""CASE
-    WHEN regexp_full_match({{x}}, '{_ISO_TIME}') AND {{x}} BETWEEN '0002' AND '9999' THEN CASE
-        WHEN {_SESSION_ZONE} = 'UTC' OR regexp_full_match({{x}}, '.{{16,}}(?:Z|{_OFFSET})')
-            THEN TRY_CAST({{x}} AS TIMESTAMPTZ)
-        ELSE list_transform([TRY_CAST({{x}} AS TIMESTAMPTZ)],
-            lambda found: CASE WHEN {in_session} THEN found END)[1] END
+TIMESTAMP = rf"""CASE
+    WHEN regexp_full_match({{x}}, '{_ISO_TIME}') AND {{x}} BETWEEN '0002' AND '9999' THEN TRY_CAST({{x}} AS TIMESTAMPTZ)
     WHEN contains({{x}}, ':') THEN list_transform([{_PARTS}], lambda part: CASE WHEN part.hour <> ''
-        THEN list_transform([CAST({_DATE.replace("{d}", "part.day")} AS VARCHAR)
-            || ' ' || lpad(CAST({_HOUR} AS VARCHAR), 2, '0') || replace(part.minutes, ',', '.')], lambda local:
-            list_transform([TRY_CAST(local || {_ZONE_OF} AS TIMESTAMPTZ)], lambda found: CASE
+        THEN list_transform([TRY_CAST(CAST({_DATE.replace("{d}", "part.day")} AS VARCHAR)
+            || ' ' || lpad(CAST({_HOUR} AS VARCHAR), 2, '0')
+            || replace(part.minutes, ',', '.') || {_ZONE_OF} AS TIMESTAMPTZ)], lambda found: CASE
             WHEN found >= TIMESTAMPTZ '0001-01-01 00:00:00+00' AND found < TIMESTAMPTZ '10000-01-01 00:00:00+00'
-                AND CASE WHEN {changes} THEN {in_zone} ELSE true END
-            THEN found END)[1])[1] END)[1] END"""
-
-
-TIMESTAMP = _timestamp(f"NOT ({_SKIPPED}) AND NOT ({_TWICE})")
+            THEN found END)[1] END)[1] END"""
 
 SERIAL = Reason(
     "[1-9][0-9]{4}(?:[.,][0-9]+)?",
@@ -137,20 +112,6 @@ FINER = Reason(
     expected="a time with at most 6 decimal places of a second",
     hint="Times are not rounded: export this one with fewer decimal places.",
 )
-NO_SUCH_TIME = Reason(
-    ".*:.*",
-    code="no_such_time",
-    expected="a time that exists in its zone",
-    hint="Clocks go forward over it on that day: correct the time, or write its offset, as in +02:00.",
-    when=f"({_timestamp(_SKIPPED)}) IS NOT NULL",
-)
-AMBIGUOUS_TIME = Reason(
-    ".*:.*",
-    code="ambiguous_time",
-    expected="a time that exists once in its zone",
-    hint="Clocks go back over it on that day: write its offset, as in 2025-10-26T02:30:00+02:00.",
-    when=f"({_timestamp(_TWICE)}) IS NOT NULL",
-)
 
 # Over a cell that was read, with or without a time behind the date.
 _TIME_BEHIND = "(?:(?:T|,? +)[0-9]{1,2}:.*)?"
@@ -159,6 +120,7 @@ SHORT_YEAR_BY_NAME = (
     f"(?i)(?:{_WORD}[-/., ]+)?(?:{_DAY}[-/., ]+{_WORD}|{_WORD}[-/., ]+{_DAY})[-/., ]+[0-9]{{2}}{_TIME_BEHIND}"
 )
 WITHOUT_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})?"
+REGION_BEHIND = f"{_REGION}$"
 WITH_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})? ?{ZONE}"
 
 

@@ -54,7 +54,7 @@ def _by_header(plan: Plan) -> dict[str, str]:
 
 def _named(db: Any, x: str, source: str) -> dict[str, str]:
     """What stands beside the amounts, with one amount for each."""
-    word = f"regexp_extract({x}, '{currencies.WORD}')"
+    word = f"split_part({currencies.words(x)}, ':', -1)"  # of `$5.00 CAD` the closer one
     rows = db.execute(
         f"SELECT {word} AS word, min({x}) FROM {source} WHERE {word} <> '' GROUP BY ALL ORDER BY ALL"
     )

@@ -70,7 +70,7 @@ timestamp = Normaliser(
     expected="a date and time",
     hint="Use 2025-07-31T14:30:00Z. A date without a time is rejected.",
     code="bad_timestamp",
-    reasons=(dates.FINER, dates.SERIAL, dates.NO_SUCH_TIME, dates.AMBIGUOUS_TIME),
+    reasons=(dates.FINER, dates.SERIAL),
 )
 boolean = Normaliser(
     "boolean",

@@ -85,9 +85,10 @@ def decimal_of(ends: Ends, also: str = "") -> str:
 
 def amount(code: str = "", also: str = "") -> str:
     """The same for an amount, in any currency or in this one only."""
-    # Only a cell that ends with a currency can have two.
-    one = f"CASE WHEN {{x}}[-1] > '9' THEN {currencies.once('{x}')} ELSE true END"
-    return decimal_of(money(code), " AND ".join([one, *([also] if also else [])]))
+    if code:
+        return decimal_of(money(code), also)
+    known = f"CASE WHEN {currencies.MAY_NAME_ONE} THEN {currencies.known('{x}')} ELSE true END"
+    return decimal_of(MONEY, f"{known} AND {also}" if also else known)
 
 
 def other_currency(code: str, says: str) -> Reason:
@@ -99,7 +100,7 @@ def other_currency(code: str, says: str) -> Reason:
         "currency_differs",
         f"an amount in {{value}}, as the {says} says",
         "Amounts are not converted: export one currency, or correct the one that is wrong.",
-        when=f"NOT {currencies.agrees('{x}', code)}",
+        when=f"{currencies.known('{x}')} AND NOT {currencies.agrees('{x}', code)}",
         value=code,
     )
 
