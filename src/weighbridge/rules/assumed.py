@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import dates, dropped_currencies, evidence, year_first
+from weighbridge.rules import currencies, dates, dropped_currencies, evidence, year_first
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
 from weighbridge.rules.typed import ACCEPTED
 
@@ -38,7 +38,9 @@ def warnings(
         "date_order_assumed": _order_assumed(found, plan, locale),
         "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
         "ranges_reduced": _ranges_reduced(db, plan, locale, columns),
-        **dropped_currencies.warnings(db, plan, [(c, _noted(c, plan)) for c in columns], open_source),
+        **dropped_currencies.warnings(
+            db, plan, [(c, _noted(c, plan, currencies.MAY_NAME_ONE)) for c in columns], open_source
+        ),
     }
     return {code: sentence for code, sentence in by_code.items() if sentence is not None}
 
@@ -188,11 +190,13 @@ def _ranges_reduced(db: Any, plan: Plan, locale: Locale, columns: list[Column]) 
     )
 
 
-def _noted(column: Column, plan: Plan) -> str:
-    """SELECT each noted text of the column once, as x."""
+def _noted(column: Column, plan: Plan, where: str = "true") -> str:
+    """SELECT each noted text of the column once, as x; only those for which the SQL over {x} holds."""
+    x = quoted(noted(column)) if column in plan.own_columns else f"{plan.unusual(column)}"
+    condition = where.replace("{x}", x)
     if column in plan.own_columns:
-        return f"SELECT DISTINCT {quoted(noted(column))} AS x FROM typed WHERE kind = {ACCEPTED}"
-    return f"SELECT DISTINCT {plan.unusual(column)} AS x FROM {texts([column], 'combos')}"
+        return f"SELECT DISTINCT {x} AS x FROM typed WHERE kind = {ACCEPTED} AND {condition}"
+    return f"SELECT DISTINCT {x} AS x FROM {texts([column], 'combos')} WHERE {condition}"
 
 
 def _read(db: Any, plan: Plan, column: Column, cell: str, locale: Locale) -> str:

@@ -76,7 +76,7 @@ def in_currency(step: Normaliser, known: Stated | None, value: str) -> Normalise
         return step
     # A pattern with fewer currencies costs nothing. A currency that each record has is compared for every amount that
     # is not of digits alone.
-    named = f"(NOT regexp_matches({{x}}, '{currencies.WORD}') OR {currencies.agrees('{x}', value)})"
+    named = currencies.agrees_quickly("{x}", value)
     expression = numbers.amount(known.code) if known.code else numbers.amount(also=named)
     reason = numbers.other_currency(value, known.says)
     return replace(step, expression=expression, reasons=(reason, *step.reasons))
