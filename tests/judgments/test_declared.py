@@ -18,7 +18,7 @@ from rules.checking import Outcome, check_text
 
 import weighbridge
 from weighbridge.db import declared
-from weighbridge.model.errors import ConfigError
+from weighbridge.model.errors import ConfigError, FileRefused
 from weighbridge.model.pipeline import Entity, Field, Made, Pipeline
 from weighbridge.pipelines import judgments
 from weighbridge.rules import n, v
@@ -77,10 +77,15 @@ def test_cells_are_read_as_the_pipeline_says_where_they_can_be_read_either_way(r
 
 
 def test_what_is_written_the_other_way_is_rejected_for_itself(rents: Pipeline) -> None:
-    others = [f"C-{n},,,1.234,3/4/2025" for n in range(1, 13)]
-    outcome = check(rents, *others, "C-20,,,12.34,5/4/2025", "C-21,,,1.000,4/13/2025")
+    others = [f"C-{n},,,1.234,3/4/2025" for n in range(1, 12)]
+    slips = ["C-20,,,12.34,5/4/2025", "C-21,,,1.000,4/13/2025"]
+    outcome = check(rents, *others, 'C-12,,,"1.234,00",13/4/2025', *slips)
     assert [row["amount"] for row in outcome.rows["rent"]] == [1234] * 12
     assert outcome.codes == ["bad_amount", "bad_date"]
+    # Without a cell that shows the usual way, the slips may be right.
+    with pytest.raises(FileRefused) as refused:
+        check(rents, *others, *slips)
+    assert refused.value.code == "ambiguous_numbers"
 
 
 def test_a_file_that_is_clearly_written_the_other_way_is_read_that_way(rents: Pipeline) -> None:

@@ -77,7 +77,7 @@ def test_a_total_that_nothing_explains_does_no_harm() -> None:
 
 
 def test_two_marks_in_one_file_are_refused_with_both_examples() -> None:
-    with pytest.raises(FileRefused, match=r"'1\.5', which has a decimal point, and '2,5'") as refused:
+    with pytest.raises(FileRefused, match=r"'1\.5', which needs a decimal point, and '2,5'") as refused:
         spends("1.5", "2,5")
     assert refused.value.code == "ambiguous_numbers"
 

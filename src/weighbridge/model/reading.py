@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 DATE_ORDERS = ("dmy", "mdy", "ymd")
-DECIMALS = (".", ",")
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,10 @@ class Reason:
 
     pattern: str  # a regular expression over the whole cell
     code: str
-    expected: str
+    expected: str  # with {value} where the value below stands
     hint: str = ""
+    when: str = ""  # SQL over {x} that must hold, too
+    value: str = ""  # SQL
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,9 @@ class Normaliser:
     hint: str = ""  # "Use 1234.56 or $1,234.56."
     code: str = ""  # "bad_amount"; empty for rules that cannot fail
     reasons: Sequence[Reason] = ()
+    reduces: str = (
+        ""  # SQL over {x}, cheap: is the cell a range, of which one figure is kept? Such cells are reported
+    )
 
     def __repr__(self) -> str:
         return self.name

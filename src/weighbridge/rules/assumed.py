@@ -13,29 +13,53 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import dates, evidence
+from weighbridge.rules import currencies, dates, dropped_currencies, evidence, year_first
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
 from weighbridge.rules.typed import ACCEPTED
-
-_WINDOW = "00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999"
 
 
 def warnings(
     db: Any, plan: Plan, locale: Locale, open_source: Callable[[], str], *, zone: str | None
 ) -> dict[str, str]:
-    """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`.
+    """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`, `ranges_reduced`,
+    `several_currencies`, `currency_not_stored`.
 
     `zone` is the one that the file names for its times. In a personal pipeline no sentence repeats a cell.
+
+    Raises FileRefused: `ambiguous_dates`, where years of two digits may come first.
     """
     columns = _with_notes(db, plan)
     found = [_Dates.of(db, plan, c, locale) for c in columns if c.asks("{day_first}")]
+    if any(each.short_year is not None for each in found) and not plan.options.date_order:
+        year_first.refuse(db, plan, [_noted(c, plan) for c in columns if c.asks("{day_first}")])
     by_code = {
-        "two_digit_years": _two_digit_years(found),
+        "two_digit_years": _two_digit_years(found, plan),
         "zone_assumed": _zone_assumed(found) if zone is None else None,
         "date_order_assumed": _order_assumed(found, plan, locale),
         "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
+        "ranges_reduced": _ranges_reduced(db, plan, locale, columns),
+        **dropped_currencies.warnings(
+            db, plan, [(c, _noted(c, plan, currencies.MAY_NAME_ONE)) for c in columns], open_source
+        ),
     }
     return {code: sentence for code, sentence in by_code.items() if sentence is not None}
+
+
+def by_clock(db: Any, plan: Plan, *, zone: str | None) -> list[Column]:
+    """The columns with times that a region's clocks tell: their zone has a name, or the file names one for all."""
+    times = [column for column in plan.columns if column.field.type is datetime]
+    if not times:
+        return []
+    return [
+        column
+        for column in _with_notes(db, plan)
+        if column in times and (zone is not None or _names_region(db, plan, column))
+    ]
+
+
+def _names_region(db: Any, plan: Plan, column: Column) -> bool:
+    region = f"regexp_matches(x, '{dates.REGION_BEHIND}')"
+    return bool(db.execute(f"SELECT bool_or({region}) FROM ({_noted(column, plan)})").fetchall()[0][0])
 
 
 def _with_notes(db: Any, plan: Plan) -> list[Column]:
@@ -53,7 +77,8 @@ def _with_notes(db: Any, plan: Plan) -> list[Column]:
 class _Dates:
     """What the noted texts of one column have: an example of each and how it was read, or None."""
 
-    short_year: str | None
+    short_year: str | None  # of digits: what it means depends on the order
+    short_year_by_name: str | None
     without_zone: str | None
     ambiguous: str | None
     sure: bool  # a date can be read in one order only
@@ -62,28 +87,39 @@ class _Dates:
     def of(cls, db: Any, plan: Plan, column: Column, locale: Locale) -> _Dates:
         order = evidence.order_ways(plan)
         first, second = order.fits("x")
-        only_first, only_second, either = order.told("x", "a", "b")
-        short, zoned, zoneless = (
+        only_first, only_second, either = order.classes("x", "a", "b")
+        short, by_name, zoned, zoneless = (
             f"regexp_full_match(x, {literal(way)})"
-            for way in (dates.WITH_SHORT_YEAR, dates.WITH_ZONE, dates.WITHOUT_ZONE)
+            for way in (
+                dates.SHORT_YEAR_OF_DIGITS,
+                dates.SHORT_YEAR_BY_NAME,
+                dates.WITH_ZONE,
+                dates.WITHOUT_ZONE,
+            )
         )
         without_zone = f"{zoneless} AND NOT {zoned}" if column.field.type is datetime else "false"
         [(*examples, sure)] = db.execute(
-            f"""SELECT min(x) FILTER ({short}), min(x) FILTER ({without_zone}), min(x) FILTER ({either}),
-                count(*) FILTER ({only_first} OR {only_second}) > 0
+            f"""SELECT min(x) FILTER ({short}), min(x) FILTER ({by_name}), min(x) FILTER ({without_zone}),
+                min(x) FILTER ({either}), count(*) FILTER ({only_first} OR {only_second}) > 0
             FROM (SELECT x, {first} AS a, {second} AS b FROM ({_noted(column, plan)}))"""
         ).fetchall()
-        short_year, unzoned, ambiguous = (cell and _read(db, plan, column, cell, locale) for cell in examples)
-        return cls(short_year, unzoned, ambiguous, sure)
+        short_year, short_year_by_name, unzoned, ambiguous = (
+            cell and _read(db, plan, column, cell, locale) for cell in examples
+        )
+        return cls(short_year, short_year_by_name, unzoned, ambiguous, sure)
 
 
-def _two_digit_years(found: list[_Dates]) -> str | None:
-    example = next((each.short_year for each in found if each.short_year is not None), None)
+def _two_digit_years(found: list[_Dates], plan: Plan) -> str | None:
+    of_digits = next((each.short_year for each in found if each.short_year is not None), None)
+    by_name = next((each.short_year_by_name for each in found if each.short_year_by_name is not None), None)
+    example = by_name if of_digits is None else of_digits
     if example is None:
         return None
+    open_order = of_digits is not None and not plan.options.date_order
+    hint = " If the order is wrong, upload the file again with --date-order dmy, mdy or ymd."
     return (
-        f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999. "
-        "If the order is wrong, upload the file again with --date-order dmy, mdy or ymd"
+        f"Some years have two digits{example}. 00 to 68 mean 2000 to 2068, 69 to 99 mean 1969 to 1999."
+        f"{hint if open_order else ''}"
     )
 
 
@@ -112,7 +148,9 @@ def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | Non
 def _mark_assumed(
     db: Any, plan: Plan, locale: Locale, columns: list[Column], open_source: Callable[[], str]
 ) -> str | None:
-    amounts = [] if locale.mark_shown else [column for column in columns if column.asks("{decimal}")]
+    amounts = [
+        c for c in columns if c.asks("{decimal}") and c.field.type is not int and not locale.mark_shown
+    ]
     example = next(
         (read for c in amounts if (read := _ambiguous_amount(db, plan, c, locale)) is not None), None
     )
@@ -132,11 +170,33 @@ def _ambiguous_amount(db: Any, plan: Plan, column: Column, locale: Locale) -> st
     return cell and _read(db, plan, column, cell, locale)
 
 
-def _noted(column: Column, plan: Plan) -> str:
-    """SELECT each noted text of the column once, as x."""
+def _ranges_reduced(db: Any, plan: Plan, locale: Locale, columns: list[Column]) -> str | None:
+    sentences = []
+    for column in columns:
+        reduces = " OR ".join(step.reduces for step in column.steps if step.reduces).replace("{x}", "x")
+        if not reduces:
+            continue
+        [(cell, texts)] = db.execute(
+            f"SELECT min(x), count(*) FROM ({_noted(column, plan)}) WHERE {reduces}"
+        ).fetchall()
+        if cell:
+            many = f" ({texts} different texts)" if texts > 1 else ""
+            sentences.append(f"{column.header!r}{many}{_read(db, plan, column, cell, locale)}")
+    if not sentences:
+        return None
+    return (
+        "Some cells are a range or a bound, and one number is stored: the lower end of a range, the number of a "
+        f"bound such as <10%. Columns: {'; '.join(sentences)}."
+    )
+
+
+def _noted(column: Column, plan: Plan, where: str = "true") -> str:
+    """SELECT each noted text of the column once, as x; only those for which the SQL over {x} holds."""
+    x = quoted(noted(column)) if column in plan.own_columns else f"{plan.unusual(column)}"
+    condition = where.replace("{x}", x)
     if column in plan.own_columns:
-        return f"SELECT DISTINCT {quoted(noted(column))} AS x FROM typed WHERE kind = {ACCEPTED}"
-    return f"SELECT DISTINCT {plan.unusual(column)} AS x FROM {texts([column], 'combos')}"
+        return f"SELECT DISTINCT {x} AS x FROM typed WHERE kind = {ACCEPTED} AND {condition}"
+    return f"SELECT DISTINCT {x} AS x FROM {texts([column], 'combos')} WHERE {condition}"
 
 
 def _read(db: Any, plan: Plan, column: Column, cell: str, locale: Locale) -> str:

@@ -23,11 +23,22 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet, WithNumbers
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import assumed, columns, database, dimensions, evidence, facts, repeats, zones
+from weighbridge.rules import (
+    assumed,
+    clock_changes,
+    columns,
+    database,
+    dimensions,
+    evidence,
+    facts,
+    record_currency,
+    repeats,
+    zones,
+)
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing
-from weighbridge.rules.plan import Locale, Plan
+from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
 from weighbridge.rules.typed import (
@@ -75,6 +86,7 @@ def check(
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
         layout = match(sheet.header, pipeline, profile)
+        record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
     plan = Plan(pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv)
     with _reported(lambda: columns.report(plan)):
@@ -121,6 +133,7 @@ class _Check:
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
         self.source.combos(self.db)
+        clocks = self.reject_by_clock(locale)
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
@@ -128,7 +141,8 @@ class _Check:
             self.make_rows(locale, scope)
         bins = self.weigh()
         if bins.rejected:
-            sql = rejections(self.plan, locale, self.source.records(self.db), judged=repeated.judged)
+            records = self.source.records(self.db)
+            sql = rejections(self.plan, locale, records, judged=repeated.judged, clocks=clocks)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         linked = keep_links(self.db, self.sheet)
         self.db.execute("DROP TABLE typed")
@@ -163,7 +177,9 @@ class _Check:
         rejected = kinds.get(REJECTED, 0)
         # The head of a small file is all of it: that has said what it can.
         many = not self.source.small and rejected > DOUBTFUL * sum(kinds.values())
-        if rejected and (locale.open or many):
+        # The first records of a large file may be the only ones that are not written as usual.
+        unusual = not self.source.small and locale.unusual
+        if unusual or (rejected and (locale.open or many)):
             decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
             if decided != locale:
                 locale = decided
@@ -188,6 +204,12 @@ class _Check:
     def fraction(self) -> str:
         """A number with a decimal point, in a format that has numbers of its own."""
         return self.sheet.fraction if isinstance(self.sheet, WithNumbers) else ""
+
+    def reject_by_clock(self, locale: Locale) -> list[Column]:
+        """Reject times that clocks skip or come to twice. The columns that have any."""
+        zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
+        asked = assumed.by_clock(self.db, self.plan, zone=zone)
+        return [each for each in asked if clock_changes.reject(self.db, self.plan, locale, each)]
 
     def assumptions(self, locale: Locale) -> dict[str, str]:
         """Warnings about values that rest on an assumption."""

@@ -16,6 +16,7 @@ _YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"  # not 0000, wh
 # The three parts of a date of digits.
 _YEAR_LAST = "[0-9]{1,2}[/.-][0-9]{1,2}[/.-][0-9]{4}"
 _SHORT_YEAR = "[0-9]{1,2}[/.-][0-9]{1,2}[/.-][0-9]{2}"
+_SHORT_YEAR_FIRST = "[0-9]{2}[/.-][0-9]{1,2}[/.-][0-9]{1,2}"
 _EITHER_YEAR = f"[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-](?:{_YEAR}|[0-9]{{2}})"
 _YEAR_FIRST = f"{_YEAR}[/.-][0-9]{{1,2}}[/.-][0-9]{{1,2}}"
 _EIGHT_DIGITS = "(?:19|20)[0-9]{6}|2100[0-9]{4}"
@@ -55,9 +56,10 @@ _BY_NAME = rf"""list_transform([trim(regexp_replace(lower({{d}}), '[-/., ]+', ' 
             NOT contains(lower(strftime(found, ' %A %B')), ' ' || word))) = 0 THEN found END)[1])[1]"""
 
 _DATE = f"""CASE
+    WHEN {{year_first}} AND regexp_full_match({{d}}, '{_SHORT_YEAR_FIRST}')
+        THEN CAST(try_strptime({_SLASHED}, '%y/%m/%d') AS DATE)
     WHEN regexp_full_match({{d}}, '{_EITHER_YEAR}') THEN CASE
-        WHEN {{year_first}} AND regexp_full_match({{d}}, '{_SHORT_YEAR}')
-            THEN CAST(try_strptime({_SLASHED}, '%y/%m/%d') AS DATE)
+        WHEN {{year_first}} AND regexp_full_match({{d}}, '{_SHORT_YEAR}') THEN NULL
         WHEN {_ORDERED} THEN CAST(try_strptime({_SLASHED}, ['{{order}}/%y', '{{order}}/%Y']) AS DATE) END
     WHEN regexp_full_match({{d}}, '{_YEAR_FIRST}') THEN TRY_CAST(replace({_SLASHED}, '/', '-') AS DATE)
     WHEN regexp_full_match({{d}}, '{_EIGHT_DIGITS}')
@@ -113,11 +115,12 @@ FINER = Reason(
 
 # Over a cell that was read, with or without a time behind the date.
 _TIME_BEHIND = "(?:(?:T|,? +)[0-9]{1,2}:.*)?"
-WITH_SHORT_YEAR = (
-    f"(?i)(?:{_SHORT_YEAR}|(?:{_WORD}[-/., ]+)?(?:{_DAY}[-/., ]+{_WORD}|{_WORD}[-/., ]+{_DAY})[-/., ]+[0-9]{{2}})"
-    f"{_TIME_BEHIND}"
+SHORT_YEAR_OF_DIGITS = f"(?:{_SHORT_YEAR}|{_SHORT_YEAR_FIRST}){_TIME_BEHIND}"
+SHORT_YEAR_BY_NAME = (
+    f"(?i)(?:{_WORD}[-/., ]+)?(?:{_DAY}[-/., ]+{_WORD}|{_WORD}[-/., ]+{_DAY})[-/., ]+[0-9]{{2}}{_TIME_BEHIND}"
 )
 WITHOUT_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})?"
+REGION_BEHIND = f"{_REGION}$"
 WITH_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})? ?{ZONE}"
 
 

@@ -6,10 +6,11 @@ reads both ways, differently, is ambiguous. Nine tenths of the evidence decide; 
 each for itself. Where there is no evidence, other columns are asked for the decimal mark, and the weeks of dates such
 as 2025-07-31 for the order of the others.
 
-Where the pipeline says how its files are written, cells that read both ways are evidence for that: a slip of the
-keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every other line. A tenth of
-the cells is no slip: where nothing says otherwise, such a file is written the other way. Values that rest on what is
-usual, and not on the file, are reported: see `assumed`.
+Where the pipeline says how its files are written, cells that read both ways are evidence for that, if at least one cell
+shows it: a slip of the keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every
+other line. Where all evidence is against what is usual, a tenth of the cells decides: such a file is written the other
+way. Fewer may be slips or may be right, so the file is refused. Values that rest on what is usual, and not on the file,
+are reported: see `assumed`.
 """
 
 # ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
@@ -26,6 +27,7 @@ from weighbridge.rules.plan import SPACE, Column, Locale, Plan, composed, filled
 
 SHARE = 0.9
 NEAR = 7  # days
+LETTERS = 3  # of an amount with its currency
 _MARKS = (Locale(decimal="."), Locale(decimal=","))
 _DOTTED = "regexp_matches(x2, '^[0-9]+[.]')"
 _ORDERS = (Locale(day_first=False), Locale(day_first=True))
@@ -47,9 +49,10 @@ class Reading:
 
     def ways(self, x: str) -> tuple[str, str, str]:
         """SQL: only the first way, only the second, either way."""
-        return self.told(x, *self.fits(x))
+        return self.classes(x, *self.fits(x))
 
-    def told(self, x: str, first: str, second: str) -> tuple[str, str, str]:
+    def classes(self, x: str, first: str, second: str) -> tuple[str, str, str]:
+        """The same, where columns already hold what `fits` gives."""
         return (
             f"{first} AND NOT {second}",
             f"{second} AND NOT {first}",
@@ -69,11 +72,14 @@ class Tally:
         return Tally(self.first + other.first, self.second + other.second, self.either + other.either)
 
     @property
+    def evidence(self) -> int:
+        return self.first + self.second
+
+    @property
     def verdict(self) -> int | None:
         """0 for the first way, 1 for the second, None where it stays open."""
-        evidence = self.first + self.second
         for way, count in enumerate((self.first, self.second)):
-            if count and count >= SHARE * evidence:
+            if count and count >= SHARE * self.evidence:
                 return way
         return None
 
@@ -84,13 +90,14 @@ class Tally:
     def leaning(self, way: int | None) -> Tally:
         """With what can be read either way counted for the one that is expected, if one is.
 
-        Not where all that tells, tells otherwise, and is no slip: more than half of all days are over twelve.
+        Not where all evidence is against it: that decides alone if it is no slip, and else nothing does. More than
+        half of all days are over twelve.
         """
         if way is None:
             return self
         expected, other = (self.first, self.second) if way == 0 else (self.second, self.first)
-        if not expected and other >= (1 - SHARE) * (other + self.either):
-            return self
+        if other and not expected:
+            return self if other >= (1 - SHARE) * (other + self.either) else Tally(either=other + self.either)
         expected += self.either
         return Tally(expected, other) if way == 0 else Tally(other, expected)
 
@@ -99,7 +106,7 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     """Weigh the cells of the source. If it is the whole file, what stays open although it matters is refused:
     `ambiguous_numbers`, `ambiguous_dates`."""
     counts, amounts, days = _counts(plan), _amounts(plan), _dates(plan)
-    ambiguous_day = days.told("x2", "a2", "b2")[2]
+    ambiguous_day = days.classes("x2", "a2", "b2")[2]
     more = [_by_two("x0"), _by_two("x1"), f"count(*) FILTER ({ambiguous_day} AND {_DOTTED})"]
     found = _ask(db, texts(plan.columns, open_source()), [counts, amounts, days], "count(*)", more)
     of_counts, of_amounts, of_dates = _in_threes(found[:-3])
@@ -121,9 +128,9 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     if mark is None and not plan.csv:
         mark = 0
     if whole and mark is None and of_numbers.matters:
-        raise _ambiguous_numbers(_examples(db, texts(plan.columns, open_source()), [counts, amounts]))
+        raise _ambiguous_numbers(plan, _examples(db, texts(plan.columns, open_source()), [counts, amounts]))
     if open_order and order is None and of_dates.matters:
-        raise _ambiguous_dates(_examples(db, texts(plan.columns, open_source()), [days]))
+        raise _ambiguous_dates(plan, _examples(db, texts(plan.columns, open_source()), [days]))
     return Locale(
         decimal="" if mark is None else ".,"[mark],
         day_first=None if order is None else bool(order),
@@ -132,8 +139,9 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
         and mark == 0
         and _indian(db, texts(plan.columns, open_source()), [counts, amounts]),
         whole=whole,
+        unusual=_is_unusual(plan, mark, order),
         mark_shown=mark is not None and (of_numbers.first, of_numbers.second)[mark] > 0,
-        order_shown=shown,
+        order_shown=shown or (order is not None and (of_dates.first, of_dates.second)[order] > 0),
     )
 
 
@@ -160,7 +168,7 @@ def _usual_mark(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
     # JSON's own numbers have a point, whatever is usual.
     usual = {".": 0, ",": 1 if plan.csv else None}.get(plan.pipeline.decimal)
     found = tally.leaning(usual).verdict
-    return usual if found is None and whole else found
+    return usual if found is None and whole and not tally.evidence else found
 
 
 def _usual_order(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
@@ -168,7 +176,16 @@ def _usual_order(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
         return {"mdy": 0, "dmy": 1}.get(plan.options.date_order)
     usual = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
     found = tally.leaning(usual).verdict
-    return usual if found is None and whole and tally.matters else found
+    return usual if found is None and whole and tally.either and not tally.evidence else found
+
+
+def _is_unusual(plan: Plan, mark: int | None, order: int | None) -> bool:
+    """Has the file decided against what is usual in the pipeline?"""
+    other_mark = plan.pipeline.decimal and mark is not None and ".,"[mark] != plan.pipeline.decimal
+    other_order = (
+        plan.pipeline.day_first is not None and order is not None and order != plan.pipeline.day_first
+    )
+    return bool(other_mark and plan.csv) or other_order
 
 
 def _tallies(db: Any, source: str, readings: list[Reading]) -> list[Tally]:
@@ -194,7 +211,7 @@ def _ask(
         cells.append(f"unnest([{', '.join(reading.cells) or 'NULL::VARCHAR'}]) AS x{i}")
         first, second = reading.fits(f"x{i}")
         fits += [f"{first} AS a{i}", f"{second} AS b{i}"]
-        ways = reading.told(f"x{i}", f"a{i}", f"b{i}")
+        ways = reading.classes(f"x{i}", f"a{i}", f"b{i}")
         asked += [f"{what.replace('{x}', f'x{i}')} FILTER ({way})" for way in ways]
     laid = f"SELECT *, {', '.join(fits)} FROM (SELECT {', '.join(cells)} FROM {source})"
     [found] = db.execute(f"SELECT {', '.join([*asked, *more])} FROM ({laid})").fetchall()
@@ -283,12 +300,18 @@ def _order_by_sure_dates(db: Any, source: str, plan: Plan) -> int | None:
     return {(True, False): 0, (False, True): 1}.get(fits)
 
 
-def _ambiguous_numbers(examples: list[str | None]) -> FileRefused:
-    point, comma, either = examples
+def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
+    point, comma, either = (_shown(plan, cell) for cell in examples)
     if point and comma:
-        got = f"{point!r}, which has a decimal point, and {comma!r}, which has a decimal comma"
+        got = f"{point}, which needs a decimal point, and {comma}, which needs a decimal comma"
+    elif point or comma:
+        mark, usual = ("point", "comma") if point else ("comma", "point")
+        got = (
+            f"{either}, which can be read as thousands or as a fraction, and {point or comma}, which needs a "
+            f"decimal {mark}, although files of this pipeline usually have a {usual}"
+        )
     else:
-        got = f"{either!r}, which can be read as thousands or as a fraction, and nothing that tells"
+        got = f"{either}, which can be read as thousands or as a fraction, and no number that shows the mark"
     return FileRefused(
         "ambiguous_numbers",
         f"Expected one decimal mark in the whole file, got {got}. "
@@ -297,14 +320,27 @@ def _ambiguous_numbers(examples: list[str | None]) -> FileRefused:
     )
 
 
-def _ambiguous_dates(examples: list[str | None]) -> FileRefused:
-    month, day, either = examples
+def _ambiguous_dates(plan: Plan, examples: list[str | None]) -> FileRefused:
+    month, day, either = (_shown(plan, cell) for cell in examples)
     if month and day:
-        got = f"{month!r}, where the month comes first, and {day!r}, where the day does"
+        got = f"{month}, where the month comes first, and {day}, where the day does"
+    elif month or day:
+        first, usual = ("month", "day") if month else ("day", "month")
+        got = (
+            f"{either}, where either can be the month, and {month or day}, where the {first} comes first, "
+            f"although in files of this pipeline the {usual} usually does"
+        )
     else:
-        got = f"{either!r}, where either can be the month, and nothing that tells"
+        got = f"{either}, where either can be the month, and no date that shows the order"
     return FileRefused(
         "ambiguous_dates",
         f"Expected one order of day and month in the whole file, got {got}. "
         "Export dates as 2025-07-31, or name the order: --date-order dmy or --date-order mdy",
     )
+
+
+def _shown(plan: Plan, cell: str | None) -> str | None:
+    """The cell in quotes. In a personal pipeline a cell with words may be a person's."""
+    if cell and plan.pipeline.personal and sum(map(str.isalpha, cell)) > LETTERS:
+        return "a cell"
+    return cell and repr(cell)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.model.rule import Reason
+from weighbridge.rules import record_currency
 from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, filled, literal, quoted
 
 # SQL: surely nobody's name, address or number, but an amount or a date that somebody mistyped.
@@ -29,22 +30,25 @@ class Fault:
     hint: str = ""
     reasons: tuple[Reason, ...] = ()
 
-    @property
-    def struct(self) -> str:
+    def struct(self, locale: Locale) -> str:
         """SQL for {column_name, code, message}, NULL where the fault is not there."""
-        code, sentence = literal(self.code), self._sentence(self.expected, self.hint)
-        for reason in reversed(self.reasons):
+        closer = []
+        for reason in self.reasons:
             looks = f"regexp_full_match({self.column.text}, {literal(reason.pattern)})"
-            code = f"CASE WHEN {looks} THEN {literal(reason.code)} ELSE {code} END"
-            sentence = (
-                f"CASE WHEN {looks} THEN {self._sentence(reason.expected, reason.hint)} ELSE {sentence} END"
-            )
-        return (
-            f"CASE WHEN {self.when} THEN {{'column_name': {literal(self.column.header)}, "
-            f"'code': {code}, 'message': {sentence}}} END"
-        )
+            if reason.when:
+                looks += f" AND {filled(reason.when, self.column.text, locale)}"
+            sentence = self._sentence(reason.expected, reason.hint, reason.value)
+            closer.append(f"WHEN {looks} THEN {self._struct(reason.code, sentence)}")
+        found = self._struct(self.code, self._sentence(self.expected, self.hint))
+        if closer:
+            found = f"CASE {' '.join(closer)} ELSE {found} END"
+        return f"CASE WHEN {self.when} THEN {found} END"
 
-    def _sentence(self, expected: str, hint: str) -> str:
+    def _struct(self, code: str, sentence: str) -> str:
+        header = literal(self.column.header)
+        return f"{{'column_name': {header}, 'code': {literal(code)}, 'message': {sentence}}}"
+
+    def _sentence(self, expected: str, hint: str, value: str = "") -> str:
         text = self.column.text
         shown = f"CASE WHEN length({text}) > 60 THEN {text}[:60] || '…' ELSE {text} END"
         got = (
@@ -53,6 +57,8 @@ class Fault:
         )
         tail = literal(f"). {hint}" if hint else ").")
         start = literal(f"{self.column.label}: expected {expected}, got ")
+        if value:
+            start = f"replace({start}, '{{value}}', {value})"
         return f"{start} || {got} || ' (line ' || line || {tail}"
 
     @property
@@ -105,11 +111,22 @@ def _of_column(column: Column, plan: Plan) -> Iterator[Fault]:
             before, after = column.stage(level), column.stage(level + 1)
             when = f"{before} IS NOT NULL AND {after} IS NULL"
             yield Fault(column, when, step.code, step.expected, step.hint, tuple(step.reasons))
+    yield from _of_currency(column, plan)
     yield from _of_capacity(column, plan)
     for rule in column.field.validate:
         predicate = plan.with_others(rule.predicate)
         when = f"NOT ({filled(predicate, column.value, Locale(), plan.today)})"
         yield Fault(column, when, rule.code, rule.expected, rule.hint)
+
+
+def _of_currency(column: Column, plan: Plan) -> Iterator[Fault]:
+    """A column of currencies that contradicts the header of an amount."""
+    if column.field.type is not str:
+        return
+    if header := record_currency.expected(column.name, plan.pipeline, plan.layout):
+        expected = f"{header.code}, as the {header.says} says"
+        hint = "Correct the one that is wrong."
+        yield Fault(column, f"{column.value} <> {literal(header.code)}", "currency_differs", expected, hint)
 
 
 def _of_capacity(column: Column, plan: Plan) -> Iterator[Fault]:

@@ -19,7 +19,7 @@ def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:
     order = {True: "dmy", False: "mdy", None: ""}[locale.day_first]
     return ReadAs(
         decimal=locale.decimal,
-        date_order="ymd" if getattr(locale, "year_first", False) else order,
+        date_order="ymd" if locale.year_first else order,
         delimiter=sheet.delimiter or "",
         exponents=plan.exponents,
         sum_breakdowns=plan.options.sum_breakdowns,

@@ -58,6 +58,7 @@ class Layout:
     columns: Mapping[str, tuple[int, ...]]  # "campaign.name" → its position, then those of its copies
     constants: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.currency" → "USD"
     ends: int | None = None  # where a period stands in for the day: the position of its last day
+    currencies: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.spend" → "USD", of its header
 
     @property
     def mapping(self) -> dict[str, str]:
@@ -115,7 +116,7 @@ def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) 
         and isinstance(declared.otherwise, InHeader)
         and declared.otherwise.of in currencies
     }
-    return Layout(tuple(header), columns, constants, ends)
+    return Layout(tuple(header), columns, constants, ends, currencies)
 
 
 def lacking(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:

@@ -30,7 +30,7 @@ number = Normaliser(
 )
 money = Normaliser(
     "money",
-    numbers.decimal_of(numbers.MONEY),
+    numbers.amount(),
     expected="an amount",
     hint="Use 1234.56 or $1,234.56.",
     code="bad_amount",
@@ -43,6 +43,7 @@ percent = Normaliser(
     hint="Use 12.5 or 12.5%.",
     code="bad_percentage",
     reasons=(numbers.too_many_digits(numbers.PERCENT),),
+    reduces="({x} >= '<' AND {x} < '?')",  # it begins with < or >
 )
 integer = Normaliser(
     "integer",

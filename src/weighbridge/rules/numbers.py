@@ -10,23 +10,30 @@ No number is rounded: a number with more digits than its type holds gives NULL, 
 from __future__ import annotations
 
 from weighbridge.model.rule import Reason
+from weighbridge.rules import currencies
 
 PLACES = 6  # of numeric(18,6), the SQL type of Decimal
 _SPACE = "[ \u00a0\u202f\u2009]"
 _APOSTROPHE = "[\u2019'']"  # doubled: it stands in an SQL string
 _SIGN = "[-+\u2212]?"
-_SYMBOL = "(?:[A-Z]{0,2}[$]|[€£¥₹₺₩₽])"
-_CURRENCY = f"(?:{_SYMBOL}|[A-Z]{{3}}|kr|zł|Kč|Ft|lei)"
 
 # What may stand before the digits, before a fraction without digits before its mark, and after.
 # `kr.5` is the abbreviation `kr.` and a 5, so only symbols may stand before `.5`.
 Ends = tuple[str, str, str]
 PLAIN: Ends = (_SIGN, _SIGN, "")
-MONEY: Ends = (
-    f"(?:{_SIGN}(?:{_CURRENCY}{_SPACE}?)?|{_CURRENCY}{_SPACE}?{_SIGN})",
-    f"(?:{_SIGN}{_SYMBOL}?|{_SYMBOL}{_SPACE}?{_SIGN})",
-    f"(?:{_SPACE}?{_CURRENCY})?",
-)
+
+
+def money(code: str = "") -> Ends:
+    """An amount in any currency, or in this one only."""
+    currency, symbol = currencies.names(code), currencies.symbols(code)
+    return (
+        f"(?:{_SIGN}(?:{currency}{_SPACE}?)?|{currency}{_SPACE}?{_SIGN})",
+        f"(?:{_SIGN}{symbol}?|{symbol}{_SPACE}?{_SIGN})",
+        f"(?:{_SPACE}?{currency})?",
+    )
+
+
+MONEY = money()
 _BOUND = f"(?:[<>]{_SPACE}?)?{_SIGN}"
 PERCENT: Ends = (_BOUND, _BOUND, f"(?:{_SPACE}?%)?")
 # Whatever it is, but for a mark next to the digits: `.5` is no 5.
@@ -41,7 +48,7 @@ _WHOLE, _USUAL_WHOLE = "(?:00?|0{4,})", "00?"
 _EXPRESSION = """CASE
     WHEN regexp_full_match({x}, '-?[0-9]+(?:{mark}<USUAL>)?')
         THEN TRY_CAST(CASE WHEN {decimal} = ',' THEN replace({x}, ',', '.') ELSE {x} END AS <TYPE>)
-    WHEN regexp_full_match({x}, '<PATTERN>')
+    WHEN regexp_full_match({x}, '<PATTERN>')<ALSO>
         THEN TRY_CAST(replace(regexp_replace(
             replace({x}, '\u2212', '-'), '[^0-9' || {decimal} || '-]', '', 'g'), ',', '.') AS <TYPE>)
     END"""
@@ -71,9 +78,31 @@ BY_THREE = "[1-9][0-9]{0,2}(?:{group}[0-9]{3})+"
 BY_EITHER = "[1-9][0-9]?{group}[0-9]{3}"  # up to five digits both look the same
 
 
-def decimal_of(ends: Ends) -> str:
-    """SQL from text to DECIMAL(18,6)."""
-    return _expression(_pattern(ends, _FITTING, open_end=True), _USUAL, f"DECIMAL(18,{PLACES})")
+def decimal_of(ends: Ends, also: str = "") -> str:
+    """SQL from text to DECIMAL(18,6). `also`: what holds besides, SQL, for numbers that are not of digits alone."""
+    return _expression(_pattern(ends, _FITTING, open_end=True), _USUAL, f"DECIMAL(18,{PLACES})", also)
+
+
+def amount(code: str = "", also: str = "") -> str:
+    """The same for an amount, in any currency or in this one only."""
+    if code:
+        return decimal_of(money(code), also)
+    known = f"CASE WHEN {currencies.MAY_NAME_ONE} THEN {currencies.known('{x}')} ELSE true END"
+    return decimal_of(MONEY, f"{known} AND {also}" if also else known)
+
+
+def other_currency(code: str, says: str) -> Reason:
+    """Why an amount was not read in a record whose currency is known. `code` is SQL."""
+    number = "[0-9][0-9.,\u2019'\u00a0\u202f\u2009 ]*"
+    before, before_mark, after = MONEY
+    return Reason(
+        f"(?:{before}{number}|{before_mark}[.,][0-9]+){after}",
+        "currency_differs",
+        f"an amount in {{value}}, as the {says} says",
+        "Amounts are not converted: export one currency, or correct the one that is wrong.",
+        when=f"{currencies.known('{x}')} AND NOT {currencies.agrees('{x}', code)}",
+        value=code,
+    )
 
 
 def whole_of() -> str:
@@ -116,8 +145,8 @@ def grouped(digits: str) -> str:
     return f"{_ANY[0]}(?:{digits.replace('{group}', ',')})(?:[.][0-9]+)?{_ANY[2]}"
 
 
-def _expression(pattern: str, usual: str, sql_type: str) -> str:
-    filled = _EXPRESSION.replace("<PATTERN>", pattern)
+def _expression(pattern: str, usual: str, sql_type: str, also: str = "") -> str:
+    filled = _EXPRESSION.replace("<PATTERN>", pattern).replace("<ALSO>", f" AND {also}" if also else "")
     return filled.replace("<USUAL>", usual).replace("<TYPE>", sql_type)
 
 

@@ -19,7 +19,7 @@ from weighbridge.model.pipeline import Field, NamePath, OrMade, Pipeline, named_
 from weighbridge.model.profile import Profile
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import normalise, numbers
+from weighbridge.rules import currencies, normalise, numbers, record_currency
 from weighbridge.rules.headers import Layout, fold, synonyms
 
 SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"
@@ -41,15 +41,18 @@ class Locale:
     year_first: bool = False  # two digits of it: 25/4/3
     indian: bool = False  # digits are grouped as in 12,34,567
     # The rest changes no value.
+    unusual: bool = field(default=False, compare=False)  # against what is usual in the pipeline
     whole: bool = field(default=False, compare=False)  # decided from all records, not from the first ones
     mark_shown: bool = field(default=False, compare=False)  # by a number that can be read one way only
-    order_shown: bool = field(default=False, compare=False)  # by dates of the same weeks
+    order_shown: bool = field(
+        default=False, compare=False
+    )  # by a date of one order only, or by the weeks of others
 
     @property
     def open(self) -> bool:
         """Could the records that were not looked at decide otherwise?"""
         undecided = self.decimal == "" or (self.day_first is None and not self.year_first)
-        return undecided or (self.decimal == "." and not self.whole)
+        return undecided or not self.whole
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,11 @@ class Column:
     def stage(self, level: int) -> str:
         """The text, and then what each rule made of it."""
         return quoted(f"{self.name}@{level}") if level or len(self.cells) > 1 else f"t{self.cells[0]}"
+
+    @property
+    def drops_currency(self) -> bool:
+        """Does it hold amounts, without a currency in the record that theirs can be compared with?"""
+        return any(_one_of((normalise.money,), step) for step in self.steps)
 
     def asks(self, placeholder: str) -> bool:
         """Do its rules need what is decided once for the file?"""
@@ -114,7 +122,8 @@ class Plan:
             for name, declared in self.pipeline.fields.items()
             if (cells := self.layout.columns.get(name))
         ]
-        return sorted(found, key=lambda column: column.cells)
+        by_name = {column.name: column for column in found}
+        return sorted((self._in_currency(column, by_name) for column in found), key=lambda c: c.cells)
 
     @property
     def nulls(self) -> tuple[str, ...]:
@@ -149,11 +158,14 @@ class Plan:
         if column.asks("{day_first}"):
             usual = "____-__-__T%Z" if column.field.type is datetime else "____-__-__"
             return f"CASE WHEN {column.text} LIKE '{usual}' THEN NULL ELSE {column.text} END"
+        x, conditions = column.text, [step.reduces for step in column.steps if step.reduces]
         assumes = self.pipeline.decimal and not self.options.decimal and self.csv
         if assumes and column.asks("{decimal}") and column.field.type is not int:
-            either = f"contains({column.text}, ',') OR {column.text} LIKE '%.___'"
-            return f"CASE WHEN {either} THEN {column.text} END"
-        return None
+            conditions.append("contains({x}, ',') OR {x} LIKE '%.___'")
+        if column.drops_currency:
+            conditions.append(currencies.MAY_NAME_ONE)
+        found = " OR ".join(condition.replace("{x}", x) for condition in conditions)
+        return f"CASE WHEN {found} THEN {x} END" if found else None
 
     def with_others(self, expression: str) -> str:
         """An expression with the typed values of the fields that it names, NULL for those that the file lacks."""
@@ -220,6 +232,23 @@ class Plan:
             if name not in self.layout.columns and isinstance(declared.otherwise, NamePath)
         ]
         return sorted({p for path in paths for name in path for p in self.layout.columns.get(name, ())})
+
+    def storing(self, amount: str) -> str | None:
+        """The field that stores the currency of an amount."""
+        return record_currency.storing(amount, self.pipeline)
+
+    def _in_currency(self, column: Column, columns: Mapping[str, Column]) -> Column:
+        """The column with rules that reject another currency than the record's, where that is known."""
+        if column.field.type is str:
+            return column
+        known = record_currency.stated(column.name, self.pipeline, self.layout)
+        stores = columns.get(known.field) if known else None
+        value = (
+            composed(stores.steps, stores.text, Locale()) if stores else literal(known.code if known else "")
+        )
+        return replace(
+            column, steps=tuple(record_currency.in_currency(step, known, value) for step in column.steps)
+        )
 
     def _label(self, name: str) -> str:
         return self.pipeline.fields[name].label or name.removeprefix(f"{self.pipeline.grain.name}.")

@@ -4,15 +4,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from weighbridge.model.sheet import FAULTS
+from weighbridge.rules import clock_changes
 from weighbridge.rules.facts import stored
 from weighbridge.rules.faults import faults
-from weighbridge.rules.plan import Locale, Plan, literal, stages
+from weighbridge.rules.plan import Column, Locale, Plan, literal, stages
 from weighbridge.rules.typed import REJECTED, misfit
 
 
-def rejections(plan: Plan, locale: Locale, source: str, *, judged: bool) -> str:
-    """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`."""
+def rejections(
+    plan: Plan, locale: Locale, source: str, *, judged: bool, clocks: Sequence[Column] = ()
+) -> str:
+    """SELECT row_index, line, column_name, code, message, more, raw of the rejected records of `source`.
+
+    `clocks` are the columns with times that clocks skip or come to twice.
+    """
     found_wrong = "SELECT NULL, NULL, [''], NULL"
     if judged:
         found_wrong = "SELECT row_index, other_line, columns, breakdown FROM judged"
@@ -20,7 +28,8 @@ def rejections(plan: Plan, locale: Locale, source: str, *, judged: bool) -> str:
         FROM {source} AS sheet
         SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
         LEFT JOIN ({found_wrong}) AS judged(row_index, other_line, differing, breakdown) USING (row_index))"""
-    found = ", ".join([*(fault.struct for fault in faults(plan)), _repeat(plan)])
+    of_clocks = [fault for column in clocks for fault in clock_changes.faults(column)]
+    found = ", ".join([*(fault.struct(locale) for fault in [*faults(plan), *of_clocks]), _repeat(plan)])
     return f"""
         SELECT row_index, line, faults[1].column_name AS column_name, faults[1].code AS code,
             faults[1].message AS message, [fault.message FOR fault IN faults[2:]] AS more, raw

@@ -36,6 +36,8 @@ _DASHES = r"\x{2013}\x{2014}"
 lower_end = Normaliser(
     "lower_end",  # 1K – 10K is 1K
     rf"regexp_replace({{x}}, '^({_ROUGHLY}){_SPACE}[-{_DASHES}]{_SPACE}{_ROUGHLY}$', '\1')",
+    # Volumes are not negative.
+    reduces="(contains({x}, '-') OR contains({x}, '\u2013') OR contains({x}, '\u2014'))",
 )
 in_full = Normaliser(
     "in_full",  # 1.2K is 1200; 1.2345K is no whole number, and is left to be rejected

@@ -1,0 +1,65 @@
+"""After typing: warnings about currencies beside amounts that no field stores.
+
+An American file with `$1,234.56` has no warning: dollars are the ordinary case. Any other currency has one.
+"""
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weighbridge.rules import currencies
+from weighbridge.rules.plan import Column, Plan, texts
+from weighbridge.rules.typed import ACCEPTED
+
+_ONLY_NUMBERS = "The currency was not loaded, only the numbers."
+
+
+def warnings(
+    db: Any, plan: Plan, columns: list[tuple[Column, str]], open_source: Callable[[], str]
+) -> dict[str, str]:
+    """By code: `several_currencies`, `currency_not_stored`. The columns have a SELECT of their noted texts as x."""
+    found = _by_header(plan)
+    for column, noted in columns:
+        if not column.drops_currency or not _unordinary(_named(db, "x", f"({noted})")):
+            continue
+        accepted = f"(SELECT row_index FROM typed WHERE kind = {ACCEPTED})"
+        source = (
+            f"{texts([column], open_source())} AS sheet SEMI JOIN {accepted} AS accepted USING (row_index)"
+        )
+        named = _named(db, column.text, source)
+        examples = [repr(word if plan.pipeline.personal else cell) for word, cell in named.items()]
+        if len({currencies.meaning(word) for word in named}) > 1:
+            found["several_currencies"] = (
+                f"{column.header!r} has amounts in several currencies: {', '.join(examples)}. {_ONLY_NUMBERS}"
+            )
+        else:
+            found["currency_not_stored"] = (
+                f"{column.header!r} has amounts such as {examples[0]}. {_ONLY_NUMBERS}"
+            )
+    return found
+
+
+def _by_header(plan: Plan) -> dict[str, str]:
+    """A currency in the header of an amount, where no field stores it."""
+    layout = plan.layout
+    stored = {*layout.constants, *layout.columns}
+    for name, code in layout.currencies.items():
+        if code in currencies.CODES - {currencies.ORDINARY} and plan.storing(name) not in stored:
+            return {"currency_not_stored": f"{layout.mapping[name]!r} has amounts in {code}. {_ONLY_NUMBERS}"}
+    return {}
+
+
+def _named(db: Any, x: str, source: str) -> dict[str, str]:
+    """What stands beside the amounts, with one amount for each."""
+    word = f"split_part({currencies.words(x)}, ':', -1)"  # of `$5.00 CAD` the closer one
+    rows = db.execute(
+        f"SELECT {word} AS word, min({x}) FROM {source} WHERE {word} <> '' GROUP BY ALL ORDER BY ALL"
+    )
+    return dict(rows.fetchall())
+
+
+def _unordinary(words: dict[str, str]) -> bool:
+    return any(currencies.meaning(word) != currencies.ORDINARY for word in words)

@@ -1,0 +1,56 @@
+"""What a file leaves open about a value is reported, or rejects the record."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rules.cells import check, values
+from rules.checking import check_text
+from weighbridge.pipelines import keywords
+
+
+def test_a_range_is_reported_with_the_number_that_is_stored() -> None:
+    text = "Keyword,Volume,KD %\nfoo,1K - 10K,<10%\nbar,100 \u2013 1K,50%\nbaz,1.2K,5\n"
+    warning = check_text(text, None, pipeline=keywords.pipeline).warnings["ranges_reduced"]
+    assert "'Volume' (2 different texts): '100 \u2013 1K' was read as 100" in warning
+    assert "'KD %': '<10%' was read as 10" in warning
+
+
+def test_numbers_that_are_no_range_are_not_reported() -> None:
+    text = "Keyword,Volume,KD %,CPC\nfoo,1.2K,50%,$1.20\nbar,-,5,\n"
+    assert check_text(text, None, pipeline=keywords.pipeline).warnings == {}
+
+
+@pytest.mark.parametrize(
+    ("cell", "code"),
+    [
+        ("2025-03-30 02:30 Europe/Berlin", "no_such_time"),
+        ("3/30/2025 2:30 AM Europe/Berlin", "no_such_time"),
+        ("2025-10-26 02:30 Europe/Berlin", "ambiguous_time"),
+        ("2025-11-02 01:00:00 America/New_York", "ambiguous_time"),
+        ("2025-03-30 01:59 Europe/Berlin", ""),
+        ("2025-03-30 03:00 Europe/Berlin", ""),
+        ("2025-10-26 01:59 Europe/Berlin", ""),
+        ("2025-10-26 03:00 Europe/Berlin", ""),
+        ("2025-10-26T02:30:00+02:00", ""),
+        ("2025-03-30 02:30", ""),  # UTC
+        ("2025-07-31 2:30 PM Asia/Tokyo", ""),
+    ],
+)
+def test_a_time_that_clocks_skip_or_come_to_twice_is_rejected(cell: str, code: str) -> None:
+    outcome = check([cell, "2025-07-31T10:00:00Z"], datetime, options={"date_order": "mdy"})
+    assert outcome.codes == ([code] if code else [])
+    if code:
+        assert f"got '{cell}'" in outcome.rejections[0]["message"]
+
+
+def test_the_zone_above_the_header_has_such_times_too() -> None:
+    cells = ["2025-03-30 02:30", "2025-10-26 02:30:00", "2025-10-26 02:30Z", "2025-10-26 04:30"]
+    outcome = check(cells, datetime, above="Zone=Europe/Berlin\n", zone_above="Zone=(.+)")
+    assert outcome.codes == ["no_such_time", "ambiguous_time"]
+    assert values(outcome) == {
+        2: datetime(2025, 10, 26, 2, 30, tzinfo=UTC),
+        3: datetime(2025, 10, 26, 3, 30, tzinfo=UTC),
+    }
