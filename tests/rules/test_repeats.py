@@ -95,7 +95,8 @@ def test_breakdowns_are_added_up_on_request_and_what_cannot_be_is_left_empty() -
         (1, Decimal(2), 1),
     ]
     assert outcome.warnings["breakdowns_summed"] == (
-        "2 records were added up into 1; they were distinguished by 'Age'. Left empty, as they cannot be added up: reach."
+        "2 records were added up into 1; they were distinguished by 'Age'. "
+        "Left empty, as they cannot be added up: reach."
     )
 
 

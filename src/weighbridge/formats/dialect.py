@@ -17,7 +17,8 @@ from functools import cache
 
 import numpy as np
 
-from weighbridge.formats.scan import LONGEST_RECORD, Rules, Scan, scan, too_long, visible
+from weighbridge.formats.record_rules import LONGEST_RECORD, Rules, too_long
+from weighbridge.formats.scan import Scan, scan, visible
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from weighbridge.formats import batch
 from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, Dialect, Wanted, split
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.scan import Block, Rules, blocks
+from weighbridge.formats.record_rules import Rules
+from weighbridge.formats.scan import Block, blocks
 
 _NO_QUOTE = "\0"  # encoding.py refuses it, so no record goes on over a line's end
 _QUOTED = r'^\s*"(.*)"\s*$'
