@@ -12,9 +12,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from weighbridge.formats import batch
-from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout, split
+from weighbridge.formats.cells import split
+from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.unreadable import unreadable
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused
 
 
@@ -49,7 +52,8 @@ class DelimitedSheet:
         found = dict(self.text.warnings)
         if self.extra_cells:
             found["extra_cells"] = (
-                f"Records have {self.extra_cells} empty cells more than the header; they were ignored."
+                f"Records have {counted(self.extra_cells, 'empty cell')} more than the header; "
+                f"{'it was' if self.extra_cells == 1 else 'they were'} ignored."
             )
         if self.layout.nameless:
             found["empty_header_ignored"] = (
@@ -63,7 +67,8 @@ class DelimitedSheet:
             )
         if self.invisible:
             found["invisible_characters"] = (
-                f"{self.invisible:,} characters that show nothing, such as U+200B, were removed from the cells."
+                f"{counted(self.invisible, 'invisible character')}, such as U+200B, "
+                f"{'was' if self.invisible == 1 else 'were'} removed from the cells."
             )
         return found
 
@@ -116,16 +121,8 @@ def _batches(block: Block, first: int, layout: Layout) -> Iterator[Any]:
     if len(wrong):
         cells = [split(misfit.text, layout.dialect) for misfit in misfits]
         yield _misfits(cells, first + wrong, block.lines[wrong], layout)
-    if len(broken):
-        width = len(layout.header)
-        yield batch.build(
-            first + broken,
-            block.lines[broken],
-            0,
-            [pa.nulls(len(broken), pa.string())] * width,
-            pa.array([each.text for each in block.broken], pa.string()),
-            pa.array([each.code for each in block.broken], pa.string()),
-        )
+    if block.broken:
+        yield unreadable(block, first, len(layout.header))
 
 
 def _read(block: Block, layout: Layout) -> tuple[Any, list[Any]]:

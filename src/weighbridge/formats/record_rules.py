@@ -1,10 +1,15 @@
-"""Under the CSV reader: how the records of a file are separated, and how long one may be."""
+"""Under the CSV reader: how the records of a file are separated, where they end, and how long one may be."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from weighbridge.model.errors import FileRefused
+
+Ints = npt.NDArray[np.int64]
 
 LONGEST_RECORD = 1 << 20
 LF, CR, SPACE = 10, 13, 32
@@ -18,10 +23,22 @@ class Rules:
     quote: bytes
     width: int = 0
     strict: bool = False  # the file quotes cells: a quote inside an unquoted one is a fault
+    stray: int = 0  # LF or CR: the one that does not end the lines of this file; 0 while that is not known
 
     @classmethod
-    def of(cls, delimiter: str, quote: str, width: int = 0, *, strict: bool = False) -> Rules:
-        return cls(ord(delimiter), quote.encode(), width, strict)
+    def of(cls, delimiter: str, quote: str) -> Rules:
+        return cls(ord(delimiter), quote.encode())
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The records of a buffer that begins with one. What stands behind `end` is not complete yet."""
+
+    ends: list[int] | Ints  # behind each record
+    end: int
+    line_ends: Ints  # the last byte of every physical line's end
+    broken: list[tuple[int, str]] = field(default_factory=list)  # (place among the records, code)
+    cuts: list[tuple[int, int]] = field(default_factory=list)  # spaces around quotes
 
 
 def too_long(line: int) -> FileRefused:

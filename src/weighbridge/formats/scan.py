@@ -1,7 +1,8 @@
 """Under the CSV reader: UTF-8 bytes → whole records with their lines, and the lines that cannot be read.
 
 Quotes are read by RFC 4180: a quote opens a quoted cell where the cell begins, `""` inside stands for one quote, and
-after the closing quote the cell ends. Spaces between a delimiter and a quote are dropped. LF, CRLF or CR ends a record.
+after the closing quote the cell ends. Spaces between a delimiter and a quote are dropped. LF, CRLF or CR ends a record;
+in a file with LF or CRLF a lone CR does only where whole records stand before and after it (line_ends.py).
 A quote inside an unquoted cell, as in `5" pipe`, is text in a file that quotes no cell; in one that does, its writer
 would have quoted that cell, and the record is damaged.
 
@@ -23,12 +24,12 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, too_long
+from weighbridge.formats.line_ends import without_stray_ends
+from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Ints, Rules, Scan, too_long
 from weighbridge.formats.walk import Walk
 
 CHUNK = 1 << 21
 
-Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 _END_OF_FILE = re.compile(rb"\x1a\s*\Z")  # what DOS programs write behind the last line
@@ -61,17 +62,6 @@ class Block:
     ends_line: bool = True  # a line end follows its last record
 
 
-@dataclass(frozen=True)
-class Scan:
-    """The records of a buffer that begins with one. What stands behind `end` is not complete yet."""
-
-    ends: list[int] | Ints  # behind each record
-    end: int
-    line_ends: Ints  # the last byte of every physical line's end
-    broken: list[tuple[int, str]] = field(default_factory=list)  # (place among the records, code)
-    cuts: list[tuple[int, int]] = field(default_factory=list)  # spaces around quotes
-
-
 def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
     """The rest of the file, of which the next byte begins a record on the given line.
 
@@ -91,6 +81,13 @@ def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
 
 def scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
     """`final`: the file ends with the buffer."""
+    found = _scan(buffer, rules, final=final)
+    if rules.stray and bytes([rules.stray]) in buffer:
+        return without_stray_ends(buffer, found, rules, final=final)
+    return found
+
+
+def _scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
     data = np.frombuffer(buffer, np.uint8)
     line_ends = line_ends_of(buffer, data)
     if rules.quote not in buffer:
