@@ -15,6 +15,7 @@ from weighbridge.formats import batch
 from weighbridge.formats.cells import split
 from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.last_record import LastRecord
 from weighbridge.formats.scan import Block, blocks
 from weighbridge.formats.unreadable import unreadable
 from weighbridge.model.counts import counted
@@ -40,7 +41,8 @@ class DelimitedSheet:
     kind: str = "csv"
     records: int = field(default=0, init=False)
     invisible: int = field(default=0, init=False)  # characters that were removed
-    cut_line: int = field(default=0, init=False)  # the last line, where no line end follows it
+    cut_line: int = field(default=0, init=False)  # the last line, where the file may be cut off in it
+    _last: LastRecord = field(default_factory=LastRecord, init=False)
 
     @property
     def encoding(self) -> str:
@@ -62,8 +64,8 @@ class DelimitedSheet:
             )
         if self.cut_line:
             found["no_final_line_end"] = (
-                f"The file does not end with a line end. If it was cut off, the record on line {self.cut_line} may be "
-                "incomplete."
+                f"The file may be cut off: it does not end with a line end, and {self._last.looks_cut}. Compare the "
+                f"record on line {self.cut_line} with its source."
             )
         if self.invisible:
             found["invisible_characters"] = (
@@ -97,14 +99,20 @@ class DelimitedSheet:
         layout = self.layout
         before = self.records = len(layout.preamble) + 1
         self.invisible = self.cut_line = 0
+        self._last = LastRecord(self.text.size)
         with self.text.path.open("rb") as file:
             file.seek(self.text.start + layout.data_offset)
             for block in blocks(file, layout.rules, layout.data_line):
                 first = self.records - before
                 self.records += len(block.lines)
                 self.invisible += block.invisible
-                self.cut_line = 0 if block.ends_line else int(block.lines[-1])
-                yield from _batches(block, first, layout)
+                # A delimiter or a quote behind the last cell shows that it is whole.
+                ends = layout.extra_cells > 0 or block.text.endswith(layout.dialect.quote.encode())
+                for rows in _batches(block, first, layout):
+                    self._last.look(rows, len(layout.header), ends=ends)
+                    yield rows
+                if not block.ends_line and self._last.looks_cut:
+                    self.cut_line = int(block.lines[-1])
 
 
 def _batches(block: Block, first: int, layout: Layout) -> Iterator[Any]:

@@ -44,6 +44,7 @@ class Utf8File:
     path: Path
     start: int
     encoding: str
+    size: int = 0  # bytes of the stored file
     warnings: Mapping[str, str] = field(default_factory=dict)  # what was assumed: code → sentence
 
 
@@ -63,14 +64,15 @@ def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = 
     if codec == "utf-8" or not codec:
         broken_at = _first_broken_byte(path, findings)
         if broken_at is None:
-            return Utf8File(path, len(mark), "utf-8-sig" if mark else "utf-8", findings.warnings())
+            name = "utf-8-sig" if mark else "utf-8"
+            return Utf8File(path, len(mark), name, path.stat().st_size, findings.warnings())
         if codec:
             raise undecodable(path, broken_at, codec, findings.given)
         guess = _guess(chunks(path), _WORDS)
         findings.judge(guess, broken_at)
         codec = guess.codec
     copy = _transcode(path, codec, len(mark), scratch, findings)
-    return Utf8File(copy, 0, codec, findings.warnings())
+    return Utf8File(copy, 0, codec, path.stat().st_size, findings.warnings())
 
 
 def _chosen(encoding: str, head: bytes, marked: str) -> str:

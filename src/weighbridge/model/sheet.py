@@ -18,7 +18,7 @@ FAULTS: Mapping[str, tuple[str, str]] = {
         "Remove that line break, or put the cell in quotes.",
     ),
     "bad_json": ("Expected a JSON object on the line", ""),
-    "duplicate_key": ("Expected every key once, got one twice", "Rename or remove one of them."),
+    "duplicate_key": ("Expected every key once, got a nested key twice", "Rename or remove one of them."),
     "not_a_record": ("Expected an object with the keys of the first records", ""),
     "bad_text": ("Expected text, got a NUL or half of a character", "Export the file again."),
     "not_fixed": (

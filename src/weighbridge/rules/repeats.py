@@ -18,10 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused
+from weighbridge.model.space import SPACE
 from weighbridge.rules import dimensions, facts
 from weighbridge.rules.headers import fold, listed
-from weighbridge.rules.plan import SPACE, Plan, duck_type, literal
+from weighbridge.rules.plan import Plan, duck_type, literal
 from weighbridge.rules.typed import DUPLICATE, REJECTED
 
 # Figures of records that contradict each other differ in any case: they tell no parts of a whole apart.
@@ -64,7 +66,8 @@ def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
     _merge(db, "repeated", "true", {value: aggregate.replace("{x}", value) for value in facts.values(plan)})
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
-    sentence = f"{records:,} records share their key with another one; they became {kept:,} rows ({how})."
+    rows = counted(kept, "row")
+    sentence = f"{records:,} records share their key with another one; they became {rows} ({how})."
     return Repeats(found=True, warnings={"repeats_combined": sentence})
 
 
