@@ -31,6 +31,12 @@ def test_one_keyword_is_a_list() -> None:
     assert keywords("blue shoes") == ["blue shoes"]
 
 
+def test_a_lone_carriage_return_does_not_make_two_keywords_of_one() -> None:
+    outcome = check("blue shoes\nred\rshoes\nboots\n")
+    assert [keyword for (keyword,) in rows(outcome, "keyword")] == ["blue shoes", "boots"]
+    assert outcome.codes == ["stray_line_end"]
+
+
 @pytest.mark.parametrize(
     ("line", "keyword"),
     [
