@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from weighbridge.formats.letters import CASELESS, CURRENCY, DASH, INVALID, LOWER
 
 UNLIKELY = 6.0  # so much cheaper in another encoding, the word alone is evidence
 MISSHAPEN = 3.0  # the same for a word of an impossible form
+_FEW = 15  # words, for which these two hold
 _SHORTEST = 3  # letters; 'à' alone is a sign in other encodings
 _CAPITALISED = 6  # words, to say that all words of the file begin with a capital
 # An apostrophe inside a word that is neither a contraction (don’t) nor an elision (l’été, dell’arte, aujourd’hui).
@@ -35,29 +37,32 @@ class OddWord:
 
 def odd_word(words: Sequence[bytes], readings: Sequence[Reading]) -> OddWord | None:
     """The word that another encoding explains best; `readings[0]` is the encoding of the file."""
-    best, found, most = readings[0], None, 0.0
+    best, found = readings[0], None
     if best.codec not in LATIN or len(words) < 2:
         return None
     capitals = _begin_with_capitals([in_codec(word, best.codec) for word in words])
+    # Among many words one is unusual by chance; costs are logarithms, and so is what that adds.
+    chance = max(0.0, log(len(words) / _FEW))
+    most = 0.0 if capitals else MISSHAPEN + chance - 0.1  # less says nothing
     for other in readings[1:]:
         if other.codec not in LATIN:
             continue
         gains = best.costs - other.costs
-        for place in np.flatnonzero(gains > max(most, 0.0)).tolist():
+        for place in np.flatnonzero(gains > most).tolist():
             gain = float(gains[place])
             one, two = in_codec(words[place], best.codec), in_codec(words[place], other.codec)
-            if gain > most and _is_odd(one, two, gain, capitals=capitals):
+            if gain > most and _is_odd(one, two, gain, chance, capitals=capitals):
                 found, most = OddWord(place, other.codec), gain
     return found
 
 
-def _is_odd(one: str, two: str, gain: float, *, capitals: bool) -> bool:
+def _is_odd(one: str, two: str, gain: float, chance: float, *, capitals: bool) -> bool:
     letters, meant = _letters(one), _letters(two)
     if one == two or meant < max(_SHORTEST, letters) or _misshapen(two):
         return False
     if (one[0].isupper() and not two[0].isupper()) or ("’" in one and not _NO_ELISION.search(one)):
         return False
-    if gain >= UNLIKELY or (gain >= MISSHAPEN and _misshapen(one)):
+    if gain - chance >= UNLIKELY or (gain - chance >= MISSHAPEN and _misshapen(one)):
         return True
     return capitals and kind_of(one[0]) == LOWER and kind_of(two[0]) == UPPER
 
