@@ -78,7 +78,7 @@ def test_people_read_the_first_five_warnings_and_where_the_rest_is(
     assert len(told) == 5
     assert told[0].startswith("Warning (currency_not_named): ")
     assert told[1] == "Warning (parent_not_found): line 3: No campaign 1."
-    assert f"Warnings about a.csv: weighbridge uploads warnings {loaded['upload_id']}" in said
+    assert f"And 116 more warnings about a.csv: weighbridge uploads warnings {loaded['upload_id']}" in said
     again = main("load", file, "--platform", "meta", "--json").json
     assert (len(again["warnings"]), again["warnings_total"]) == (100, 121)
     (file.parent / "b.csv").write_text(CSV.replace("Spring", "Autumn"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge.formats import open_sheet, scan
+from weighbridge.formats import line_ends, open_sheet, scan
 from weighbridge.model.errors import FileRefused
 
 from .conftest import Read, Row, knows
@@ -78,9 +78,59 @@ def test_empty_cells_that_nearly_all_records_have_belong_to_the_file(read: Reade
     assert found.adds_up
 
 
-def test_two_records_are_too_few_to_say_that_nearly_all_have_empty_cells(read: Reader) -> None:
-    found = read("a,b\n1,2,\n1,2,\n")
-    assert {row.fault for row in found.rows} == {"wrong_cell_count"}
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_or_two_records_are_enough_where_all_have_the_empty_cells(read: Reader, count: int) -> None:
+    found = read("a,b\n" + "1,2,\n" * count)
+    assert found.values == [["1", "2"]] * count
+    assert not any(row.fault for row in found.rows)
+    assert found.sheet.warnings["extra_cells"] == (
+        "Records have 1 empty cell more than the header; it was ignored."
+    )
+    short = read("a,b,,\n" + "1,2\n" * count)
+    assert (short.sheet.header, short.values) == (("a", "b"), [["1", "2"]] * count)
+
+
+def test_two_records_that_differ_prove_nothing(read: Reader) -> None:
+    found = read("a,b\n1,2,\n1,2\n")
+    assert [row.fault for row in found.rows] == ["wrong_cell_count", None]
+    assert read("a,b\n1,2,3\n").rows[0].fault == "wrong_cell_count"
+    assert read("a,,b\n1,2\n").rows[0].fault == "wrong_cell_count"
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 8, 1 << 20])
+@pytest.mark.parametrize(("end", "stray"), [("\n", "\r"), ("\r\n", "\r"), ("\r", "\n")])
+def test_a_line_end_of_another_kind_inside_a_cell_does_not_cut_it_off(
+    read: Reader, monkeypatch: pytest.MonkeyPatch, end: str, stray: str, chunk: int
+) -> None:
+    monkeypatch.setattr(scan, "CHUNK", chunk)
+    found = read(end.join(["a,b,c", "A,1,fine", f"A,1,x{stray}y", f"A,x{stray}{stray}y,1", 'B,"2",z', ""]))
+    broken = [None, None, None]
+    assert [(row.values, row.surplus, row.fault) for row in found.rows] == [
+        (["A", "1", "fine"], None, None),
+        (broken, f"A,1,x{stray}y", "stray_line_end"),
+        (broken, f"A,x{stray}{stray}y,1", "stray_line_end"),
+        (["B", "2", "z"], None, None),
+    ]
+    assert found.lines == [2, 3, 5, 8]
+
+
+def test_in_one_column_a_line_end_of_another_kind_is_never_the_end_of_a_record(read: Reader) -> None:
+    found = read("a\nx\ry\nz\r\r\n")
+    assert [(row.values, row.fault) for row in found.rows] == [
+        ([None], "stray_line_end"),
+        (["z"], None),
+        ([""], None),
+    ]
+
+
+def test_records_of_another_line_end_that_were_pasted_in_are_records(
+    read: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_ends, "LONGEST_RECORD", 100)
+    monkeypatch.setattr(scan, "CHUNK", 150)
+    found = read("a,b\n1,2\n3,4\n" + "5,6\r" * 200 + "7,x\ry\n8,9\n")
+    assert found.values[:202] == [["1", "2"], ["3", "4"], *[["5", "6"]] * 200]
+    assert [row.fault for row in found.rows[202:]] == ["stray_line_end", None]
 
 
 def test_empty_names_at_the_end_of_the_header_need_no_cells(read: Reader) -> None:
@@ -102,7 +152,7 @@ def test_characters_that_show_nothing_are_removed_and_counted(
         monkeypatch.setattr(scan, "CHUNK", size)
         found = read('a,b\n\u200b1\u2060,\ufeff"x,y"\n2,\u200ez\n3,\u200d\n')
         assert found.values == [["1", "x,y"], ["2", "z"], ["3", "\u200d"]]
-        assert "4 characters" in found.sheet.warnings["invisible_characters"]
+        assert "4 invisible characters" in found.sheet.warnings["invisible_characters"]
         assert found.adds_up
 
 

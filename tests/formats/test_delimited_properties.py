@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from weighbridge.formats import scan
-from weighbridge.formats.dialect import Dialect, split
+from weighbridge.formats.cells import Dialect, split
 from weighbridge.model.errors import FileRefused
 
 from . import strict

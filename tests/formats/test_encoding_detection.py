@@ -200,6 +200,78 @@ def test_a_byte_order_mark_that_contradicts_the_option_is_refused(
     assert "byte order mark" in refused(tmp_path, mark + b"a,b\n", named)
 
 
+@pytest.mark.parametrize(
+    "named", ["windows-1252", "iso-8859-1", "windows-1250", "cp437", "shift-jis", "koi8-r"]
+)
+@pytest.mark.parametrize("cell", ["München", "Łódź", "Café Noir", "北京烤鸭", "купить", "Foo™", "O’Neil"])
+def test_a_file_in_utf8_is_not_read_in_another_encoding_that_was_named(
+    tmp_path: Path, named: str, cell: str
+) -> None:
+    assert refused(tmp_path, written(["Shoes", cell]).encode(), named) in (
+        f"--encoding is {named}, but the file is UTF-8: as {named} its letters would be garbled. Leave --encoding out.",
+        f"Line 3 cannot be read as {named}. Leave --encoding out to detect the encoding, or save the file as UTF-8.",
+    )
+
+
+@pytest.mark.parametrize(("cell", "named"), [("小", "gbk"), ("раб", "cp866"), ("Shoes", "windows-1252")])
+def test_bytes_that_happen_to_be_utf8_are_read_as_the_option_says(
+    tmp_path: Path, cell: str, named: str
+) -> None:
+    text = written(["Shoes", cell])
+    data = text.encode(codec_of(named) or "")
+    data.decode()
+    assert read(tmp_path, data, named)[0] == text
+
+
+TOWNS = "Łódź|Kraków|Gdańsk|Wrocław|Poznań|Rzeszów|Białystok|Częstochowa|Toruń|Zielona Góra|Gorzów|Bełchatów"
+POLISH = TOWNS.split("|")
+
+
+@pytest.mark.parametrize(
+    ("word", "codec", "garbled"),
+    [
+        ("Orléans", "mac-roman", "OrlŽans"),
+        ("Besançon", "mac-roman", "BesanŤon"),
+        ("Óbuda", "cp852", "ŕbuda"),
+        ("Köln", "cp850", "K”ln"),
+        ("Bełżec", "mac-latin2", "Be¸ýec"),
+    ],
+)
+def test_one_word_in_a_second_old_encoding_is_shown_in_both(
+    tmp_path: Path, word: str, codec: str, garbled: str
+) -> None:
+    data = written(POLISH).encode("cp1250")
+    found, file = read(tmp_path, data + f"2025-03-30,{word},1\n".encode(codec))
+    assert garbled in found
+    sentence = file.warnings["mixed_encodings"]
+    assert f"windows-1250, where line 14 has '{garbled}'; in" in sentence
+    assert f"it would be '{word}'" in sentence
+    few, file = read(tmp_path, written(POLISH[:1]).encode("cp1250") + f"2025-03-30,{word},1\n".encode(codec))
+    assert "Łódź" in few
+    assert "Łódź" not in file.warnings.get("encoding_guessed", "")
+
+
+@pytest.mark.parametrize(("language", "codec"), FILES)
+def test_a_file_in_one_encoding_is_not_said_to_mix_two(tmp_path: Path, language: str, codec: str) -> None:
+    cells = TRUTH[language][0].split("|")
+    for cells_of_file in (cells, [cell.title() for cell in cells], [cell.upper() for cell in cells]):
+        data = written(cells_of_file).encode(codec, "ignore")
+        assert "mixed_encodings" not in read(tmp_path, data)[1].warnings
+
+
+def test_apostrophes_in_words_are_not_taken_for_letters_of_another_encoding(tmp_path: Path) -> None:
+    cells = [
+        "l’été",
+        "dell’età",
+        "aujourd’hui",
+        "O’Neil’s shop",
+        "Don’t – stop",
+        "un’altra città",
+        "geht’s für",
+    ]
+    assert "mixed_encodings" not in read(tmp_path, written(cells).encode("cp1252"))[1].warnings
+
+
 def test_an_unknown_encoding_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     assert "did you mean 'windows-1250'?" in refused(tmp_path, b"a", "widnows-1250")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.formats import UnknownHeader, scan, sniff
+from weighbridge.formats import UnknownHeader, record_rules, scan, sniff
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Bins
 
@@ -29,6 +29,12 @@ def test_each_line_is_a_keyword_and_there_is_no_header() -> None:
 
 def test_one_keyword_is_a_list() -> None:
     assert keywords("blue shoes") == ["blue shoes"]
+
+
+def test_a_lone_carriage_return_does_not_make_two_keywords_of_one() -> None:
+    outcome = check("blue shoes\nred\rshoes\nboots\n")
+    assert [keyword for (keyword,) in rows(outcome, "keyword")] == ["blue shoes", "boots"]
+    assert outcome.codes == ["stray_line_end"]
 
 
 @pytest.mark.parametrize(
@@ -107,8 +113,8 @@ def test_a_header_under_a_preamble_is_found_even_in_a_short_file() -> None:
     ("text", "code"),
     [
         ("", "empty_file"), (" \n\n", "empty_file"), ("No data available.\n", "no_data"), ("-\n", None),
-        ("x" * (scan.LONGEST_RECORD + 1), "malformed_file"),
-        ("a\nb\n" + "x" * (scan.LONGEST_RECORD + 1) + "\n", "malformed_file"),
+        ("x" * (record_rules.LONGEST_RECORD + 1), "malformed_file"),
+        ("a\nb\n" + "x" * (record_rules.LONGEST_RECORD + 1) + "\n", "malformed_file"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_refused(text: str, code: str | None) -> None:

@@ -110,7 +110,44 @@ def test_records_above_the_header_are_not_left_out_without_a_word() -> None:
     assert refused.value.code == "records_above_header"
 
 
-def test_a_file_that_does_not_end_with_a_line_end_may_be_cut_off() -> None:
-    outcome = check_text(f"{HEADER}\nA1,Ann,5\nA2,Bob,6", None, pipeline=ORDERS)
-    assert "the record on line 3 may be incomplete" in outcome.warnings["no_final_line_end"]
-    assert "no_final_line_end" not in check("A1,Ann,5").warnings
+@pytest.mark.parametrize(
+    ("amounts", "warned"),
+    [
+        ("5.50 6.00 17.25 8.50", ""),
+        ("5.50 6.00 17.25 8.5", "its last cell ends sooner"),
+        ("5.50 6.00 17.25 8", "its last cell ends sooner"),
+        ("5.50 6.00 17.25 ", "its last cell is empty"),
+        ("5 6 7.5 8.25 8", ""),
+        ("5.50 6.0", ""),
+        ("5", ""),
+        ("500 600 700 80", ""),
+        ("500 600 " * 5 + "80", "its last cell is shorter"),
+        ('5.50 6.00 17.25 "8.5"', ""),
+        ("5 600 70 8", ""),
+    ],
+)
+def test_a_file_without_a_final_line_end_has_a_warning_only_if_it_looks_cut_off(
+    amounts: str, warned: str
+) -> None:
+    lines = [f"A{number},Ann,{amount}" for number, amount in enumerate(amounts.split(" "))]
+    outcome = check_text("\n".join([HEADER, *lines]), None, pipeline=ORDERS)
+    sentence = outcome.warnings.get("no_final_line_end", "")
+    assert (warned in sentence) if warned else not sentence
+    assert not warned or f"the record on line {len(lines) + 1} " in sentence.replace(
+        "Compare the record", "the record"
+    )
+    assert "no_final_line_end" not in check(*lines).warnings
+
+
+def test_a_last_record_with_too_few_cells_or_at_the_end_of_a_block_may_be_cut_off() -> None:
+    short = check_text(f"{HEADER}\nA1,Ann,5\nA2,Bo", None, pipeline=ORDERS)
+    assert "does not have the cells" in short.warnings["no_final_line_end"]
+    text = f"{HEADER}\nA1,Ann,5\nA2,{'B' * 5000}"[: 4096 - 2] + ",6"
+    assert "4,096 bytes" in check_text(text, None, pipeline=ORDERS).warnings["no_final_line_end"]
+    assert "no_final_line_end" not in check_text(text + "5", None, pipeline=ORDERS).warnings
+
+
+def test_a_last_word_that_is_the_beginning_of_another_may_be_cut_off() -> None:
+    header, rows = "Order No,Amount,Customer\n", "A1,5,Berlin\nA2,5,Berlin\nA3,5,Berlin\nA4,5,Rome\n"
+    assert "no_final_line_end" in check_text(f"{header}{rows}A5,5,Ber", None, pipeline=ORDERS).warnings
+    assert "no_final_line_end" not in check_text(f"{header}{rows}A5,5,Rome", None, pipeline=ORDERS).warnings

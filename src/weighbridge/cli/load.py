@@ -257,7 +257,9 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
             if each.upload.failed_rows:
                 out().print(f"Rejected rows of {name}: weighbridge uploads rejects {id_}", markup=False)
             if each.warnings:
-                out().print(f"Warnings about {name}: weighbridge uploads warnings {id_}", markup=False)
+                out().print(
+                    f"{report.more_warnings(each)} {name}: weighbridge uploads warnings {id_}", markup=False
+                )
         for each in outcomes:
             if each.preview is not None:
                 report.print_preview(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weighbridge.model.columns import ColumnUse, MissingField
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
@@ -95,6 +96,13 @@ def warning_lines(warnings: Sequence[Warned]) -> list[str]:
         f"Warning ({each.code}): {f'line {each.line}: ' if each.row_index >= 0 else ''}{each.message}"
         for each in warnings[:SHOWN_WARNINGS]
     ]
+
+
+def more_warnings(outcome: Outcome) -> str:
+    """How many warnings `warning_lines` leaves out."""
+    assert outcome.upload is not None
+    left_out = max(outcome.upload.warnings, len(outcome.warnings)) - SHOWN_WARNINGS
+    return f"And {counted(left_out, 'more warning')} about" if left_out > 0 else "Warnings about"
 
 
 def column_lines(columns: Sequence[ColumnUse]) -> list[str]:

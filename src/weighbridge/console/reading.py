@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weighbridge.model.encodings import ENCODINGS, codec_of
+from weighbridge.model.encodings import ENCODINGS
 from weighbridge.model.reading import ABOUT, DETECT_ALL, ReadOptions
 from weighbridge.steps.reading import DELIMITERS, DETECT, TEXTS, in_words
 
@@ -76,7 +76,7 @@ def _choice(name: str, stored: str, detect: str) -> Choice:
 def _parsed(name: str, value: str) -> str | None:
     match name:
         case "encoding":
-            return codec_of(value)
+            return value  # stored by the same name
         case "delimiter":
             return DELIMITERS[value]
         case "decimal":

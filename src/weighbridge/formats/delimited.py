@@ -12,9 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from weighbridge.formats import batch
-from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout, split
+from weighbridge.formats.cells import split
+from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.last_record import LastRecord
 from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.unreadable import unreadable
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused
 
 
@@ -37,7 +41,8 @@ class DelimitedSheet:
     kind: str = "csv"
     records: int = field(default=0, init=False)
     invisible: int = field(default=0, init=False)  # characters that were removed
-    cut_line: int = field(default=0, init=False)  # the last line, where no line end follows it
+    cut_line: int = field(default=0, init=False)  # the last line, where the file may be cut off in it
+    _last: LastRecord = field(default_factory=LastRecord, init=False)
 
     @property
     def encoding(self) -> str:
@@ -49,7 +54,8 @@ class DelimitedSheet:
         found = dict(self.text.warnings)
         if self.extra_cells:
             found["extra_cells"] = (
-                f"Records have {self.extra_cells} empty cells more than the header; they were ignored."
+                f"Records have {counted(self.extra_cells, 'empty cell')} more than the header; "
+                f"{'it was' if self.extra_cells == 1 else 'they were'} ignored."
             )
         if self.layout.nameless:
             found["empty_header_ignored"] = (
@@ -58,12 +64,13 @@ class DelimitedSheet:
             )
         if self.cut_line:
             found["no_final_line_end"] = (
-                f"The file does not end with a line end. If it was cut off, the record on line {self.cut_line} may be "
-                "incomplete."
+                f"The file may be cut off: it does not end with a line end, and {self._last.looks_cut}. Compare the "
+                f"record on line {self.cut_line} with its source."
             )
         if self.invisible:
             found["invisible_characters"] = (
-                f"{self.invisible:,} characters that show nothing, such as U+200B, were removed from the cells."
+                f"{counted(self.invisible, 'invisible character')}, such as U+200B, "
+                f"{'was' if self.invisible == 1 else 'were'} removed from the cells."
             )
         return found
 
@@ -92,14 +99,20 @@ class DelimitedSheet:
         layout = self.layout
         before = self.records = len(layout.preamble) + 1
         self.invisible = self.cut_line = 0
+        self._last = LastRecord(self.text.size)
         with self.text.path.open("rb") as file:
             file.seek(self.text.start + layout.data_offset)
             for block in blocks(file, layout.rules, layout.data_line):
                 first = self.records - before
                 self.records += len(block.lines)
                 self.invisible += block.invisible
-                self.cut_line = 0 if block.ends_line else int(block.lines[-1])
-                yield from _batches(block, first, layout)
+                # A delimiter or a quote behind the last cell shows that it is whole.
+                ends = layout.extra_cells > 0 or block.text.endswith(layout.dialect.quote.encode())
+                for rows in _batches(block, first, layout):
+                    self._last.look(rows, len(layout.header), ends=ends)
+                    yield rows
+                if not block.ends_line and self._last.looks_cut:
+                    self.cut_line = int(block.lines[-1])
 
 
 def _batches(block: Block, first: int, layout: Layout) -> Iterator[Any]:
@@ -116,16 +129,8 @@ def _batches(block: Block, first: int, layout: Layout) -> Iterator[Any]:
     if len(wrong):
         cells = [split(misfit.text, layout.dialect) for misfit in misfits]
         yield _misfits(cells, first + wrong, block.lines[wrong], layout)
-    if len(broken):
-        width = len(layout.header)
-        yield batch.build(
-            first + broken,
-            block.lines[broken],
-            0,
-            [pa.nulls(len(broken), pa.string())] * width,
-            pa.array([each.text for each in block.broken], pa.string()),
-            pa.array([each.code for each in block.broken], pa.string()),
-        )
+    if block.broken:
+        yield unreadable(block, first, len(layout.header))
 
 
 def _read(block: Block, layout: Layout) -> tuple[Any, list[Any]]:

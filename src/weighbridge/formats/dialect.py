@@ -13,11 +13,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
-from weighbridge.formats.scan import LONGEST_RECORD, Rules, Scan, scan, too_long, visible
+from weighbridge.formats.cells import Dialect, pattern, split
+from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
+from weighbridge.formats.scan import scan, visible
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
@@ -28,19 +29,13 @@ MOST_COLUMNS = 2000
 SAMPLE = 50  # records in which a header is looked for
 MEASURED = 1000  # records whose cells are counted
 NEARLY_ALL = 0.9
-ENOUGH = 3  # records, to say that nearly all have something
+ENOUGH = 3  # records, to say that the header is wrong about them
 HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
 _FIRST_LOOK = 1 << 16  # bytes; the first records are nearly always in them
 _IN_QUOTES = re.compile(rb'(?:^|[\r\n,;\t|]) *"[^"\r\n]*" *(?=[\r\n,;\t|]|$)')
 _IN_APOSTROPHES = re.compile(rb"(?:^|[\r\n,;\t|]) *'[^'\r\n]*' *(?=[\r\n,;\t|]|$)")
 OWN_COLUMNS = UPLOAD.encode()
 NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Dialect:
-    delimiter: str
-    quote: str = '"'
 
 
 @dataclass(frozen=True)
@@ -56,11 +51,14 @@ class Layout:
     extra_cells: int = 0  # empty cells that nearly every record has beyond the header
     nameless: str = ""  # the column after which the header has an empty name that no record has a cell for
     quotes_cells: bool = False
+    stray: int = 0  # LF or CR: the one that does not end the lines of this file
 
     @property
     def rules(self) -> Rules:
         width = len(self.header) + self.extra_cells
-        return Rules.of(self.dialect.delimiter, self.dialect.quote, width, strict=self.quotes_cells)
+        return Rules(
+            ord(self.dialect.delimiter), self.dialect.quote.encode(), width, self.quotes_cells, self.stray
+        )
 
 
 class UnknownHeader(FileRefused):
@@ -107,6 +105,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         extra_cells=fitted.extra_cells,
         nameless=fitted.nameless,
         quotes_cells=any(_quotes_a_cell(each.text, best.dialect) for each in [record, *below]),
+        stray=_stray(record, below),
     )
 
 
@@ -116,27 +115,6 @@ def refuse_many_columns(count: int) -> None:
         raise FileRefused(
             "malformed_file", f"The header has {count:,} columns; at most {MOST_COLUMNS:,} are read."
         )
-
-
-def split(record: str, dialect: Dialect) -> list[str]:
-    """The cells of one record, of any length (Python's csv stops at 128 KB a cell)."""
-    if dialect.quote not in record:
-        return record.split(dialect.delimiter)
-    cells = []
-    for cell in _cell(dialect).finditer(record):
-        quoted, plain, end = cell.groups()
-        cells.append(plain if quoted is None else quoted.replace(dialect.quote * 2, dialect.quote))
-        if not end:
-            break
-    return cells
-
-
-@cache
-def _cell(dialect: Dialect) -> re.Pattern[str]:
-    q, d = re.escape(dialect.quote), re.escape(dialect.delimiter)
-    padding = "" if dialect.delimiter == " " else " *"
-    quoted = rf"{padding}{q}((?:[^{q}]++|{q}{q})*+){q}{padding}(?={d}|\Z)"
-    return re.compile(rf"(?:{quoted}|([^{d}]*+))({d}|\Z)")
 
 
 def _candidates(head: bytes, given: str) -> list[Dialect]:
@@ -158,6 +136,7 @@ class _Record:
     line: int
     end: int
     next_line: int
+    old_mac: bool  # it ends with CR alone
 
 
 @dataclass(frozen=True)
@@ -216,7 +195,7 @@ def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> lis
     records, start, line = [], 0, 1
     for end, next_line in zip(ends[:most], lines, strict=False):
         text = visible(part[start:end])[0].decode()
-        records.append(_Record(_without_line_end(text), line, end, next_line))
+        records.append(_Record(_without_line_end(text), line, end, next_line, text.endswith("\r")))
         start, line = end, next_line
     return records
 
@@ -239,11 +218,13 @@ class _Fitted:
 def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
     """Where nearly all records have another width than the header, and only empty cells make the difference.
 
+    One or two records are enough where all of them agree and the difference stands at the end.
+
     Raises FileRefused: `header_width`, where more than empty cells do.
     """
     rows = [row for row in rows if any(map(str.strip, row))]
     as_it_is = _Fitted(tuple(header))
-    if len(rows) < ENOUGH:
+    if not rows:
         return as_it_is
     [(width, count)] = Counter(map(len, rows)).most_common(1)
     if 2 * count <= len(rows) or width == len(header):
@@ -256,12 +237,13 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
             return _Fitted(tuple(header), width - len(header))
     elif not any(map(str.strip, header[width:])):
         return _Fitted(tuple(header[:width]))
-    else:
+    elif len(rows) >= ENOUGH:
         empty = [place for place, cell in enumerate(header) if not cell.strip()]
         if len(empty) == 1 and width == len(header) - 1 and empty != [0]:
             [place] = empty  # a separator too many
             return _Fitted((*header[:place], *header[place + 1 :]), 0, header[place - 1])
-    if width == 1:  # text, or records with another delimiter: nothing that the header could be wrong about
+    # Few records prove nothing about the header. Records of one cell are text, or have another delimiter.
+    if width == 1 or len(rows) < ENOUGH:
         return as_it_is
     raise FileRefused(
         "header_width",
@@ -274,7 +256,16 @@ def _quotes_a_cell(record: str, dialect: Dialect) -> bool:
     """Is a cell in quotes? A record over several lines says nothing: stray quotes may have joined it."""
     if dialect.quote not in record or "\n" in record or "\r" in record:
         return False
-    return any(cell[1] is not None for cell in _cell(dialect).finditer(record))
+    return any(cell[1] is not None for cell in pattern(dialect).finditer(record))
+
+
+def _stray(header: _Record, below: Sequence[_Record]) -> int:
+    """CR, unless the header and most records end with it; then LF.
+
+    The last record may be the file's last, which may end anyhow.
+    """
+    ends = [each.old_mac for each in below[:-1]]
+    return LF if header.old_mac and 2 * sum(ends) >= len(ends) else CR
 
 
 def _without_line_end(text: str) -> str:

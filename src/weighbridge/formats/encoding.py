@@ -14,6 +14,7 @@ from weighbridge.formats.encoding_warnings import (
     Findings,
     bad_mark,
     in_7_bits,
+    is_utf8,
     nul,
     undecodable,
     unknown_encoding,
@@ -22,6 +23,7 @@ from weighbridge.formats.rawbytes import HEAD, chunks, decode_head, line_at
 from weighbridge.model.encodings import ENCODINGS, codec_of
 
 if TYPE_CHECKING:
+    from weighbridge.formats.evidence import Words
     from weighbridge.formats.guess import Guess
 
 __all__ = ["ENCODINGS", "HEAD", "Utf8File", "as_utf8", "codec_of", "codec_of_head", "decode_head", "utf16_of"]
@@ -44,6 +46,7 @@ class Utf8File:
     path: Path
     start: int
     encoding: str
+    size: int = 0  # bytes of the stored file
     warnings: Mapping[str, str] = field(default_factory=dict)  # what was assumed: code → sentence
 
 
@@ -63,14 +66,30 @@ def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = 
     if codec == "utf-8" or not codec:
         broken_at = _first_broken_byte(path, findings)
         if broken_at is None:
-            return Utf8File(path, len(mark), "utf-8-sig" if mark else "utf-8", findings.warnings())
+            name = "utf-8-sig" if mark else "utf-8"
+            return Utf8File(path, len(mark), name, path.stat().st_size, findings.warnings())
         if codec:
             raise undecodable(path, broken_at, codec, findings.given)
         guess = _guess(chunks(path), _WORDS)
         findings.judge(guess, broken_at)
         codec = guess.codec
+    elif not codec.startswith("utf-16"):
+        _refuse_utf8(path, codec, encoding)
     copy = _transcode(path, codec, len(mark), scratch, findings)
-    return Utf8File(copy, 0, codec, findings.warnings())
+    return Utf8File(copy, 0, codec, path.stat().st_size, findings.warnings())
+
+
+def _refuse_utf8(path: Path, codec: str, encoding: str) -> None:
+    """The named encoding would garble a file that is valid UTF-8 and makes more sense as that.
+
+    Nearly any bytes can be read in an encoding of one byte per character, so nothing else would notice.
+    """
+    if _first_broken_byte(path, Findings(path, show_cell=False)) is not None:
+        return
+    from weighbridge.formats.guess import reads_as_utf8
+
+    if reads_as_utf8(_words(chunks(path), _WORDS), codec):
+        raise is_utf8(encoding)
 
 
 def _chosen(encoding: str, head: bytes, marked: str) -> str:
@@ -104,14 +123,19 @@ def codec_of_head(head: bytes, *, with_words: bool = True) -> str:
 
 def _guess(pieces: Iterable[bytes], limit: int) -> Guess:
     # Imported here: only a file that is not UTF-8 needs the letter statistics.
-    from weighbridge.formats.evidence import Words
     from weighbridge.formats.guess import guess
+
+    return guess(_words(pieces, limit))
+
+
+def _words(pieces: Iterable[bytes], limit: int) -> Words:
+    from weighbridge.formats.evidence import Words
 
     words = Words(limit)
     for piece in pieces:
         words.add(piece)
     words.add(b"")
-    return guess(words)
+    return words
 
 
 def utf16_of(head: bytes) -> str | None:

@@ -69,7 +69,8 @@ class Findings:
         """Code → sentence, when the file is read to its end."""
         found = {}
         if self._guessed:
-            found["encoding_guessed"] = self._in_both(self._guessed)
+            code = "mixed_encodings" if self._guessed.one_word else "encoding_guessed"
+            found[code] = self._in_both(self._guessed)
         if self._twice and self._twice.found >= A_FEW and self._twice.example:
             found["double_encoded"] = self._encoded_twice(*self._twice.example)
         if self._lost:
@@ -86,6 +87,12 @@ class Findings:
         one, two = _read_both(cell, guess)
         one, two = (_quoted(one), _quoted(two)) if self.show_cell else _letters(one, two)
         rival = name_of(guess.rival)
+        if guess.one_word:
+            return (
+                f"The file was read as {name_of(guess.codec)}, where line {line_at(self.path, offset, 'latin-1')} has "
+                f"{one}; in {rival} it would be {two}. If that is right, the file mixes encodings: save all of it as "
+                "UTF-8 and load it again."
+            )
         return (
             f"The file does not say its encoding. It was read as {name_of(guess.codec)}, where line "
             f"{line_at(self.path, offset, 'latin-1')} has {one}; as {rival} it would be {two}. "
@@ -121,6 +128,14 @@ def bad_mark(marked: str, encoding: str) -> FileRefused:
     return FileRefused(
         "bad_encoding",
         f"--encoding is {encoding}, but the file starts with the byte order mark of {marked}. "
+        "Leave --encoding out.",
+    )
+
+
+def is_utf8(encoding: str) -> FileRefused:
+    return FileRefused(
+        "bad_encoding",
+        f"--encoding is {encoding}, but the file is UTF-8: as {encoding} its letters would be garbled. "
         "Leave --encoding out.",
     )
 

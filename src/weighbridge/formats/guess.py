@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from weighbridge.formats.evidence import Reading, Words, in_codec, text_cost, weigh
+from weighbridge.formats.odd_words import odd_word
 
 CERTAIN = 10.0  # difference of costs from which a second reading is ruled out
 FEW_WORDS, CERTAIN_BY_FEW = 2, 12.0  # the same where the two readings differ in only so many words
 TOSS_UP, TOSS_UP_OF_ONE_WORD = 1.5, 6.0  # below this difference neither reading is preferred
-_ODD_WORD = 14.0  # one word that is this much cheaper in another encoding puts the whole reading in doubt
 _MIXED = 8.0
 _LOOKED_AT = 200  # words that are compared one by one
 
@@ -32,6 +32,7 @@ class Guess:
     codec: str
     rival: str | None = None
     toss_up: bool = False  # neither of the two is likelier
+    one_word: bool = False  # the rival explains only this word better, so the file may mix the two
     word: bytes = b""  # reads differently in the two
     mixed: bytes = b""  # a word in UTF-8, in a file with other words that are not
 
@@ -57,22 +58,34 @@ def guess(words: Words) -> Guess:
 def _compared(words: Sequence[bytes], readings: list[Reading]) -> Guess:
     best, others = readings[0], readings[1:]
     text = [in_codec(word, best.codec) for word in words]
+    odd = odd_word(words, readings)
     for other in others:
         margin = other.total - best.total
-        gains = best.costs - other.costs  # positive for a word that the other encoding explains better
-        odd = int(gains.argmax())
-        if margin >= CERTAIN_BY_FEW and gains[odd] < _ODD_WORD:
+        if margin >= CERTAIN_BY_FEW:
             continue
         differing = [place for place, word in enumerate(words) if in_codec(word, other.codec) != text[place]]
         needed = CERTAIN_BY_FEW if len(differing) <= FEW_WORDS else CERTAIN
-        if not differing or (margin >= needed and gains[odd] < _ODD_WORD):
+        if not differing or margin >= needed:
             continue
-        shown = odd if gains[odd] >= _ODD_WORD else min(differing, key=lambda place: float(gains[place]))
-        lone = (
-            len(words) == 1 and best.codec != "cp1252"
-        )  # too little evidence for anything but the most common
-        return Guess(best.codec, other.codec, lone or other.rank - best.rank < TOSS_UP, words[shown])
+        # One word is too little evidence for anything but the most common encoding.
+        lone = len(words) == 1 and best.codec != "cp1252"
+        toss_up = lone or other.rank - best.rank < TOSS_UP
+        if odd and odd.codec != other.codec and not toss_up:
+            continue  # the odd word is the greater doubt
+        gains = best.costs - other.costs  # positive for a word that the other encoding explains better
+        explained = odd is not None and odd.codec == other.codec
+        shown = odd.place if odd and explained else min(differing, key=lambda place: float(gains[place]))
+        return Guess(best.codec, other.codec, toss_up, word=words[shown])
+    if odd:
+        return Guess(best.codec, odd.codec, one_word=True, word=words[odd.place])
     return Guess(best.codec)
+
+
+def reads_as_utf8(words: Words, codec: str) -> bool:
+    """Are words that are valid UTF-8 likelier that than text in this codec?"""
+    some = list(words.valid)[:_LOOKED_AT]
+    as_named = sum(text_cost(in_codec(word, codec)) for word in some)
+    return sum(text_cost(word.decode()) for word in some) + _MIXED < as_named
 
 
 @dataclass

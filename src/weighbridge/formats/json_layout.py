@@ -12,7 +12,7 @@ from typing import Any, TextIO, assert_never
 
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, NotJson, Window
-from weighbridge.formats.scan import LONGEST_RECORD
+from weighbridge.formats.record_rules import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
 FIRST_LINES = 20  # lines that tell whether each is a record

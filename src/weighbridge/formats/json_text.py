@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn, TextIO
 
-from weighbridge.formats.scan import LONGEST_RECORD
+from weighbridge.formats.record_rules import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
 CHUNK = 1 << 20

@@ -16,9 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weighbridge.formats import batch
-from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, Dialect, Wanted, split
+from weighbridge.formats.cells import Dialect, split
+from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, Wanted
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.scan import Block, Rules, blocks
+from weighbridge.formats.record_rules import CR, LF, Rules
+from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.unreadable import unreadable
 
 _NO_QUOTE = "\0"  # encoding.py refuses it, so no record goes on over a line's end
 _QUOTED = r'^\s*"(.*)"\s*$'
@@ -28,10 +31,11 @@ def open_list(text: Utf8File, wanted: Wanted, header: str) -> ListSheet | None:
     """The file as a list of values for the column `header`, or None for one that looks like a table."""
     with text.path.open("rb") as file:
         file.seek(text.start)
-        lines = _first_lines(file.read(HEAD))
+        head = file.read(HEAD)
+    lines = _first_lines(head)
     if not lines or (len(lines) == 1 and NO_DATA.fullmatch(lines[0])):
         return None
-    return None if _is_table(lines, wanted, header) else ListSheet(text, (header,))
+    return None if _is_table(lines, wanted, header) else ListSheet(text, (header,), _stray(head))
 
 
 @dataclass
@@ -40,6 +44,7 @@ class ListSheet:
 
     text: Utf8File
     header: tuple[str, ...]
+    stray: int  # LF or CR: the one that does not end its lines
     kind: str = "csv"
     delimiter: None = None
     header_line: int = 0
@@ -60,16 +65,24 @@ class ListSheet:
         self.records = 0
         with self.text.path.open("rb") as file:
             file.seek(self.text.start)
-            for block in blocks(file, Rules.of(_NO_QUOTE, _NO_QUOTE), line=1):
+            for block in blocks(file, Rules(ord(_NO_QUOTE), _NO_QUOTE.encode(), 1, stray=self.stray), line=1):
                 first, count = self.records, len(block.lines)
                 self.records += count
-                yield batch.build(np.arange(first, first + count), block.lines, 1, [_values(block)], None)
+                read = np.delete(np.arange(count), [each.place for each in block.broken])
+                yield batch.build(first + read, block.lines[read], 1, [_values(block)], None)
+                if block.broken:
+                    yield unreadable(block, first, width=1)
 
 
 def _first_lines(head: bytes) -> list[str]:
     """Those that have anything on them; none where the head ends within the first line."""
     lines = [line for line in re.split(r"\r\n|\r|\n", head.decode(errors="ignore"))[:SAMPLE] if line.strip()]
     return lines if len(head) < HEAD or len(lines) > 1 else []
+
+
+def _stray(head: bytes) -> int:
+    feeds, returns = head.count(b"\n"), head.count(b"\r") - head.count(b"\r\n")
+    return LF if returns > feeds else CR
 
 
 def _is_table(lines: Sequence[str], wanted: Wanted, header: str) -> bool:

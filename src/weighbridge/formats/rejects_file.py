@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from weighbridge.formats import batch as batches
 from weighbridge.model.rejects_file import ESCAPED, RAW, ROW, SAFE, UPLOAD, YES, added_columns, unescape
 from weighbridge.model.sheet import Sheet
+from weighbridge.model.space import SPACE
 
-_SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"  # as in rules.plan
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _NUMBER = r"^[1-9][0-9]{0,8}$"
 _LINKS = pa.schema(
@@ -150,13 +150,13 @@ class FixedSheet:
         return pc.replace_with_mask(surplus, broken, pa.array(rest, pa.string()))
 
     def _is_yes(self, batch: Any) -> Any:
-        marks = pc.utf8_lower(pc.utf8_trim(self._cells_of(SAFE, batch), _SPACE))
+        marks = pc.utf8_lower(pc.utf8_trim(self._cells_of(SAFE, batch), SPACE))
         return pc.fill_null(pc.equal(marks, YES), fill_value=False)
 
     def _links_of(self, batch: Any, counts: Any) -> Any:
         """The links of the records that have one. What is no id or no number is no link."""
-        upload = pc.utf8_trim(self._cells_of(UPLOAD, batch), _SPACE)
-        row = pc.utf8_trim(self._cells_of(ROW, batch), _SPACE)
+        upload = pc.utf8_trim(self._cells_of(UPLOAD, batch), SPACE)
+        row = pc.utf8_trim(self._cells_of(ROW, batch), SPACE)
         named = pc.and_(pc.match_substring_regex(upload, _UUID), pc.match_substring_regex(row, _NUMBER))
         chosen = pc.fill_null(pc.and_(counts, named), fill_value=False)
         return pa.RecordBatch.from_arrays(
@@ -186,5 +186,5 @@ def _unescaped(column: Any, marked: Any) -> Any:
 def _all_empty(columns: list[Any], rows: int) -> Any:
     empty = pa.array([True] * rows)
     for column in columns:
-        empty = pc.and_(empty, pc.fill_null(pc.equal(pc.utf8_trim(column, _SPACE), ""), fill_value=True))
+        empty = pc.and_(empty, pc.fill_null(pc.equal(pc.utf8_trim(column, SPACE), ""), fill_value=True))
     return empty

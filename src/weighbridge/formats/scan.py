@@ -1,7 +1,8 @@
 """Under the CSV reader: UTF-8 bytes → whole records with their lines, and the lines that cannot be read.
 
 Quotes are read by RFC 4180: a quote opens a quoted cell where the cell begins, `""` inside stands for one quote, and
-after the closing quote the cell ends. Spaces between a delimiter and a quote are dropped. LF, CRLF or CR ends a record.
+after the closing quote the cell ends. Spaces between a delimiter and a quote are dropped. LF, CRLF or CR ends a record;
+in a file with LF or CRLF a lone CR does only where whole records stand before and after it (line_ends.py).
 A quote inside an unquoted cell, as in `5" pipe`, is text in a file that quotes no cell; in one that does, its writer
 would have quoted that cell, and the record is damaged.
 
@@ -10,33 +11,27 @@ records. Only its first physical line is given up; reading continues at the next
 Where lines in quotes may be records or one cell, each of these lines is given up.
 
 Vectorised: where every quote stands where it may, quotes simply toggle, and a line end is the end of a record if an
-even number of quotes precedes it. Only a chunk where that does not hold is walked quote by quote.
+even number of quotes precedes it. Only a chunk where that does not hold is walked quote by quote (walk.py).
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from weighbridge.model.errors import FileRefused
+from weighbridge.formats.line_ends import without_stray_ends
+from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Ints, Rules, Scan, too_long
+from weighbridge.formats.walk import Walk
 
 CHUNK = 1 << 21
-LONGEST_RECORD = 1 << 20
 
-Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-SURELY = 0.9  # so many of the lines inside quotes have the width of a record: they are records
-
-LF, CR, SPACE = 10, 13, 32
-_RECORDS_OR_CELL = "records_or_cell"
 _END_OF_FILE = re.compile(rb"\x1a\s*\Z")  # what DOS programs write behind the last line
 # They show nothing: U+200B, U+200E, U+200F, U+202A to U+202E, U+2060, U+2066 to U+2069; U+FEFF; U+180E. A search for a
 # pattern that begins with one certain byte is ten times as fast.
@@ -44,20 +39,6 @@ _INVISIBLE_E2 = re.compile(rb"\xe2(?:\x80[\x8b\x8e\x8f\xaa-\xae]|\x81[\xa0\xa6-\
 _INVISIBLE_EF, _INVISIBLE_E1 = b"\xef\xbb\xbf", b"\xe1\xa0\x8e"
 _INVISIBLE = re.compile(rb"%b|%b|%b" % (_INVISIBLE_E2.pattern, _INVISIBLE_EF, _INVISIBLE_E1))
 _CUT_CHARACTER = re.compile(rb"(?:\xe2[\x80\x81]?|\xef\xbb?|\xe1\xa0?)\Z")
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How records are separated. `width` is how many cells a record has, 0 while that is not known."""
-
-    delimiter: int
-    quote: bytes
-    width: int = 0
-    strict: bool = False  # the file quotes cells: a quote inside an unquoted one is a fault
-
-    @classmethod
-    def of(cls, delimiter: str, quote: str, width: int = 0, *, strict: bool = False) -> Rules:
-        return cls(ord(delimiter), quote.encode(), width, strict)
 
 
 @dataclass(frozen=True)
@@ -81,17 +62,6 @@ class Block:
     ends_line: bool = True  # a line end follows its last record
 
 
-@dataclass(frozen=True)
-class Scan:
-    """The records of a buffer that begins with one. What stands behind `end` is not complete yet."""
-
-    ends: list[int] | Ints  # behind each record
-    end: int
-    line_ends: Ints  # the last byte of every physical line's end
-    broken: list[tuple[int, str]] = field(default_factory=list)  # (place among the records, code)
-    cuts: list[tuple[int, int]] = field(default_factory=list)  # spaces around quotes
-
-
 def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
     """The rest of the file, of which the next byte begins a record on the given line.
 
@@ -111,6 +81,13 @@ def blocks(file: BinaryIO, rules: Rules, line: int) -> Iterator[Block]:
 
 def scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
     """`final`: the file ends with the buffer."""
+    found = _scan(buffer, rules, final=final)
+    if rules.stray and bytes([rules.stray]) in buffer:
+        return without_stray_ends(buffer, found, rules, final=final)
+    return found
+
+
+def _scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
     data = np.frombuffer(buffer, np.uint8)
     line_ends = line_ends_of(buffer, data)
     if rules.quote not in buffer:
@@ -124,7 +101,7 @@ def scan(buffer: bytes, rules: Rules, *, final: bool) -> Scan:
         longest = np.diff(found.ends, prepend=0, append=len(buffer)).max()
         if not suspicious and not unclosed and longest <= LONGEST_RECORD:
             return found
-    walk = _Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final)
+    walk = Walk(buffer, rules, quotes.tolist(), line_ends.tolist(), final)
     end = walk.run()
     return Scan(walk.ends, end, line_ends, walk.broken, walk.cuts)
 
@@ -165,14 +142,6 @@ def _has_invisible(text: bytes) -> bool:
         _INVISIBLE_E2.search(text) is not None
         or (b"\xef" in text and _INVISIBLE_EF in text)
         or (b"\xe1" in text and _INVISIBLE_E1 in text)
-    )
-
-
-def too_long(line: int) -> FileRefused:
-    return FileRefused(
-        "malformed_file",
-        f"Line {line} is longer than {LONGEST_RECORD:,} bytes. Expected one record on each line; "
-        "export the file again.",
     )
 
 
@@ -255,149 +224,3 @@ def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
     readable = np.delete(starts, [each.place for each in broken])
     moved = np.concatenate(([0], np.cumsum(kept)))
     return Block(text[kept].tobytes(), moved[readable], lines, broken, removed, ends_line)
-
-
-@dataclass
-class _Walk:
-    """The slow way through a buffer: record by record, from quote to quote."""
-
-    buffer: bytes
-    rules: Rules
-    quotes: list[int]
-    line_ends: list[int]
-    final: bool
-    ends: list[int] = field(default_factory=list)
-    broken: list[tuple[int, str]] = field(default_factory=list)
-    cuts: list[tuple[int, int]] = field(default_factory=list)
-
-    def run(self) -> int:
-        """Gives the end of the last record."""
-        start, size = 0, len(self.buffer)
-        while start < size:
-            start = self._plain_records(start)
-            found = self._record(start) if start < size else None
-            if found is None:
-                break
-            end, code = found
-            if code == _RECORDS_OR_CELL:
-                self._give_up(start, end)
-            else:
-                end = self._first_line(start) if code else end
-                if code:
-                    self.broken.append((len(self.ends), code))
-                self.ends.append(end)
-            start = end
-        return start
-
-    def _plain_records(self, start: int) -> int:
-        """Take the records before the line of the next quote. Gives where that line begins."""
-        place = bisect_left(self.quotes, start)
-        first = bisect_left(self.line_ends, start)
-        quote = self.quotes[place] if place < len(self.quotes) else len(self.buffer)
-        last = bisect_left(self.line_ends, quote)
-        self.ends += [end + 1 for end in self.line_ends[first:last]]
-        start = self.line_ends[last - 1] + 1 if last > first else start
-        if quote == len(self.buffer) and self.final and start < quote:
-            self.ends.append(quote)
-            start = quote
-        return start
-
-    def _record(self, start: int) -> tuple[int, str] | None:
-        """The end of the record that begins here, or what is wrong with it; None if the buffer ends too soon."""
-        cuts: list[tuple[int, int]] = []
-        position, place = start, bisect_left(self.quotes, start)
-        while True:
-            line_end = self._line_end(position)
-            quote = self.quotes[place] if place < len(self.quotes) else len(self.buffer)
-            if quote >= line_end:
-                break
-            opened = self._opened(start, position, quote)
-            if opened is None and self.rules.strict:
-                return self._malformed(start, "quote_in_cell")
-            if opened is None:
-                position, place = quote + 1, place + 1
-                continue
-            closing = self._closing(place)
-            if closing is None:
-                return self._unclosed(start)
-            closed = self._closed(self.quotes[closing] + 1)
-            if closed is None:
-                return self._malformed(start, "text_after_quote")
-            cuts += [cut for cut in (opened, closed) if cut[0] < cut[1]]
-            position, place = closed[1], closing + 1
-        end = line_end + 1 if line_end < len(self.buffer) else line_end
-        if line_end == len(self.buffer) and not self.final:
-            return None
-        if code := self._contains_records(start, end):
-            return end, code
-        if end - start > LONGEST_RECORD and self._line_end(start) < line_end:
-            return start, "open_quote"
-        self.cuts += cuts
-        return end, ""
-
-    def _opened(self, start: int, position: int, quote: int) -> tuple[int, int] | None:
-        """The spaces before a quote that opens a cell; None for one that does not."""
-        first = quote
-        while first > position and self.buffer[first - 1] == self._padding:
-            first -= 1
-        begins = first == start or self.buffer[first - 1] == self.rules.delimiter
-        return (first, quote) if begins else None
-
-    def _closing(self, place: int) -> int | None:
-        """The quote that closes the cell that this one opens; pairs belong to the cell."""
-        place += 1
-        while place + 1 < len(self.quotes) and self.quotes[place + 1] == self.quotes[place] + 1:
-            place += 2
-        return place if place < len(self.quotes) else None
-
-    def _closed(self, position: int) -> tuple[int, int] | None:
-        """The spaces behind a closing quote; None where other text stands there."""
-        last = position
-        while last < len(self.buffer) and self.buffer[last] == self._padding:
-            last += 1
-        ends = last == len(self.buffer) or self.buffer[last] in (self.rules.delimiter, LF, CR)
-        return (position, last) if ends else None
-
-    @property
-    def _padding(self) -> int:
-        return SPACE if self.rules.delimiter != SPACE else -1
-
-    def _unclosed(self, start: int) -> tuple[int, str] | None:
-        if self.final or len(self.buffer) - start > LONGEST_RECORD:
-            return self._malformed(start, "open_quote")
-        return None
-
-    def _malformed(self, start: int, code: str) -> tuple[int, str] | None:
-        """Its first line is given up, if all of that is here."""
-        return (start, code) if self.final or self._line_end(start) < len(self.buffer) else None
-
-    def _contains_records(self, start: int, end: int) -> str:
-        """Do lines inside the record, or all of its lines, have as many cells as a record has?"""
-        bounds = self._bounds(start, end)
-        if len(bounds) < 3 or not self.rules.width:
-            return ""
-        delimiter = bytes([self.rules.delimiter])
-        lines = [self.buffer[a:b] for a, b in pairwise(bounds)]
-        fitting = [line.count(delimiter) == self.rules.width - 1 and bool(line.strip()) for line in lines]
-        inside = fitting[1:-1]
-        if self.rules.width > 1 and len(inside) > 1 and sum(inside) >= SURELY * len(inside):
-            return "records_in_quotes"
-        return _RECORDS_OR_CELL if any(inside) or (self.rules.width > 1 and all(fitting)) else ""
-
-    def _give_up(self, start: int, end: int) -> None:
-        """Every line of a record by itself."""
-        for line_end in self._bounds(start, end)[1:]:
-            self.broken.append((len(self.ends), "records_in_quotes"))
-            self.ends.append(line_end)
-
-    def _bounds(self, start: int, end: int) -> list[int]:
-        """Where the physical lines of a record begin, and its end."""
-        first, last = bisect_left(self.line_ends, start), bisect_left(self.line_ends, end - 1)
-        return [start, *(each + 1 for each in self.line_ends[first:last]), end]
-
-    def _line_end(self, position: int) -> int:
-        place = bisect_left(self.line_ends, position)
-        return self.line_ends[place] if place < len(self.line_ends) else len(self.buffer)
-
-    def _first_line(self, start: int) -> int:
-        return min(self._line_end(start) + 1, len(self.buffer))

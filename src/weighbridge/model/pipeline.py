@@ -1,4 +1,4 @@
-"""What an author declares: fields, entities, pipelines. Frozen, and checked when built.
+"""What an author declares: entities and pipelines, of fields (field.py). Frozen, and checked when built.
 
     judgment = Entity(table="judgments", key=["case_number"], fields=[Field("case_number", str, …), …])
     pipeline = Pipeline(name="judgments", accepts=["csv", "json"], entities=[judgment])
@@ -12,117 +12,40 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from decimal import Decimal
 
 from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.field import (
+    RESERVED,
+    SCOPES,
+    SQL_TYPES,
+    Field,
+    InHeader,
+    Made,
+    NamePath,
+    OrMade,
+    check_name,
+    named_in,
+)
 from weighbridge.model.profile import Profile
-from weighbridge.model.rule import Normaliser, Validator
 from weighbridge.model.upsert import Upsert, keep_known_values
 
-SQL_TYPES: Mapping[type, str] = {
-    str: "text",
-    int: "bigint",
-    Decimal: "numeric(18,6)",
-    date: "date",
-    datetime: "timestamptz",
-    bool: "boolean",
-}
-SCOPES = (
-    "client_id",
-    "platform",
-    "project_id",
-)  # what an upload can say of all its rows, besides the workspace
-RESERVED = frozenset({"id", "workspace_id", *SCOPES, "upload_id", "line", "created_at", "updated_at"})
+__all__ = [
+    "RESERVED",
+    "SCOPES",
+    "SQL_TYPES",
+    "Entity",
+    "Field",
+    "InHeader",
+    "Made",
+    "NamePath",
+    "OrMade",
+    "Pipeline",
+    "Ref",
+    "named_in",
+]
+
 LONGEST_NAME = 62  # of a table, with the underscore between two names; Postgres cuts at 63
-_NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
 _VIEW = re.compile(r"^[a-z][a-z0-9_]{0,47}\.[a-z][a-z0-9_]{0,47}$")
-
-
-@dataclass(frozen=True)
-class NamePath:
-    """An external id made of names: `name:` and the hash of the folded names, for files without ids."""
-
-    names: Sequence[str]  # "campaign.name", "ad_set.name": entity and field, outermost first
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(self.names)
-
-
-@dataclass(frozen=True)
-class InHeader:
-    """The currency that the header of another field has in brackets: `Amount spent (EUR)`."""
-
-    of: str  # "daily_metric.spend"
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return (self.of,)
-
-
-@dataclass(frozen=True)
-class Made:
-    """A value that no file has: DuckDB SQL over other fields of the same entity, `{name}` where each stands."""
-
-    expression: str
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(re.findall(r"\{([a-z]\w*)\}", self.expression)))
-
-
-@dataclass(frozen=True)
-class OrMade:
-    """A value of the pipeline's last entity that is made where a record has none of its own.
-
-    DuckDB SQL over other fields of the same entity, `{sale.gclid}` where each stands.
-    """
-
-    expression: str
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        return named_in(self.expression)
-
-
-@dataclass(frozen=True)
-class Field:
-    """One column of a production table and how to find and read it in a file."""
-
-    name: str
-    type: type = str
-    header: Sequence[str] = ()  # synonyms; case, spaces and punctuation at the ends do not matter
-    normalise: Sequence[Normaliser] = ()
-    validate: Sequence[Validator] = ()
-    required: bool = False  # a file without the column fails; a row without a value is rejected
-    otherwise: NamePath | InHeader | Made | OrMade | None = (
-        None  # where the value comes from when the file has none
-    )
-    personal: bool = False  # no sentence, log line or answer repeats its values
-    label: str = ""  # what sentences about a record call it; its name unless given
-    additive: bool = False  # values of several records may be added up: spend may, reach may not
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "header", tuple(self.header))
-        object.__setattr__(self, "normalise", tuple(self.normalise))
-        object.__setattr__(self, "validate", tuple(self.validate))
-        _check_name(self.name, "Field")
-        if self.name in RESERVED:
-            raise ConfigError(f"Field {self.name}: the name is Weighbridge's own; choose another")
-        if self.type not in SQL_TYPES:
-            known = ", ".join(t.__name__ for t in SQL_TYPES)
-            raise ConfigError(f"Field {self.name}: expected a type of {known}, got {self.type!r}")
-        if isinstance(self.otherwise, Made) and (
-            self.header or self.normalise or self.validate or self.required
-        ):
-            raise ConfigError(
-                f"Field {self.name}: it is Made of other fields; expected no header, no rules, and not required"
-            )
-
-    @property
-    def sql_type(self) -> str:
-        return SQL_TYPES[self.type]
 
 
 @dataclass(frozen=True)
@@ -151,14 +74,14 @@ class Entity:
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.name:
             object.__setattr__(self, "name", self.table.removesuffix("s"))
-        _check_name(self.table, "Entity")
-        _check_name(self.name, "Entity")
+        check_name(self.table, "Entity")
+        check_name(self.name, "Entity")
         columns = [f.name for f in self.fields] + [r.name for r in self.refs]
         for column in columns:
             if columns.count(column) > 1:
                 raise ConfigError(f"Entity {self.table}: '{column}' is declared twice")
         if self.source_file:
-            _check_name(self.source_file, "Column")
+            check_name(self.source_file, "Column")
             if self.source_file in RESERVED or self.source_file in columns:
                 raise ConfigError(
                     f"Entity {self.table}: source_file '{self.source_file}' is another column's name"
@@ -225,7 +148,7 @@ class Pipeline:
     def __post_init__(self) -> None:
         for name in ("entities", "accepts", "profiles", "nulls"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        _check_name(self.name, "Pipeline")
+        check_name(self.name, "Pipeline")
         if not self.entities:
             raise ConfigError(f"Pipeline {self.name}: expected at least one entity, got none")
         if not 0 <= self.min_valid <= 1:
@@ -399,15 +322,3 @@ def _sources(entity: Entity, declared: Field) -> tuple[str, ...]:
             return tuple(f"{entity.name}.{name}" for name in declared.otherwise.fields)
         case _:
             return declared.otherwise.fields
-
-
-def named_in(expression: str) -> tuple[str, ...]:
-    """The fields that a rule names beside its own, `{sale.currency}`."""
-    return tuple(dict.fromkeys(re.findall(r"\{([a-z]\w*\.[a-z]\w*)\}", expression)))
-
-
-def _check_name(name: str, what: str) -> None:
-    if not _NAME.match(name):
-        raise ConfigError(
-            f"{what} {name!r}: expected lower-case letters, digits and _, at most 48, a letter first"
-        )

@@ -13,8 +13,12 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "quote_in_cell": ("Expected quotes around a cell that has a quote in it, got none", _QUOTES),
     "open_quote": ("Expected a closing quote, got none", _QUOTES),
     "records_in_quotes": ("Expected one cell in quotes, got whole records", _QUOTES),
+    "stray_line_end": (
+        "Expected the line end that the other records have, got another one inside the record",
+        "Remove that line break, or put the cell in quotes.",
+    ),
     "bad_json": ("Expected a JSON object on the line", ""),
-    "duplicate_key": ("Expected every key once, got one twice", "Rename or remove one of them."),
+    "duplicate_key": ("Expected every key once, got a nested key twice", "Rename or remove one of them."),
     "not_a_record": ("Expected an object with the keys of the first records", ""),
     "bad_text": ("Expected text, got a NUL or half of a character", "Export the file again."),
     "not_fixed": (

@@ -154,7 +154,7 @@ class _Check:
             counts=self.counts(bins),
             affected_dates=self.affected_dates(),
             warnings={
-                **columns.warnings(self.plan),
+                **columns.warnings(self.plan, self.source.empty_columns),
                 **self.sheet.warnings,
                 **assumptions,
                 **repeated.warnings,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.profile import Profile
@@ -24,10 +26,14 @@ def report_of_refused(header: tuple[str, ...], pipeline: Pipeline, profile: Prof
     return ColumnReport(_uses(layout), _missing(layout, pipeline, profile))
 
 
-def warnings(plan: Plan) -> dict[str, str]:
-    """What people should know of the columns: code → sentence."""
+def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
+    """What people should know of the columns: code → sentence. `empty` are columns with neither a name nor text."""
     found = {}
-    unused = [each.header or "(no name)" for each in _uses(plan.layout) if each.use == "unused"]
+    unused = [
+        each.header or "(no name)"
+        for position, each in enumerate(_uses(plan.layout))
+        if each.use == "unused" and position not in empty
+    ]
     if unused:
         found["unused_columns"] = (
             f"No field uses these columns, so they were not loaded: {listed(unused, 40)}."

@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
+from weighbridge.model.space import SPACE
 from weighbridge.rules import dates, numbers
-from weighbridge.rules.plan import SPACE, Column, Locale, Plan, composed, filled, literal, texts
+from weighbridge.rules.plan import Column, Locale, Plan, composed, filled, literal, texts
 
 SHARE = 0.9
 NEAR = 7  # days

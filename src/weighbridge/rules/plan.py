@@ -22,7 +22,6 @@ from weighbridge.model.rule import Normaliser
 from weighbridge.rules import currencies, normalise, numbers, record_currency
 from weighbridge.rules.headers import Layout, fold, synonyms
 
-SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"
 LAST_DAY = '"period end@day"'
 _NEVER = r"[^\x{0}-\x{10FFFF}]"  # the regular expression that fits nothing
 DUCK_TYPES: dict[str, str] = {

@@ -41,14 +41,24 @@ def rejections(
         ORDER BY row_index"""
 
 
+# SQL: names the first key that the text of a record has twice; NULL if only an object inside it has one.
+_KEY_TWICE = (
+    "'Expected every key once, got ''' || list_filter(json_keys(surplus), "
+    "lambda key: len(list_filter(json_keys(surplus), lambda other: other = key)) > 1)[1][:60] || ''' twice'"
+)
+
+
 def _unreadable(plan: Plan) -> str:
     """A record that does not fit, by its fault. It is shown where it cannot be a person's."""
     line = "' (line ' || line || ').'"
     shown = "" if plan.pipeline.personal or plan.csv else " || ', got ' || surplus[:60]"
-    cells = f"'Expected {len(plan.layout.header)} cells as in the header, got ' || cells"
+    special = {
+        "wrong_cell_count": f"'Expected {len(plan.layout.header)} cells as in the header, got ' || cells",
+        "duplicate_key": f"coalesce({_KEY_TWICE}, {literal(FAULTS['duplicate_key'][0])})",
+    }
     sentences = []
     for code, (what, hint) in FAULTS.items():
-        said = cells if code == "wrong_cell_count" else f"{literal(what)}{shown}"
+        said = special.get(code, f"{literal(what)}{shown}")
         tail = f" || {literal(f' {hint}')}" if hint else ""
         sentences.append(f"WHEN {literal(code)} THEN {said} || {line}{tail}")
     late = f"'It has a key that the first thousand records lack'{shown} || {line}"

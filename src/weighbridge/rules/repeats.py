@@ -21,9 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from weighbridge.model.counts import counted
+from weighbridge.model.space import SPACE
 from weighbridge.model.upload import Scope
 from weighbridge.rules import breakdowns, dimensions, facts
-from weighbridge.rules.plan import SPACE, Locale, Plan, literal
+from weighbridge.rules.plan import Locale, Plan, literal
 from weighbridge.rules.typed import DUPLICATE, REJECTED
 
 
@@ -89,7 +91,8 @@ def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
     breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
-    sentence = f"{records:,} records share their key with another one; they became {kept:,} rows ({how})."
+    rows = counted(kept, "row")
+    sentence = f"{records:,} records share their key with another one; they became {rows} ({how})."
     return Repeats(found=True, warnings={"repeats_combined": sentence})
 
 

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weighbridge.model.sheet import Sheet
-from weighbridge.rules.plan import SPACE, Plan
+from weighbridge.model.space import SPACE
+from weighbridge.rules.plan import Plan
 
 ENOUGH = 2_000  # records, for a first guess
 SMALL = 10_000  # records; up to here a file is held in memory and read once
@@ -37,11 +38,20 @@ class Source:
     def __init__(self, plan: Plan, sheet: Sheet, scratch: Path, on_rows: Callable[[int], None]) -> None:
         self._plan, self._sheet, self._scratch = plan, sheet, scratch
         self.failure: BaseException | None = None  # what went wrong while DuckDB was reading
-        unread = _counted(sheet.batches(), on_rows)
+        self.empty_columns = {position for position, name in enumerate(sheet.header) if not name.strip()}
+        unread = self._watched(_counted(sheet.batches(), on_rows))
         self._head = list(_first(unread))
         self.small = sum(batch.num_rows for batch in self._head) < SMALL
         self._unread: Iterator[Any] | None = None if self.small else unread
         self._combos = _Combos(plan, None)
+
+    def _watched(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """`empty_columns`: columns without a name and, when all is read, without any text either."""
+        for batch in batches:
+            for position in tuple(self.empty_columns):
+                if pc.any(pc.greater(pc.binary_length(batch.column(f"c{position}")), 0)).as_py():
+                    self.empty_columns.discard(position)
+            yield batch
 
     def head(self, db: Any) -> str:
         """The first records only; all of them if the file is small."""

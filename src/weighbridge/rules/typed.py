@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from weighbridge.model.space import SPACE
 from weighbridge.rules.faults import own_faults
 from weighbridge.rules.headers import synonyms
-from weighbridge.rules.plan import LAST_DAY, SPACE, Column, Locale, Plan, literal, quoted, stages
+from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
 

@@ -1,0 +1,90 @@
+"""Under scan.py: a line end of another kind than the file's is text of a cell, or ends a record after all.
+
+A lone CR in a file of LF or CRLF, or a lone LF in one of CR, may be a line break that somebody typed into a cell, or
+come from a file that was pasted into this one. The cells tell: where each of its parts is as wide as a record, the
+parts are records, as together they would be too wide for one. Otherwise a part that happens to fit may be a record
+whose last cell is cut off, and it is given up together with the part beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from weighbridge.formats.cells import Dialect, split
+from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Ints, Rules, Scan
+
+
+def without_stray_ends(buffer: bytes, found: Scan, rules: Rules, *, final: bool) -> Scan:
+    """The same records, but the parts of one that a stray line end has torn are one broken record."""
+    ends = np.asarray(found.ends, np.int64)
+    parted = _parted(buffer, ends, rules.stray)
+    parted[[place for place, _ in found.broken]] = False  # given up by itself, wherever the buffer ends
+    if final and len(parted):
+        parted[-1] = False  # nothing follows
+    if not parted.any():
+        return found
+    whole = np.flatnonzero(~parted) + 1  # behind the last part of each line
+    complete = int(whole[-1]) if len(whole) else 0
+    if complete < len(ends):  # the last line goes on behind the buffer
+        start = int(ends[complete - 1]) if complete else 0
+        if len(buffer) - start > LONGEST_RECORD and complete < len(ends) - 1:
+            whole, complete = np.append(whole, len(ends) - 1), len(ends) - 1
+        ends = ends[:complete]
+    if not complete:
+        return Scan(ends, 0, found.line_ends)
+    return _joined(buffer, replace(found, ends=ends, end=int(ends[-1])), whole, rules)
+
+
+def _parted(buffer: bytes, ends: Ints, stray: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which of the records end with a stray line end?"""
+    data = np.frombuffer(buffer, np.uint8)
+    last = data[ends - 1]
+    if stray == CR:
+        return np.asarray(last == CR)
+    return np.asarray((last == LF) & (data[np.maximum(ends - 2, 0)] != CR))
+
+
+def _joined(buffer: bytes, found: Scan, whole: Ints, rules: Rules) -> Scan:
+    """`whole` tells behind which records a line is complete."""
+    starts = np.concatenate(([0], found.ends[:-1])).astype(np.int64)
+    faults = dict(found.broken)
+    firsts = np.concatenate(([0], whole[:-1]))
+    kept = np.ones(len(starts), np.bool_)
+    for line in np.flatnonzero(whole - firsts > 1):
+        first = int(firsts[line])
+        texts = [buffer[starts[part] : found.ends[part]] for part in range(first, int(whole[line]))]
+        fits = [_fits(text, rules) and first + at not in faults for at, text in enumerate(texts)]
+        for start, last in _torn(texts, fits):
+            kept[first + start : first + last] = False  # the last part carries the end of all
+            faults[first + last] = "stray_line_end"
+    moved = np.cumsum(kept) - 1
+    broken = sorted((int(moved[place]), code) for place, code in faults.items())
+    return replace(found, ends=np.asarray(found.ends)[kept], broken=broken)
+
+
+def _torn(texts: list[bytes], fits: list[bool]) -> Iterator[tuple[int, int]]:
+    """The (first, last) parts of a line that are one broken record: those that do not fit, and their neighbours.
+
+    A part that fits and has only such neighbours is a record: of the parts of one record at most one is as wide, and
+    all others are single cells.
+    """
+    filled = [bool(text.strip()) for text in texts]
+    if sum(filled) < 2 or all(fit for fit, has_text in zip(fits, filled, strict=True) if has_text):
+        return  # CR CR LF is one line end too many, and harmless
+    doubtful = [not all(fits[max(0, at - 1) : at + 2]) for at in range(len(fits))]
+    at = 0
+    for is_doubtful, run in groupby(doubtful):
+        size = len(list(run))
+        if is_doubtful:
+            yield at, at + size - 1
+        at += size
+
+
+def _fits(part: bytes, rules: Rules) -> bool:
+    """Has it as many cells as a record? In a file of one column every text would have."""
+    dialect = Dialect(chr(rules.delimiter), rules.quote.decode())
+    return rules.width > 1 and len(split(part.decode().rstrip("\r\n"), dialect)) == rules.width
