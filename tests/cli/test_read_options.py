@@ -166,7 +166,7 @@ def test_a_file_that_is_not_detected_is_loaded_by_a_retry_with_its_delimiter(
 def test_an_ambiguous_file_is_loaded_by_a_retry_with_its_date_order(
     main: Command, tmp_path: Path, query: Query
 ) -> None:
-    header = "Day,Campaign name,Impressions,Amount spent (USD),Frequency\n"
+    header = "Day,Campaign name,Impressions,Amount spent (USD),Unique link clicks\n"
     (tmp_path / "a.csv").write_text(f"{header}03/04/2025,Spring,7,1.50,9\n05/04/2025,Spring,8,2.50,9\n")
     failed = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
     assert (failed["status"], query("SELECT error_code FROM data_uploads")) == (
@@ -179,7 +179,7 @@ def test_an_ambiguous_file_is_loaded_by_a_retry_with_its_date_order(
     assert (again["status"], again["affected_dates"]) == ("completed", ["2025-04-03", "2025-04-05"])
     uses = {each["header"]: each["use"] for each in again["columns"]}
     assert uses["Campaign name"] == "mapped"
-    assert uses["Frequency"] == "unused"
+    assert uses["Unique link clicks"] == "unused"
     assert "unused_columns" in {each["code"] for each in again["warnings"]}
 
 

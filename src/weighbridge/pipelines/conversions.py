@@ -138,5 +138,6 @@ pipeline = Pipeline(
     expects=["sale.occurred_at", "sale.value", "sale.currency"],
     day_first=False,  # as Google writes it: 01/31/2026
     zone_above=r"(?i)\bTimeZone\s*=\s*([A-Za-z0-9_+:/-]+)",
+    ignores=["Conversion Name"],  # Google's template has it; the site's provider says which conversion it is
     sites=True,
 )

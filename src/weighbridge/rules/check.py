@@ -1,6 +1,6 @@
 """The second half of the parse step: a Sheet → staged rows and rejections, every record accounted for.
 
-    headers → evidence → typed → dimensions, facts → repeats → rejected
+    headers → evidence → typed → subtotals → dimensions, facts → repeats → rejected
 
 Blocking: run it in a thread. Memory stays flat whatever the size of the file: DuckDB spills to `scratch`.
 """
@@ -22,10 +22,22 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules import assumed, columns, database, dimensions, evidence, facts, repeats, zones
+from weighbridge.rules import (
+    assumed,
+    columns,
+    database,
+    dimensions,
+    evidence,
+    facts,
+    ids,
+    repeats,
+    results,
+    subtotals,
+    zones,
+)
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
-from weighbridge.rules.headers import match, missing
+from weighbridge.rules.headers import match, missing, refuse_without_measures
 from weighbridge.rules.plan import Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
@@ -66,7 +78,7 @@ def check(
     `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
-    `ambiguous_dates`, `unexpected_breakdown`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
+    `ambiguous_dates`, `unexpected_breakdown`, `ids_rounded`, `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
@@ -74,6 +86,7 @@ def check(
     plan = Plan(pipeline, profile, layout, sheet.kind == "csv", today, options, capacities or {})
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
+        refuse_without_measures(layout, pipeline, profile)
         source = Source(plan, sheet, scratch, on_rows)
         db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
         try:
@@ -116,8 +129,10 @@ class _Check:
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
         self.source.combos(self.db)
+        subtotals.settle(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
+        of_ids = ids.from_names(self.plan) | ids.check(self.db, self.plan)
         repeated = repeats.settle(self.db, self.plan, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)
@@ -138,6 +153,8 @@ class _Check:
                 **columns.warnings(self.plan),
                 **self.sheet.warnings,
                 **assumptions,
+                **of_ids,
+                **results.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
                 **repeated.warnings,
             },
             report=columns.report(self.plan),

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
-from weighbridge.rules.headers import Layout, lay_out, listed, missing, nearest, synonyms
+from weighbridge.rules.headers import (
+    Layout,
+    fold,
+    lay_out,
+    listed,
+    missing,
+    nearest,
+    synonyms,
+    without_currency,
+)
 from weighbridge.rules.plan import Plan
 
 
@@ -27,7 +38,12 @@ def report_of_refused(header: tuple[str, ...], pipeline: Pipeline, profile: Prof
 def warnings(plan: Plan) -> dict[str, str]:
     """What people should know of the columns: code → sentence."""
     found = {}
-    unused = [each.header or "(no name)" for each in _uses(plan.layout) if each.use == "unused"]
+    needless = not_needed(plan)
+    unused = [
+        each.header or "(no name)"
+        for each in _uses(plan.layout)
+        if each.use == "unused" and not needless(each.header)
+    ]
     if unused:
         found["unused_columns"] = (
             f"No field uses these columns, so they were not loaded: {listed(unused, 40)}."
@@ -43,6 +59,20 @@ def warnings(plan: Plan) -> dict[str, str]:
             code = each.field.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
             found[f"{code}_column_not_found"] = _not_found(each)
     return found
+
+
+def not_needed(plan: Plan) -> Callable[[str], bool]:
+    """Tells of a header whether ordinary files have it and no field needs it."""
+    profile = plan.profile
+    known = [*plan.pipeline.ignores, *(profile.ignores if profile else ())]
+    if profile and profile.daily:
+        known += [*profile.daily.starts, *profile.daily.ends]
+    names = {fold(header) for header in known if not header.endswith("*")}
+    beginnings = tuple(fold(header) for header in known if header.endswith("*"))
+    return lambda header: (
+        bool({fold(header), fold(without_currency(header))} & names)
+        or (bool(beginnings) and fold(header).startswith(beginnings))
+    )
 
 
 def _not_found(lost: MissingField) -> str:

@@ -119,4 +119,10 @@ profile = Profile(
         ),
     ],
     expects=["campaign.name", "daily_metric.impressions", "daily_metric.clicks", "daily_metric.spend"],
+    # Settings, and rates that follow from the counts.
+    ignores=[
+        *("Status reasons", "Bid strategy type", "Budget", "Budget name", "Budget type"),
+        *("CTR", "Avg. CPC", "Avg. CPM", "Avg. cost", "Interaction rate", "Conv. rate", "Cost / conv."),
+        *("Conv. value / cost", "Search impr. share", "Optimization score"),
+    ],
 )

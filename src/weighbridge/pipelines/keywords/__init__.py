@@ -90,6 +90,15 @@ pipeline = Pipeline(
     nulls=["-", "--", "\u2013", "\u2014", "N/A", "n/a", "\u221e"],
     decimal=".",
     expects=["keyword.keyword", "keyword.volume"],
+    # Search Console has no volume.
+    instead={"keyword.volume": ["keyword.clicks", "keyword.impressions"]},
+    ignores=[
+        *("CTR", "Position"),  # Search Console
+        *("Currency", "Segmentation", "Three month change", "YoY change", "Competition"),  # Keyword Planner
+        *("Competition (indexed value)", "Top of page bid (low range)", "Top of page bid (high range)"),
+        *("Ad impression share", "Organic impression share", "Organic average position", "In account?"),
+        *("In account", "In plan?", "In plan", "Searches: *"),
+    ],
     headerless="keyword",
     leading_totals=5,  # Keyword Planner's sums of all keywords
 )
