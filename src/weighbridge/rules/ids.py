@@ -22,6 +22,8 @@ EXACT = 15  # digits that a spreadsheet keeps; it writes zeros in the place of t
 SURE = 4
 LIKELY = 2
 RENAMED = 3  # of a single id: two campaigns that became one have two names
+_ROUNDED = f"length(id) > {EXACT} AND rtrim(id[{EXACT + 1}:], '0') = ''"
+_DOUBTFUL = f"first <> last OR ({_ROUNDED})"
 _ID_WORDS = {"id", "ids", "identifier", "identifiant", "identificador", "kennung", "key", "number", "no"}
 
 
@@ -50,12 +52,16 @@ def check(db: Any, plan: Plan) -> dict[str, str]:
 
     Raises FileRefused: `ids_rounded`.
     """
-    with_ids = [
-        entity for entity in dimensions.entities(plan) if _id_column(entity, plan) in plan.layout.columns
-    ]
+    with_ids = [entity for entity in dimensions.entities(plan) if _id_column(entity) in plan.layout.columns]
     if not with_ids:
         return {}
-    rows = db.execute(" UNION ALL ".join(_summary(entity, plan) for entity in with_ids)).fetchall()
+    # Nearly no file has any: a short question for all, and the long one only for those that have.
+    asked = " UNION ALL ".join(
+        f"SELECT bool_or({_DOUBTFUL}) FROM ({_ids(entity, plan)})" for entity in with_ids
+    )
+    answers = db.execute(asked).fetchall()
+    doubtful = [entity for entity, (found,) in zip(with_ids, answers, strict=True) if found]
+    rows = [db.execute(_summary(entity, plan)).fetchall()[0] for entity in doubtful]
     warnings: dict[str, str] = {}
     for row in rows:
         found = _Found(*row)
@@ -95,20 +101,24 @@ class _Found:
 
 def _summary(entity: Entity, plan: Plan) -> str:
     """SELECT the parts of `_Found` for one entity."""
-    full = _id_column(entity, plan)
+    long = f"length(id) > {EXACT}"
+    return f"""SELECT {literal(_id_column(entity))}, count(*) FILTER ({long}), count(*) FILTER ({_ROUNDED}),
+            coalesce(sum(length(id) - {EXACT}) FILTER ({_ROUNDED}), 0)::BIGINT, min(id) FILTER ({_ROUNDED}),
+            min(id) FILTER (first <> last), arg_min([first, last], id) FILTER (first <> last)
+        FROM ({_ids(entity, plan)})"""
+
+
+def _ids(entity: Entity, plan: Plan) -> str:
+    """SELECT each id of an entity once, with the first and the last of its names in the alphabet."""
+    full = _id_column(entity)
     path = plan.pipeline.fields[full].otherwise
     assert isinstance(path, NamePath)
     name = quoted(path.names[-1]) if path.names[-1] in plan.layout.columns else "NULL::VARCHAR"
-    long = f"length(id) > {EXACT}"
-    rounded = f"{long} AND rtrim(id[{EXACT + 1}:], '0') = ''"
-    return f"""SELECT {literal(full)}, count(*) FILTER ({long}), count(*) FILTER ({rounded}),
-            coalesce(sum(length(id) - {EXACT}) FILTER ({rounded}), 0)::BIGINT, min(id) FILTER ({rounded}),
-            min(id) FILTER (first <> last), arg_min([first, last], id) FILTER (first <> last)
-        FROM (SELECT {quoted(full)} AS id, min({name}) AS first, max({name}) AS last FROM tuples
-            WHERE NOT bad AND {quoted(full)} IS NOT NULL GROUP BY 1)"""
+    return f"""SELECT {quoted(full)} AS id, min({name}) AS first, max({name}) AS last FROM tuples
+        WHERE NOT bad AND {quoted(full)} IS NOT NULL GROUP BY 1"""
 
 
-def _id_column(entity: Entity, plan: Plan) -> str:
+def _id_column(entity: Entity) -> str:
     """The field of an entity's id that names can make; empty where it has none."""
     for declared in entity.fields:
         if isinstance(declared.otherwise, NamePath):
@@ -117,7 +127,7 @@ def _id_column(entity: Entity, plan: Plan) -> str:
 
 
 def _made_of_names(entity: Entity, plan: Plan) -> str:
-    full = _id_column(entity, plan)
+    full = _id_column(entity)
     return full if full and full not in plan.layout.columns else ""
 
 

@@ -32,14 +32,17 @@ def settle(db: Any, plan: Plan, *, confirmed: bool) -> None:
     levels = [level for entity in dimensions.entities(plan) if (level := _Level.of(entity, plan))]
     if confirmed or not levels:
         return
+    source = texts(plan.shared_columns, "combos")
+    if not _any(db, source, " OR ".join(level.open for level in levels)):
+        return
     states = ", ".join(f"{level.state} AS state{no}" for no, level in enumerate(levels))
     names = ", ".join(f"{level.key} AS key{no}" for no, level in enumerate(levels))
+    source = f"(SELECT combo, {states}, {names} FROM {source})"
     # A campaign without a name is a fault, and not a sum.
-    asked = " OR ".join([f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))])
-    source = f"SELECT combo, {states}, {names} FROM {texts(plan.shared_columns, 'combos')}"
-    if not db.execute(f"SELECT count(*) FROM ({source}) WHERE {asked}").fetchall()[0][0]:
+    asked = [f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))]
+    if not _any(db, source, " OR ".join(asked)):
         return
-    db.execute(f"CREATE OR REPLACE TEMP TABLE levels AS {source}")
+    db.execute(f"CREATE OR REPLACE TEMP TABLE levels AS SELECT * FROM {source}")
     figures = [quoted(column.name) for column in plan.own_columns if column.numeric and column.field.additive]
     for no in reversed(range(len(levels))):
         _settle_level(db, plan, figures, no, len(levels))
@@ -49,6 +52,7 @@ def settle(db: Any, plan: Plan, *, confirmed: bool) -> None:
 class _Level:
     """SQL over `combos` for one entity: is it named, and by what."""
 
+    open: str  # cheap: may it be something else than named?
     state: str
     key: str
 
@@ -59,7 +63,8 @@ class _Level:
             if isinstance(declared.otherwise, NamePath):
                 own = columns.get(f"{entity.name}.{declared.name}")
                 name = columns.get(declared.otherwise.names[-1])
-                return cls(_state(own, name), _key(own, name))
+                state = _state(own, name)
+                return cls(f"{own.text} IS NULL" if own else f"{state} <> {NAMED}", state, _key(own, name))
         return None
 
 
@@ -81,6 +86,10 @@ def _key(own: Column | None, name: Column | None) -> str:
     return f"lower({column.text})"
 
 
+def _any(db: Any, source: str, condition: str) -> bool:
+    return bool(db.execute(f"SELECT count(*) FROM {source} WHERE {condition}").fetchall()[0][0])
+
+
 def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) -> None:
     """Compare the records that stop at one level with those of the same day and parent that go on."""
     above = [f"state{i} = {NAMED}" for i in range(no)]
@@ -89,7 +98,7 @@ def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) 
     whole = " AND ".join([*above, stops, *below])
     labelled = f"state{no} = {LABEL}"
     asked = f"""SELECT row_index FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}"""
-    if not db.execute(f"SELECT count(*) FROM ({asked})").fetchall()[0][0]:
+    if not _any(db, f"({asked})", "true"):
         return
     if not figures:
         db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE row_index IN ({asked} AND {labelled})")
