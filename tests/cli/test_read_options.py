@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from .conftest import Command
 
 Query = Callable[..., list[tuple[Any, ...]]]
-CSV = "Day,Campaign name,Impressions,Amount spent\n2025-01-01,Spring,7,1.5\n"
+CSV = "Day,Campaign name,Impressions,Amount spent,Campaign ID\n2025-01-01,Spring,7,1.5,11\n"
 SAID = (
     "--encoding", "UTF8", "--delimiter", "comma", "--decimal", "point", "--date-order", "ymd", "--sum-breakdowns",
 )  # fmt: skip
@@ -108,7 +108,7 @@ def test_show_has_the_same_keys_and_sentences(main: Command, file: Path, query: 
 
 
 def test_a_failed_upload_counts_its_warnings(main: Command, tmp_path: Path, query: Query) -> None:
-    rows = "".join(f"2025-01-0{day},Spring,7,see invoice\n" for day in range(1, 6))
+    rows = "".join(f"2025-01-0{day},Spring,7,see invoice,11\n" for day in range(1, 6))
     (tmp_path / "poor.csv").write_text(CSV.partition("\n")[0] + "\n" + rows)
     done = main("load", tmp_path / "poor.csv", "--platform", "meta", "--json")
     assert (done.code, done.json["status"]) == (1, "failed")
@@ -127,7 +127,7 @@ def test_a_held_upload_counts_its_warnings(main: Command, file: Path, query: Que
 def test_retry_takes_the_options_and_reads_the_file_again(
     main: Command, tmp_path: Path, query: Query
 ) -> None:
-    rows = "".join(f"2025-01-0{day},Spring,7,see invoice\n" for day in range(1, 6))
+    rows = "".join(f"2025-01-0{day},Spring,7,see invoice,11\n" for day in range(1, 6))
     (tmp_path / "poor.csv").write_text(CSV.partition("\n")[0] + "\n" + rows)
     said = ("--platform", "meta", "--json", "--date-order", "mdy", "--sum-breakdowns")
     failed = main("load", tmp_path / "poor.csv", *said).json
