@@ -116,7 +116,9 @@ def test_several_files_are_a_list_and_a_refused_one_is_told(
 
 
 def test_what_should_be_known_of_a_file_is_listed_as_warnings(main: Command, tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("Day,Campaign name,Impressions,Amount spent\n2025-01-01,Spring,7,1.5\n")
+    (tmp_path / "a.csv").write_text(
+        "Day,Campaign name,Campaign ID,Impressions,Amount spent\n2025-01-01,Spring,11,7,1.5\n"
+    )
     shown = main("load", tmp_path / "a.csv", "--platform", "meta").out
     loaded = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
     assert f"Warnings about a.csv: weighbridge uploads warnings {loaded['upload_id']}" in shown

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from .conftest import Command
 
 Query = Callable[..., list[tuple[Any, ...]]]
-CSV = "Day,Campaign name,Impressions,Amount spent\n2025-01-01,Spring,7,1.5\n"
+CSV = "Day,Campaign name,Impressions,Amount spent,Campaign ID\n2025-01-01,Spring,7,1.5,11\n"
 SAID = (
     "--encoding", "UTF8", "--delimiter", "comma", "--decimal", "point", "--date-order", "ymd", "--sum-breakdowns",
 )  # fmt: skip
@@ -108,7 +108,7 @@ def test_show_has_the_same_keys_and_sentences(main: Command, file: Path, query: 
 
 
 def test_a_failed_upload_counts_its_warnings(main: Command, tmp_path: Path, query: Query) -> None:
-    rows = "".join(f"2025-01-0{day},Spring,7,see invoice\n" for day in range(1, 6))
+    rows = "".join(f"2025-01-0{day},Spring,7,see invoice,11\n" for day in range(1, 6))
     (tmp_path / "poor.csv").write_text(CSV.partition("\n")[0] + "\n" + rows)
     done = main("load", tmp_path / "poor.csv", "--platform", "meta", "--json")
     assert (done.code, done.json["status"]) == (1, "failed")
@@ -127,7 +127,7 @@ def test_a_held_upload_counts_its_warnings(main: Command, file: Path, query: Que
 def test_retry_takes_the_options_and_reads_the_file_again(
     main: Command, tmp_path: Path, query: Query
 ) -> None:
-    rows = "".join(f"2025-01-0{day},Spring,7,see invoice\n" for day in range(1, 6))
+    rows = "".join(f"2025-01-0{day},Spring,7,see invoice,11\n" for day in range(1, 6))
     (tmp_path / "poor.csv").write_text(CSV.partition("\n")[0] + "\n" + rows)
     said = ("--platform", "meta", "--json", "--date-order", "mdy", "--sum-breakdowns")
     failed = main("load", tmp_path / "poor.csv", *said).json
@@ -166,7 +166,7 @@ def test_a_file_that_is_not_detected_is_loaded_by_a_retry_with_its_delimiter(
 def test_an_ambiguous_file_is_loaded_by_a_retry_with_its_date_order(
     main: Command, tmp_path: Path, query: Query
 ) -> None:
-    header = "Day,Campaign name,Impressions,Amount spent (USD),Frequency\n"
+    header = "Day,Campaign name,Impressions,Amount spent (USD),Unique link clicks\n"
     (tmp_path / "a.csv").write_text(f"{header}03/04/2025,Spring,7,1.50,9\n05/04/2025,Spring,8,2.50,9\n")
     failed = main("load", tmp_path / "a.csv", "--platform", "meta", "--json").json
     assert (failed["status"], query("SELECT error_code FROM data_uploads")) == (
@@ -179,7 +179,7 @@ def test_an_ambiguous_file_is_loaded_by_a_retry_with_its_date_order(
     assert (again["status"], again["affected_dates"]) == ("completed", ["2025-04-03", "2025-04-05"])
     uses = {each["header"]: each["use"] for each in again["columns"]}
     assert uses["Campaign name"] == "mapped"
-    assert uses["Frequency"] == "unused"
+    assert uses["Unique link clicks"] == "unused"
     assert "unused_columns" in {each["code"] for each in again["warnings"]}
 
 

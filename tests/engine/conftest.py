@@ -25,8 +25,8 @@ def meta_line(day: str, ad: int, *, impressions: object = 100, spend: object = "
     """A row of a Meta daily export at ad level; 12020… are the lengths of real ids."""
     campaign, ad_set = ad // 4, ad // 2
     return (
-        f"{day},Campaign {campaign},12020000000000{campaign:04},Ad set {ad_set},12021000000000{ad_set:04},"
-        f"Ad {ad},12022000000000{ad:04},{impressions},{ad},{spend}"
+        f"{day},Campaign {campaign},1202000000000{campaign:04}1,Ad set {ad_set},1202100000000{ad_set:04}1,"
+        f"Ad {ad},1202200000000{ad:04}1,{impressions},{ad},{spend}"
     )
 
 

@@ -89,7 +89,7 @@ async def test_what_someone_changed_by_hand_is_put_right_by_the_same_file(
 async def test_a_null_does_not_erase_what_is_known(put: Put, run: Run, query: Any) -> None:
     await run(await put(meta_file(days=1, ads=1)))
     header = "Day,Campaign ID,Ad set ID,Ad ID,Impressions"
-    row = "2026-01-01,120200000000000000,120210000000000000,120220000000000000,101"
+    row = "2026-01-01,120200000000000001,120210000000000001,120220000000000001,101"
     upload = await run(await put(f"{header}\n{row}\n".encode()))
     assert upload.status == Status.COMPLETED
     assert query("SELECT impressions, spend::text FROM daily_metrics") == [(101, "1.500000")]

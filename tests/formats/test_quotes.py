@@ -46,6 +46,18 @@ def test_two_neighbouring_lines_are_not_joined_by_two_stray_quotes(read: Reader)
     assert [row.values for row in found.rows if not row.fault] == [["1", "a", "1"], ["4", "d", "4"]]
 
 
+def test_delimiters_in_quoted_cells_do_not_hide_that_two_lines_are_records(read: Reader) -> None:
+    text = 'id,name,price\n1,a,1\n"2,b,2\n3","c, d",3\n4,"e, f","4\n5","g, h",5\n6,i,6\n'
+    found = read(text, "id", "name", "price")
+    assert [row.values for row in found.rows if not row.fault] == [["1", "a", "1"], ["6", "i", "6"]]
+    assert len(found.rows) == 6
+
+
+@pytest.mark.parametrize("mark", ["\x1a", "\x1a\x1a", "\x1a\r\n\x1a"])
+def test_end_marks_of_dos_are_no_records(read: Reader, mark: str) -> None:
+    assert read(f"id,name\r\n1,a\r\n{mark}", "id", "name").values == [["1", "a"]]
+
+
 def test_a_quoted_cell_may_hold_line_breaks(read: Reader) -> None:
     found = read('id,name,note\n1,a,"first\n\nsecond, with a comma\nthird"\n2,b,c\n', "id", "name", "note")
     assert found.values == [["1", "a", "first\n\nsecond, with a comma\nthird"], ["2", "b", "c"]]

@@ -99,9 +99,10 @@ INSERT INTO daily_metrics (workspace_id, platform, metric_date, campaign_id, ad_
                            created_at, updated_at)
 SELECT w::uuid, 'meta', '2026-01-01', campaign_id, ad_set_id, ad_id, gen_random_uuid(), 1, now(), now()
 FROM (SELECT workspace_id::text AS w FROM data_uploads) AS one, generate_series(0, %s - 1) AS ad,
-     LATERAL (SELECT weighbridge.entity_id('campaign', w, '', 'meta', '12020000000000' || lpad((ad / 4)::text, 4, '0')),
-                     weighbridge.entity_id('ad_set', w, '', 'meta', '12021000000000' || lpad((ad / 2)::text, 4, '0')),
-                     weighbridge.entity_id('ad', w, '', 'meta', '12022000000000' || lpad(ad::text, 4, '0'))
+     LATERAL (SELECT
+         weighbridge.entity_id('campaign', w, '', 'meta', '1202000000000' || lpad((ad / 4)::text, 4, '0') || '1'),
+         weighbridge.entity_id('ad_set', w, '', 'meta', '1202100000000' || lpad((ad / 2)::text, 4, '0') || '1'),
+         weighbridge.entity_id('ad', w, '', 'meta', '1202200000000' || lpad(ad::text, 4, '0') || '1')
              ) AS ids (campaign_id, ad_set_id, ad_id)
 ORDER BY campaign_id, ad_set_id, ad_id OFFSET %s LIMIT 1
 """

@@ -13,12 +13,13 @@ CASES = "Case Number,Plaintiff(s),Judgment Amt,Remark\n1,Ann,$5.00,x\n"
 
 
 def test_each_column_is_mapped_kept_or_unused_and_each_missing_field_is_named() -> None:
-    header = "Reporting starts,Reporting ends,Campaign name,Impressions,Spent,CTR"
-    outcome = check_text(meta("2025-07-01,2025-07-01,Spring,5,1.5,2%", header=header))
+    header = "Reporting starts,Reporting ends,Campaign name,Campaign ID,Impressions,Spent,CTR"
+    outcome = check_text(meta("2025-07-01,2025-07-01,Spring,11,5,1.5,2%", header=header))
     assert [(each.header, each.use, each.fields) for each in outcome.report.columns] == [
         ("Reporting starts", "mapped", ("daily_metric.metric_date",)),
         ("Reporting ends", "kept", ()),
         ("Campaign name", "mapped", ("campaign.name",)),
+        ("Campaign ID", "mapped", ("campaign.external_id",)),
         ("Impressions", "mapped", ("daily_metric.impressions",)),
         ("Spent", "unused", ()),
         ("CTR", "unused", ()),

@@ -65,7 +65,7 @@ def test_a_currency_column_goes_before_the_header() -> None:
 
 
 def test_amounts_without_a_currency_are_read_with_a_warning() -> None:
-    text = meta("2025-07-01,Spring,5,1.5", header="Day,Campaign name,Impressions,Amount spent")
+    text = meta("2025-07-01,Spring,11,5,1.5", header="Day,Campaign name,Campaign ID,Impressions,Amount spent")
     outcome = check_text(text)
     assert outcome.metrics[0]["currency"] is None
     assert outcome.warnings == {
@@ -112,19 +112,34 @@ def test_a_file_of_another_platform_is_recognised_as_such() -> None:
 
 
 def test_a_single_column_of_another_platform_is_no_doubt() -> None:
-    layout = match(["Day", "Campaign name", "Campaign ID", "Impressions", "Cost"], ads.pipeline, META)
-    assert "daily_metric.spend" not in layout.mapping
+    header = ["Day", "Campaign name", "Impressions", "Amount spent", "Campaign type"]
+    assert "campaign.objective" not in match(header, ads.pipeline, META).mapping
+
+
+@pytest.mark.parametrize(
+    ("header", "platform", "right"),
+    [
+        ("Day,Campaign name,Campaign ID,Impressions,Amount spent (EUR)", "google", "meta"),
+        ("Day,Campaign name,Campaign ID,Impressions,Amount spent (EUR)", "tiktok", "meta"),
+        ("Day,Campaign name,Campaign ID,Impressions,Cost", "meta", "google"),
+    ],
+)
+def test_a_spend_column_that_only_another_platform_knows_tells_whose_file_it_is(
+    header: str, platform: str, right: str
+) -> None:
+    with pytest.raises(FileRefused, match=f"looks like {right}'s, not {platform}'s") as refused:
+        match(header.split(","), ads.pipeline, ads.pipeline.profile(platform))
+    assert refused.value.code == "other_platform"
 
 
 def test_a_column_that_every_export_has_is_missed_with_a_warning() -> None:
-    header = "Day,Campaign name,Impressions,Spent,Bid,Reporting starts,Results,Purchases"
-    outcome = check_text(meta("2025-07-01,Spring,5,1.5,0,2025-07-01,1,1", header=header))
+    header = "Day,Campaign name,Campaign ID,Impressions,Spent,Bid,Reporting starts,Results,Purchases"
+    outcome = check_text(meta("2025-07-01,Spring,11,5,1.5,0,2025-07-01,1,1", header=header))
     assert outcome.metrics[0]["spend"] is None
     assert outcome.warnings == {
         "spend_column_not_found": "daily_metric.spend: expected a column such as 'Amount spent', got none; did you "
         "mean 'Spent'? It is left as it was.",
-        "unused_columns": "No field uses these columns, so they were not loaded: 'Spent', 'Bid', 'Reporting starts', "
-        "'Results'.",
+        "unused_columns": "No field uses these columns, so they were not loaded: 'Spent', 'Bid', 'Results'.",
     }
 
 

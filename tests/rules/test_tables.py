@@ -54,6 +54,27 @@ def test_a_second_table_with_other_columns_refuses_the_file(other: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (f"{HEADER}\nA1,Ann,1.50\nA2,Bob,2.50\nOrder No;Customer;Amount\nB1;Cid;1,50\nB2;Dan;2,50\nB3;Eve;3,50\n",
+         "several_tables"),
+        ("Order No;Customer;Amount\nB1;Cid;1,50\nB2;Dan;2,50\n" + f"{HEADER}\nA1,Ann,1.50\nA2,Bob,2.50\n",
+         "several_tables"),
+        (f"A1;Ann;1,5\nA2;Bob;2,5\n{HEADER}\nA3,Cid,3.5\n", "records_above_header"),
+    ],
+)  # fmt: skip
+def test_tables_with_different_delimiters_refuse_the_file(text: str, code: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        check_text(text, None, pipeline=ORDERS)
+    assert refused.value.code == code
+
+
+def test_a_title_with_another_delimiter_is_a_title() -> None:
+    text = f"Orders; all; 2025\nMade: 5;6\n{HEADER}\nA1,Ann,5\nA2,Bob,6\n"
+    assert numbers(check_text(text, None, pipeline=ORDERS)) == ["A1", "A2"]
+
+
+@pytest.mark.parametrize(
     "totals", ["Total,,11", ",Total,11", "Grand Total:,,11", "Summe,,11.00", "TOTAL,,11", ",,\n合計,,11"]
 )
 def test_a_row_of_totals_is_counted_as_such(totals: str) -> None:

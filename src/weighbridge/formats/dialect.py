@@ -93,6 +93,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
     row, record = best.row, best.records[best.row]
     refuse_many_columns(len(best.cells[row]))
     _refuse_records_above(best)
+    _refuse_other_delimiters(best, trials)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
     fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
     return Layout(
@@ -291,6 +292,35 @@ def _refuse_records_above(trial: _Trial) -> None:
                 "records_above_header",
                 f"Line {record.line} looks like a record, and the header is below it, on line "
                 f"{trial.records[trial.row].line}. Expected the header first; move it to the top, or split the file.",
+            )
+
+
+def _refuse_other_delimiters(best: _Trial, trials: list[_Trial]) -> None:
+    """Another table in the same file, with another delimiter, would be taken for a title or for damaged records."""
+    header = best.records[best.row]
+    width = len(best.cells[best.row])
+    for other in trials:
+        same_delimiter = other.dialect.delimiter == best.dialect.delimiter
+        if same_delimiter or other.dialect.quote != best.dialect.quote:
+            continue
+        record = other.records[other.row]
+        if other.known > 1 and record.line != header.line:
+            raise FileRefused(
+                "several_tables",
+                f"Line {record.line} is another header than line {header.line}, and separates its cells with "
+                f"{other.dialect.delimiter!r}: the file holds several tables. Split it and load each table separately.",
+            )
+        above = [
+            each
+            for each, cells in zip(other.records, other.cells, strict=True)
+            if each.line < header.line and len(cells) == width > 2
+        ]
+        if len(above) > 1:
+            raise FileRefused(
+                "records_above_header",
+                f"Lines {above[0].line} and {above[1].line} look like records with {other.dialect.delimiter!r} between "
+                f"their cells, and the header is below them, on line {header.line}. Expected the header first and one "
+                "delimiter; correct these lines, or split the file.",
             )
 
 

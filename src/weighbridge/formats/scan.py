@@ -32,7 +32,7 @@ CHUNK = 1 << 21
 
 Bytes = npt.NDArray[np.uint8]
 
-_END_OF_FILE = re.compile(rb"\x1a\s*\Z")  # what DOS programs write behind the last line
+_END_OF_FILE = re.compile(rb"\x1a[\x1a\s]*\Z")  # what DOS programs write behind the last line
 # They show nothing: U+200B, U+200E, U+200F, U+202A to U+202E, U+2060, U+2066 to U+2069; U+FEFF; U+180E. A search for a
 # pattern that begins with one certain byte is ten times as fast.
 _INVISIBLE_E2 = re.compile(rb"\xe2(?:\x80[\x8b\x8e\x8f\xaa-\xae]|\x81[\xa0\xa6-\xa9])")
@@ -190,7 +190,7 @@ def _has_records_inside(data: Bytes, line_ends: Ints, inside: npt.NDArray[np.boo
     delimiters = np.flatnonzero(data == rules.delimiter)
     behind = np.searchsorted(delimiters, line_ends)
     counts = np.diff(behind, prepend=0)
-    fitting = counts == rules.width - 1
+    fitting = counts >= rules.width - 1  # delimiters in quoted cells of the line count here, too
     continued = np.append(False, inside[:-1])  # the line begins inside quotes
     whole = continued & inside
     if (fitting & whole).any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -131,13 +132,26 @@ class Walk:
         bounds = self._bounds(start, end)
         if len(bounds) < 3 or not self.rules.width:
             return ""
-        delimiter = bytes([self.rules.delimiter])
         lines = [self.buffer[a:b] for a, b in pairwise(bounds)]
-        fitting = [line.count(delimiter) == self.rules.width - 1 and bool(line.strip()) for line in lines]
+        fitting = [self._fits(line, continued=place > 0) for place, line in enumerate(lines)]
         inside = fitting[1:-1]
         if self.rules.width > 1 and len(inside) > 1 and sum(inside) >= SURELY * len(inside):
             return "records_in_quotes"
         return _RECORDS_OR_CELL if any(inside) or (self.rules.width > 1 and all(fitting)) else ""
+
+    def _fits(self, line: bytes, *, continued: bool) -> bool:
+        """Could the line be a record, with or without the delimiters inside its quoted cells?
+
+        `continued`: it begins inside a quoted cell.
+        """
+        if not line.strip():
+            return False
+        delimiter, quote = bytes([self.rules.delimiter]), re.escape(self.rules.quote)
+        before = re.match(rb"(?:[^%b]|%b%b)*%b" % (quote, quote, quote, quote), line) if continued else None
+        outside = line[before.end() :] if before else line
+        plain = re.sub(rb"%b(?:[^%b]|%b%b)*%b" % (quote, quote, quote, quote, quote), b"", outside)
+        cells = (before[0] if before else b"").count(delimiter) + plain.count(delimiter)
+        return self.rules.width - 1 in (line.count(delimiter), cells)
 
     def _give_up(self, start: int, end: int) -> None:
         """Every line of a record by itself."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.field import (
@@ -142,6 +143,8 @@ class Pipeline:
     # without half of them all the file is refused. Unless given: every field that is read from a column. A profile has
     # its own.
     expects: Sequence[str] | None = None
+    # Where a file has all of these fields, it is of a kind that lacks the expected one.
+    instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
     sites: bool = False  # the client of an upload is one of the workspace's sites, and has to be named
     _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -208,9 +211,15 @@ class Pipeline:
                 raise ConfigError(
                     f"Pipeline {self.name}: '{name}' in expects is not a field{did_you_mean(name, fields)}"
                 )
+        for name in (*self.instead, *(name for others in self.instead.values() for name in others)):
+            if name not in fields:
+                raise ConfigError(
+                    f"Pipeline {self.name}: '{name}' in instead is not a field{did_you_mean(name, fields)}"
+                )
         for profile in self.profiles:
             daily = [profile.daily.field] if profile.daily else []
-            for name in (*profile.headers, *profile.expects, *daily):
+            results = [profile.results.field] if profile.results else []
+            for name in (*profile.headers, *profile.expects, *daily, *results):
                 if name not in fields:
                     raise ConfigError(
                         f"Profile {profile.name}: '{name}' is not a field of pipeline {self.name}"
@@ -303,6 +312,17 @@ class Pipeline:
 
     def entity(self, name: str) -> Entity:
         return self._by_name[name]
+
+    @property
+    def measures(self) -> dict[str, Field]:
+        """The figures of the grain, where some of them add up; else its numbers are attributes."""
+        if not any(each.additive for each in self.grain.fields):
+            return {}
+        return {
+            f"{self.grain.name}.{each.name}": each
+            for each in self.grain.fields
+            if each.type in (int, Decimal)
+        }
 
     @property
     def personal(self) -> bool:

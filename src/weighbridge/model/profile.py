@@ -20,6 +20,15 @@ class Daily:
 
 
 @dataclass(frozen=True)
+class Results:
+    """Columns that count whatever each campaign is optimised for: purchases, clicks, reach."""
+
+    field: str  # "daily_metric.conversions": the field that such a column fills
+    headers: Sequence[str]
+    indicators: Sequence[str] = ()  # headers of the column that says what was counted
+
+
+@dataclass(frozen=True)
 class Profile:
     """Header names by field ("campaign.name") and the habits of one platform."""
 
@@ -31,3 +40,4 @@ class Profile:
     daily: Daily | None = None
     breakdowns: Sequence[str] = ()  # headers that split a day further: named when records then contradict
     expects: Sequence[str] = ()  # fields ("daily_metric.spend") that every export has
+    results: Results | None = None

@@ -141,7 +141,8 @@ def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | Non
     order, other = ("month", "dmy") if locale.day_first is False else ("day", "mdy")
     return (
         f"The {order} was assumed to come first in dates{example}. No date in the file shows the order. "
-        f"If this is wrong, upload the file again with --date-order {other}"
+        f"If this is wrong, delete the rows of this upload, whose dates are then wrong, and load the file again with "
+        f"--date-order {other}"
     )
 
 
@@ -160,8 +161,16 @@ def _mark_assumed(
     other = "," if locale.decimal == "." else "."
     return (
         f"The decimal mark was assumed to be {locale.decimal!r}{example}. No number in the file shows the mark. "
-        f"If this is wrong, upload the file again with --decimal {other}"
+        f"If this is wrong, load the file again with --decimal {other}{_keeps(plan)}"
     )
+
+
+def _keeps(plan: Plan) -> str:
+    """What to do first where loading again does not replace every value."""
+    policy = plan.pipeline.grain.upsert
+    if policy.name in ("replace", "keep_known_values"):
+        return ""
+    return f" after deleting its rows (the policy of the table is {policy.name})"
 
 
 def _ambiguous_amount(db: Any, plan: Plan, column: Column, locale: Locale) -> str | None:

@@ -1,6 +1,6 @@
 """The second half of the parse step: a Sheet → staged rows and rejections, every record accounted for.
 
-    headers → evidence → typed → dimensions, facts → repeats → rejected
+    headers → evidence → typed → subtotals → dimensions, facts → repeats → rejected
 
 Blocking: run it in a thread. Memory stays flat whatever the size of the file: DuckDB spills to `scratch`.
 """
@@ -31,13 +31,16 @@ from weighbridge.rules import (
     dimensions,
     evidence,
     facts,
+    ids,
     record_currency,
     repeats,
+    results,
+    subtotals,
     zones,
 )
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
-from weighbridge.rules.headers import match, missing
+from weighbridge.rules.headers import match, missing, refuse_without_measures
 from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
@@ -80,8 +83,8 @@ def check(
     `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
-    `ambiguous_dates`, `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`, `unknown_time_zone`, `no_data`,
-    `rows_not_conserved`.
+    `ambiguous_dates`, `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`, `ids_rounded`,
+    `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
     with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
@@ -91,6 +94,7 @@ def check(
     plan = Plan(pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv)
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
+        refuse_without_measures(layout, pipeline, profile)
         source = Source(plan, sheet, scratch, on_rows)
         db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
         try:
@@ -134,8 +138,10 @@ class _Check:
         locale = self.type_records()
         self.source.combos(self.db)
         clocks = self.reject_by_clock(locale)
+        subtotals.settle(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
+        of_ids = ids.from_names(self.plan) | ids.check(self.db, self.plan)
         repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)
@@ -157,6 +163,8 @@ class _Check:
                 **columns.warnings(self.plan, self.source.empty_columns),
                 **self.sheet.warnings,
                 **assumptions,
+                **of_ids,
+                **results.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
                 **repeated.warnings,
             },
             report=columns.report(self.plan),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
-from weighbridge.rules.headers import Layout, lay_out, listed, missing, nearest, synonyms
+from weighbridge.rules.headers import (
+    Layout,
+    fold,
+    lay_out,
+    listed,
+    missing,
+    nearest,
+    synonyms,
+)
 from weighbridge.rules.plan import Plan
 
 
@@ -29,10 +37,11 @@ def report_of_refused(header: tuple[str, ...], pipeline: Pipeline, profile: Prof
 def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
     """What people should know of the columns: code → sentence. `empty` are columns with neither a name nor text."""
     found = {}
+    says_the_day = _says_the_day(plan)
     unused = [
         each.header or "(no name)"
         for position, each in enumerate(_uses(plan.layout))
-        if each.use == "unused" and position not in empty
+        if each.use == "unused" and position not in empty and not says_the_day(each.header)
     ]
     if unused:
         found["unused_columns"] = (
@@ -49,6 +58,13 @@ def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
             code = each.field.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
             found[f"{code}_column_not_found"] = _not_found(each)
     return found
+
+
+def _says_the_day(plan: Plan) -> Callable[[str], bool]:
+    """Tells of a header whether its column has the report's period, which a file with a day in each record repeats."""
+    daily = plan.profile.daily if plan.profile else None
+    names = {fold(header) for header in (*daily.starts, *daily.ends)} if daily else set()
+    return lambda header: fold(header) in names
 
 
 def _not_found(lost: MissingField) -> str:

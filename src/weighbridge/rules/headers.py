@@ -161,16 +161,38 @@ def _reader(pipeline: Pipeline, profile: Profile | None) -> Callable[[str], Coll
 
 def _refuse_other_platform(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> None:
     """Under another platform's name a file may well go in, with half of its columns unread."""
-    scores = {p.name: wanted(pipeline, p)(header) for p in pipeline.profiles}
-    best = max(scores, key=lambda name: scores[name], default="")
-    if profile is None or scores[best] < scores[profile.name] + CLEARLY:
+    if profile is None:
         return
-    theirs, ours = _reader(pipeline, pipeline.profile(best)), _reader(pipeline, profile)
+    scores = {p.name: wanted(pipeline, p)(header) for p in pipeline.profiles}
+    best = max(scores, key=lambda name: scores[name])
+    ours = _reader(pipeline, profile)
+    if scores[best] < scores[profile.name] + CLEARLY:
+        knowing = (
+            p.name for p in pipeline.profiles if _knows_more(header, _reader(pipeline, p), ours, profile)
+        )
+        best = next(knowing, "")
+        if not best:
+            return
+    theirs = _reader(pipeline, pipeline.profile(best))
     telling = [cell for cell in header if theirs(cell) and not ours(cell)]
     raise FileRefused(
         "other_platform",
         f"The header looks like {best}'s, not {profile.name}'s: it has {listed(telling, 3)}. "
         "Is the platform right?",
+    )
+
+
+def _knows_more(
+    header: Sequence[str],
+    theirs: Callable[[str], Collection[str]],
+    ours: Callable[[str], Collection[str]],
+    profile: Profile,
+) -> bool:
+    """Does another platform know all columns that this one knows, and a field that this one should have and lacks?"""
+    found = {name for cell in header for name in ours(cell)}
+    lost = set(profile.expects) - found
+    return any(lost & set(theirs(cell)) for cell in header) and all(
+        theirs(cell) for cell in header if ours(cell)
     )
 
 
@@ -185,6 +207,10 @@ class _Cell:
 def _split_currency(text: str) -> tuple[str, str | None]:
     found = _CURRENCY.match(unicodedata.normalize("NFKC", text).strip())
     return (found["name"], found["code"]) if found else (text, None)
+
+
+def without_currency(text: str) -> str:
+    return _split_currency(text)[0]
 
 
 def _find(cells: list[_Cell], names: Sequence[str], amount: bool) -> list[_Cell]:
@@ -230,8 +256,17 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
 
 def missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> list[str]:
     """The fields that a file should have and this one has not."""
-    expected = pipeline.expected(profile)
-    return [name for name in expected if name not in layout.columns and name not in layout.constants]
+    found = {*layout.columns, *layout.constants}
+    return [
+        name
+        for name in pipeline.expected(profile)
+        if name not in found and not _instead(name, found, pipeline)
+    ]
+
+
+def _instead(name: str, found: set[str], pipeline: Pipeline) -> bool:
+    others = pipeline.instead.get(name, ())
+    return bool(others) and found.issuperset(others)
 
 
 def nearest(name: str, layout: Layout, pipeline: Pipeline, profile: Profile | None) -> str:
@@ -263,6 +298,25 @@ def _refuse_strange(layout: Layout, pipeline: Pipeline, profile: Profile | None)
         "unknown_columns",
         f"Only {len(expected) - len(lost)} of {len(expected)} expected fields were found. "
         f"Missing: {', '.join(sentences)}. The file has {seen}. Rename its columns, or choose another pipeline.",
+    )
+
+
+def refuse_without_measures(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
+    """Names and days without a single figure would be loaded as empty rows. Raises FileRefused: `missing_column`."""
+    measures = pipeline.measures
+    if not measures or any(name in layout.columns for name in measures):
+        return
+    sentences = []
+    for name, declared in measures.items():
+        guess = nearest(name, layout, pipeline, profile)
+        header = synonyms(name, declared, pipeline, profile)[0]
+        sentences.append(
+            f"{declared.label or declared.name} ({header!r}{f', perhaps {guess!r}' if guess else ''})"
+        )
+    raise FileRefused(
+        "missing_column",
+        f"No column with figures was found: expected at least one of {', '.join(sentences)}. "
+        f"The file has {listed(layout.header)}.",
     )
 
 

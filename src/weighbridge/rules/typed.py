@@ -15,8 +15,11 @@ ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_
 
 # A cell that says that its row adds up others; a profile may have its own.
 TOTALS_LABELS = (
-    r"(?:grand |sub[- ]?|over ?all )?totals?(?: amount| general)?:?",
-    r"sum(?:me|a)?:?|(?:gesamt|total)(?:summe|betrag)?:?|insgesamt:?|totale?:?|totaux:?|totaal:?|итого:?|合計|总计",
+    r"(?:grand |sub[- ]?|over ?all |sous[- ])?totals?(?: amount| g[eé]n[eé]ral| geral)?:?",
+    r"sum(?:me|a)?:?|(?:gesamt|total|zwischen)(?:summe|betrag)?:?|insgesamt:?|(?:sub)?totale?:?|totaux:?|totaal:?",
+    r"razem:?|łącznie:?|celkem:?|toplam:?|итого:?|всего:?|合計|总计|總計|小计|小計|합계|총계",
+    r"total(?: of|:)? [0-9.,]+ [^0-9]+|(?:results?|ergebnisse?|r[eé]sultats?|risultati|resultados|resultaten) "
+    r"(?:from|of|aus|von|de|da|di|van|uit) [0-9.,]+ [^0-9]+",
 )
 SYNONYMS = 2  # of each field: every record is compared with them
 _NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a figure, perhaps with its currency
@@ -105,13 +108,12 @@ def _totals(plan: Plan) -> str:
         return f"({without}) AND NOT misfit AND {_label_and_figures(plan)}"
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     conditions = ["false"]
-    if profile.totals:
-        label = f"(?im)^[ \\t]*(?:{'|'.join(profile.totals)})[ \\t\\r]*$"
-        instead = [f"regexp_matches({day}, {literal(label)})" for day in required]
-        cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
-        # A cell a line: the dot of a pattern stays in its cell.
-        anywhere = f"regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})"
-        conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
+    label = f"(?im)^[ \\t]*(?:{'|'.join([*profile.totals, *TOTALS_LABELS])})[ \\t\\r]*$"
+    instead = [f"regexp_matches({day}, {literal(label)})" for day in required]
+    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
+    # A cell a line: the dot of a pattern stays in its cell.
+    anywhere = f"regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})"
+    conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
     if profile.nameless_totals and plan.shared_columns:
         nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
         names = ", ".join(f"c{p}" for p in plan.shared_positions)
@@ -144,13 +146,14 @@ def _labelled(plan: Plan) -> str:
     if plan.profile is not None:
         return "false"
     texts = [c.text for c in _own_required(plan) if c.field.type is str]
-    in_key = " OR ".join(_is_label(text) for text in texts) or "false"
+    in_key = " OR ".join(is_label(text) for text in texts) or "false"
     return f"({in_key}) AND {_label_and_figures(plan)}"
 
 
-def _is_label(text: str) -> str:
+def is_label(text: str) -> str:
+    """SQL: the text is a totals label."""
     label = "|".join(TOTALS_LABELS)
-    return f"(length({text}) < 20 AND regexp_full_match({text}, {literal(f'(?i)(?:{label})')}))"
+    return f"(length({text}) < 40 AND regexp_full_match({text}, {literal(f'(?i)(?:{label})')}))"
 
 
 def _strange(plan: Plan) -> str:
@@ -162,7 +165,7 @@ def _strange(plan: Plan) -> str:
         for name, declared in plan.pipeline.fields.items():
             names |= set(synonyms(name, declared, plan.pipeline, None)[:SYNONYMS])
     again = [f"c{first} IN ({', '.join(map(literal, sorted(names)))})"] if plan.csv and names else []
-    return " OR ".join([*again, *(_is_label(text) for text in texts)]) or "false"
+    return " OR ".join([*again, *(is_label(text) for text in texts)]) or "false"
 
 
 def _header_again(plan: Plan) -> str:

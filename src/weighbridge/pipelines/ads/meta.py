@@ -7,8 +7,9 @@ Marketing API (`campaign_name`, `date_start`) are known too: underscores count a
 
 from __future__ import annotations
 
-from weighbridge.model.profile import Daily, Profile
+from weighbridge.model.profile import Daily, Profile, Results
 
+_RESULTS = ["Results", "Résultats", "Ergebnisse", "Risultati", "Resultados", "Resultaten"]
 _HEADERS = {
     "campaign.external_id": [
         *("Campaign ID", "ID de la campagne", "Kampagnen-ID", "ID der Kampagne", "ID campagna"),
@@ -89,7 +90,7 @@ _HEADERS = {
     ],
     "daily_metric.conversions": [
         *("Purchases", "Website purchases", "Achats", "Käufe", "Acquisti", "Compras", "Aankopen"),
-        *("Results", "Résultats", "Ergebnisse", "Risultati", "Resultados", "Resultaten"),
+        *_RESULTS,
     ],
     "daily_metric.conversion_value": [
         *("Purchases conversion value", "Purchase conversion value", "Website purchases conversion value"),
@@ -144,4 +145,18 @@ profile = Profile(
         *("Leeftijd", "Geslacht"),
     ],
     expects=["campaign.name", "daily_metric.impressions", "daily_metric.spend"],
+    results=Results(
+        field="daily_metric.conversions",
+        headers=_RESULTS,
+        indicators=[
+            *("Result indicator", "Result type", "Indicateur de résultats", "Indicateur de résultat"),
+            *(
+                "Ergebnisindikator",
+                "Ergebnis-Indikator",
+                "Indicatore del risultato",
+                "Indicatore dei risultati",
+            ),
+            *("Indicador de resultado", "Indicador de resultados", "Resultaatindicator"),
+        ],
+    ),
 )

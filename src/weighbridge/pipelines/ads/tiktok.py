@@ -6,7 +6,7 @@ percentages without the sign; none of them is kept, as they follow from the coun
 
 from __future__ import annotations
 
-from weighbridge.model.profile import Daily, Profile
+from weighbridge.model.profile import Daily, Profile, Results
 
 _HEADERS = {
     "campaign.external_id": [
@@ -94,4 +94,5 @@ profile = Profile(
         *("By Hour", "Hour", "Interest", "Language"),
     ],
     expects=["campaign.name", "daily_metric.impressions", "daily_metric.clicks", "daily_metric.spend"],
+    results=Results(field="daily_metric.conversions", headers=["Results"]),
 )

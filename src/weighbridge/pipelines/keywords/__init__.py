@@ -92,6 +92,8 @@ pipeline = Pipeline(
     nulls=["-", "--", "\u2013", "\u2014", "N/A", "n/a", "\u221e"],
     decimal=".",
     expects=["keyword.keyword", "keyword.volume"],
+    # Search Console has no volume.
+    instead={"keyword.volume": ["keyword.clicks", "keyword.impressions"]},
     headerless="keyword",
     leading_totals=5,  # Keyword Planner's sums of all keywords
 )

@@ -1,0 +1,133 @@
+"""After typing: records that add up others of the same day, told by the names that they have and lack.
+
+An export can have a campaign called `Total`, and a record of the campaign beside those of its ad sets. Loaded next to
+their parts they double every figure. The combinations of names say which records may be such; only then are figures
+compared.
+"""
+
+# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from weighbridge.model.pipeline import Entity, NamePath
+from weighbridge.rules import dimensions
+from weighbridge.rules.plan import Column, Plan, literal, quoted, texts
+from weighbridge.rules.typed import ACCEPTED, REJECTED, TOTALS, is_label
+
+# What a person may call a campaign too: such a record is totals only where it adds up the others.
+EVERYTHING = (
+    r"all|alle|tous|toutes|tutti|tutte|todos|todas|wszystkie|(?:all|alle) (?:campaigns|ad sets|ad groups|ads)"
+)
+NAMED, BLANK, LABEL, MAYBE = range(4)  # what a record has at one level
+
+
+def settle(db: Any, plan: Plan, *, confirmed: bool) -> None:
+    """Count such records as totals, in `typed`; one that is called Total and adds up nothing is rejected.
+
+    `combos` must be there. `confirmed`: the sender loads them again in a rejects file, so they are records.
+    """
+    levels = [level for entity in dimensions.entities(plan) if (level := _Level.of(entity, plan))]
+    if confirmed or not levels:
+        return
+    source = texts(plan.shared_columns, "combos")
+    if not _any(db, source, " OR ".join(level.open for level in levels)):
+        return
+    states = ", ".join(f"{level.state} AS state{no}" for no, level in enumerate(levels))
+    names = ", ".join(f"{level.key} AS key{no}" for no, level in enumerate(levels))
+    source = f"(SELECT combo, {states}, {names} FROM {source})"
+    # A campaign without a name is a fault, and not a sum.
+    asked = [f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))]
+    if not _any(db, source, " OR ".join(asked)):
+        return
+    db.execute(f"CREATE OR REPLACE TEMP TABLE levels AS SELECT * FROM {source}")
+    figures = [quoted(column.name) for column in plan.own_columns if column.numeric and column.field.additive]
+    for no in reversed(range(len(levels))):
+        _settle_level(db, plan, figures, no, len(levels))
+
+
+@dataclass(frozen=True)
+class _Level:
+    """SQL over `combos` for one entity: is it named, and by what."""
+
+    open: str  # cheap: may it be something else than named?
+    state: str
+    key: str
+
+    @classmethod
+    def of(cls, entity: Entity, plan: Plan) -> _Level | None:
+        columns: dict[str, Column] = {column.name: column for column in plan.shared_columns}
+        for declared in entity.fields:
+            if isinstance(declared.otherwise, NamePath):
+                own = columns.get(f"{entity.name}.{declared.name}")
+                name = columns.get(declared.otherwise.names[-1])
+                state = _state(own, name)
+                return cls(f"{own.text} IS NULL" if own else f"{state} <> {NAMED}", state, _key(own, name))
+        return None
+
+
+def _state(own: Column | None, name: Column | None) -> str:
+    with_id = f"WHEN {own.text} IS NOT NULL THEN {NAMED} " if own else ""
+    if name is None:
+        return f"CASE {with_id}ELSE {BLANK} END"
+    everything = f"regexp_full_match({name.text}, {literal(f'(?i)(?:{EVERYTHING})')})"
+    return (
+        f"CASE {with_id}WHEN {name.text} IS NULL THEN {BLANK} WHEN {is_label(name.text)} THEN {LABEL}"
+        f" WHEN length({name.text}) < 20 AND {everything} THEN {MAYBE} ELSE {NAMED} END"
+    )
+
+
+def _key(own: Column | None, name: Column | None) -> str:
+    """The id where the file has ids: a name may change from day to day."""
+    column = own or name
+    assert column is not None
+    return f"lower({column.text})"
+
+
+def _any(db: Any, source: str, condition: str) -> bool:
+    return bool(db.execute(f"SELECT count(*) FROM {source} WHERE {condition}").fetchall()[0][0])
+
+
+def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) -> None:
+    """Compare the records that stop at one level with those of the same day and parent that go on."""
+    above = [f"state{i} = {NAMED}" for i in range(no)]
+    below = [f"state{i} <> {NAMED}" for i in range(no + 1, count)]
+    stops = f"state{no} >= {LABEL}" if no == 0 else f"state{no} <> {NAMED}"
+    whole = " AND ".join([*above, stops, *below])
+    labelled = f"state{no} = {LABEL}"
+    asked = f"""SELECT row_index FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}"""
+    if not _any(db, f"({asked})", "true"):
+        return
+    if not figures:
+        db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE row_index IN ({asked} AND {labelled})")
+        return
+    group = [*_days(plan), *(f"key{i}" for i in range(no))]
+    part = " AND ".join([*above, f"state{no} = {NAMED}"])
+    sums = ", ".join(f"sum({name}) AS {name}" for name in figures)
+    parts = f"""SELECT {", ".join([*group, "count(*) AS records", sums])} FROM typed JOIN levels USING (combo)
+        WHERE kind = {ACCEPTED} AND {part} {f"GROUP BY {', '.join(group)}" if group else ""}"""
+    same = " AND ".join(f"wholes.{name} IS NOT DISTINCT FROM parts.{name}" for name in group) or "true"
+    fits = [f"coalesce(wholes.{name} = parts.{name}, wholes.{name} IS NULL)" for name in figures]
+    any_figure = " OR ".join(f"coalesce(wholes.{name} <> 0, false)" for name in figures)
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE wholes AS
+        SELECT wholes.row_index, wholes.state{no} = {LABEL} AS labelled, coalesce(parts.records, 0) AS records,
+            coalesce({" AND ".join(fits)}, false) AS fits, {any_figure} AS filled
+        FROM (SELECT * FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}) AS wholes
+        LEFT JOIN ({parts}) AS parts ON {same}""")
+    # Where some add up two records or more, the file has subtotals at this level: then also those of one record,
+    # and those that do not fit, as one of their parts may be rejected.
+    shown = "(SELECT count(*) > 0 FROM wholes WHERE records > 1 AND fits AND filled)"
+    db.execute(f"""UPDATE typed SET kind = CASE
+            WHEN fits AND records > 0 AND {shown} THEN {TOTALS}
+            WHEN labelled OR (records > 0 AND {shown}) THEN {REJECTED}
+            ELSE kind END
+        FROM wholes WHERE typed.row_index = wholes.row_index""")
+
+
+def _days(plan: Plan) -> list[str]:
+    """The columns of `typed` that belong to the key besides the names."""
+    own = {column.name for column in plan.own_columns}
+    keys = (f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key)
+    return [quoted(name) for name in keys if name in own]

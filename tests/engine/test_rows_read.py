@@ -1,0 +1,10 @@
+"""An upload says how many rows were read, however small its file is."""
+
+from __future__ import annotations
+
+from tests.engine.conftest import Put, Run, meta_file
+
+
+async def test_a_file_that_is_read_within_a_second_says_how_many_rows_it_had(put: Put, run: Run) -> None:
+    upload = await run(await put(meta_file(days=3, ads=4, extra=("2026-01-05,too,few",))))
+    assert (upload.rows_read, upload.total_rows) == (13, 13)
