@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from rules.checking import check_text
 
 from weighbridge.formats.scan import visible
+from weighbridge.model.space import SPACE
 from weighbridge.pipelines.judgments import pipeline
-from weighbridge.rules.plan import SPACE
 
 Person = tuple[str, str | None, str | None]  # name, e-mail, phone
 

@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from rules.checking import Outcome, check_text
 
+from weighbridge.model.errors import FileRefused
 from weighbridge.model.states import Status
 from weighbridge.pipelines.judgments import pipeline
 from weighbridge.testing.exports import Family, write_judgments
@@ -81,7 +82,7 @@ def test_dates_are_read_month_first_or_as_iso(written: str) -> None:
 
 
 def test_a_slip_does_not_change_how_the_other_lines_are_read() -> None:
-    others = [case(str(n), judgment_amount="1,234", filing_date="3/4/2024") for n in range(1, 13)]
+    others = [case(str(n), judgment_amount="1,234.50", filing_date="3/14/2024") for n in range(1, 13)]
     outcome = check(
         judgments(
             *others,
@@ -89,9 +90,21 @@ def test_a_slip_does_not_change_how_the_other_lines_are_read() -> None:
             case("21", judgment_amount="1,000", filing_date="13/7/2024"),
         )
     )
-    assert values(outcome, "judgment_amount") == [1234] * 12
-    assert values(outcome, "filing_date") == [date(2024, 3, 4)] * 12
+    assert values(outcome, "judgment_amount") == [Decimal("1234.5")] * 12
+    assert values(outcome, "filing_date") == [date(2024, 3, 14)] * 12
     assert outcome.codes == ["bad_amount", "bad_date"]
+
+
+@pytest.mark.parametrize(
+    ("slip", "code"),
+    [({"judgment_amount": "12,34"}, "ambiguous_numbers"), ({"filing_date": "13/7/2024"}, "ambiguous_dates")],
+)
+def test_a_slip_that_is_all_the_evidence_refuses_the_file(slip: dict[str, str], code: str) -> None:
+    others = [case(str(n), judgment_amount="1,234", filing_date="3/4/2024") for n in range(1, 13)]
+    usual = {"judgment_amount": "1,000", "filing_date": "5/7/2024"}
+    with pytest.raises(FileRefused) as refused:
+        check(judgments(*others, case("20", **(usual | slip))))
+    assert refused.value.code == code
 
 
 def test_more_than_slips_say_how_the_other_lines_are_read_where_nothing_says_otherwise() -> None:
@@ -107,15 +120,11 @@ def test_more_than_slips_say_how_the_other_lines_are_read_where_nothing_says_oth
     assert values(outcome, "filing_date") == [date(2024, 3, n) for n in (*range(1, 10), 25)]
 
 
-def test_as_many_slips_as_sound_cells_are_rejected_each_for_itself() -> None:
-    outcome = check(
-        judgments(
-            case("1", judgment_amount="1,234.56", filing_date="12/31/2024"),
-            case("2", judgment_amount="1.234,56", filing_date="31/12/2024"),
-        )
-    )
-    assert values(outcome, "case_number") == ["1"]
-    assert outcome.codes == ["bad_amount"]
+def test_a_file_that_is_written_in_two_ways_is_refused() -> None:
+    text = judgments(case("1", judgment_amount="1,234.56"), case("2", judgment_amount="1.234,56"))
+    with pytest.raises(FileRefused, match="Expected one decimal mark in the whole file") as refused:
+        check(text)
+    assert refused.value.code == "ambiguous_numbers"
 
 
 def test_a_file_that_is_written_the_other_way_throughout_is_read_that_way() -> None:
