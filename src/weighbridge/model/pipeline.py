@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.field import (
@@ -274,7 +275,7 @@ class Pipeline:
     def dimensions(self) -> tuple[Entity, ...]:
         return tuple(self.entities[:-1])
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, Field]:
         """Every field by its full name, such as "campaign.name"."""
         return {
@@ -283,7 +284,7 @@ class Pipeline:
             for declared in entity.fields
         }
 
-    @property
+    @cached_property
     def required(self) -> frozenset[str]:
         """The fields that every record must have: those that say so, and those of the grain's key."""
         of_key = {f"{self.grain.name}.{name}" for name in self.grain.key}

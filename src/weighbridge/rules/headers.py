@@ -204,6 +204,7 @@ class _Cell:
     currency: str | None
 
 
+@lru_cache(maxsize=20_000)
 def _split_currency(text: str) -> tuple[str, str | None]:
     found = _CURRENCY.match(unicodedata.normalize("NFKC", text).strip())
     return (found["name"], found["code"]) if found else (text, None)

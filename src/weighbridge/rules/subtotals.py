@@ -32,7 +32,9 @@ def settle(db: Any, plan: Plan, *, confirmed: bool) -> None:
     levels = [level for entity in dimensions.entities(plan) if (level := _Level.of(entity, plan))]
     if confirmed or not levels:
         return
-    source = texts(plan.shared_columns, "combos")
+    # Only of records that would be loaded: most files have a row of totals without any name.
+    loaded = f"(SELECT combo FROM typed WHERE kind = {ACCEPTED}) AS loaded"
+    source = texts(plan.shared_columns, f"(SELECT * FROM combos SEMI JOIN {loaded} USING (combo))")
     if not _any(db, source, " OR ".join(level.open for level in levels)):
         return
     states = ", ".join(f"{level.state} AS state{no}" for no, level in enumerate(levels))

@@ -107,13 +107,11 @@ def _totals(plan: Plan) -> str:
         without = " OR ".join(f"{text} IS NULL" for text in required) or "false"
         return f"({without}) AND NOT misfit AND {_label_and_figures(plan)}"
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
-    conditions = ["false"]
     label = f"(?im)^[ \\t]*(?:{'|'.join([*profile.totals, *TOTALS_LABELS])})[ \\t\\r]*$"
-    instead = [f"regexp_matches({day}, {literal(label)})" for day in required]
     cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
-    # A cell a line: the dot of a pattern stays in its cell.
-    anywhere = f"regexp_matches(concat_ws(chr(10), {cells}), {literal(label)})"
-    conditions.append(f"({' OR '.join([*no_day, *instead])}) AND {anywhere}")
+    # A cell a line: the dot of a pattern stays in its cell. With a day, only the day's cell can be the label.
+    either = f"CASE WHEN {' OR '.join(no_day)} THEN concat_ws(chr(10), {cells}) ELSE {_lines(required)} END"
+    conditions = [f"regexp_matches({either}, {literal(label)})"]
     if profile.nameless_totals and plan.shared_columns:
         nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
         names = ", ".join(f"c{p}" for p in plan.shared_positions)
@@ -124,6 +122,10 @@ def _totals(plan: Plan) -> str:
         when = " OR ".join(["row_index = 0", *no_day])
         conditions.append(f"{nameless} AND ({figures}) AND ({when})")
     return " OR ".join(f"({condition})" for condition in conditions)
+
+
+def _lines(texts: list[str]) -> str:
+    return f"concat_ws(chr(10), {', '.join(texts)})" if texts else "''"
 
 
 def _label_and_figures(plan: Plan) -> str:
