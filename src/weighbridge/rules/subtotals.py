@@ -1,4 +1,4 @@
-"""After typing: records that add up others of the same day, told by the names that they have and lack.
+"""After typing: records that add up others of the same day, recognised by the names that they have and lack.
 
 An export can have a campaign called `Total`, and a record of the campaign beside those of its ad sets. Loaded next to
 their parts they double every figure. The combinations of names say which records may be such; only then are figures
