@@ -14,7 +14,7 @@ import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Found
+from weighbridge.db.deliveries import Claimed, Found
 from weighbridge.db.pool import Database, Tx
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
@@ -135,12 +135,49 @@ async def test_after_credentials_are_refused_nothing_of_the_group_that_is_claime
     sell(make_site(), 10)
 
     async def answer(batch: Batch) -> list[Outcome]:
-        await asyncio.sleep(0.1)  # long enough for the next to be claimed
         if len(google.batches) < 3:
             return taken(batch)
+        await seen(statuses, 3)  # its own, and two that are claimed ahead
         return [Outcome.failed("401", "No.", Category.AUTH)]
 
     google.answer = answer
+    await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
+    assert google.sent == ["order-1", "order-2", "order-3"]
+    assert statuses() == {"COMPLETED": 2, "FAILED": 1, "RETRY": 2, "QUEUED": 5}
+
+
+async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
+    make_site: MakeSite,
+    sell: Sell,
+    run: Run,
+    google: Scripted,
+    db: Database,
+    statuses: Statuses,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    google.max_batch = 1
+    sell(make_site(), 10)
+    claimed, refused = asyncio.Event(), asyncio.Event()
+    read = Found.read
+
+    async def late(found: Found) -> list[Claimed]:
+        if len(google.batches) == 3:
+            claimed.set()
+            await refused.wait()
+            await asyncio.sleep(0.05)
+        return await read(found)
+
+    async def answer(batch: Batch) -> list[Outcome]:
+        if len(google.batches) < 3:
+            await asyncio.sleep(0.1)
+            return taken(batch)
+        async with asyncio.timeout(10):
+            await claimed.wait()
+        refused.set()
+        return [Outcome.failed("401", "No.", Category.AUTH)]
+
+    google.answer = answer
+    monkeypatch.setattr(Found, "read", late)
     await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
     assert google.sent == ["order-1", "order-2", "order-3"]
     assert statuses() == {"COMPLETED": 2, "FAILED": 1, "RETRY": 2, "QUEUED": 5}

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -78,6 +79,8 @@ class Run:
         self._since: dict[str | None, float] = {}
         self._claiming: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()  # of those that claim
+        # Of groups, and of providers as a whole: until when a claim may not have known what a call had met.
+        self._unknown: dict[Key | str, float] = {}
         self._boarding: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._room = room
@@ -204,7 +207,10 @@ class Run:
             credentials = opened[key]
             if batch.conversions and credentials:
                 ready = _Ready(batch, credentials, sealed[key].version, began)
-                self._ready.setdefault(batch.provider_key, []).append(ready)
+                if any(self._unknown.get(each, 0) > began for each in (key, batch.provider_key)):
+                    self._calls.add(self._begin(self._put_back(ready)))
+                else:
+                    self._ready.setdefault(batch.provider_key, []).append(ready)
         if claimed:
             self._found = True
             self._room.claims[self._news] = monotonic()
@@ -307,6 +313,7 @@ class Run:
         """One call of one group, whatever comes of it. Its end is written with those of others."""
         claimed = ready.claimed
         well = False
+        bar: Key | str | None = None
         barred: list[_Ready] = []
         try:
             if held is None:
@@ -319,12 +326,15 @@ class Run:
                     call = await verdict.of(self._outbound, claimed, batch, ready.version, ready.began)
                     well = call.success
                     self._room.over(ready.key, well=well, seconds=call.duration_ms / 1000)
-                    barred = self._barred(call)
+                    bar = _bar(call)
+                    barred = self._barred(bar)
                 finally:
                     await self._give_back(_Over(held, taken))
             settled = await self._settle(call)
         finally:
             # What stands in the way of its group, or of all of them, is written before more is claimed.
+            if bar:
+                self._unknown[bar] = monotonic()
             if not well:
                 self._room.leave(ready.key)
             for each in barred:
@@ -334,13 +344,14 @@ class Run:
             self._tally.calls += held is not None
             self._tally.full += held is None
 
-    def _barred(self, call: Call) -> list[_Ready]:
+    def _barred(self, bar: Key | str | None) -> list[_Ready]:
         """What was claimed ahead of a call and would not be claimed after it. It waits no longer."""
-        ready = self._ready.get(call.claimed.provider_key, [])
-        key = (call.claimed.site_id, call.claimed.provider_key)
-        found = [
-            each for each in ready if call.pause or ((call.refused or call.transient) and each.key == key)
-        ]
+        if bar is None:
+            return []
+        self._unknown[bar] = inf
+        provider_key = bar if isinstance(bar, str) else bar[1]
+        ready = self._ready.get(provider_key, [])
+        found = [each for each in ready if bar in (each.key, provider_key)]
         for each in found:
             ready.remove(each)
         return found
@@ -382,3 +393,12 @@ class Run:
 
     async def _settled(self, calls: Sequence[Call]) -> list[Settled | None]:
         return await settle(self._ctx, self._outbound, calls)
+
+
+def _bar(call: Call) -> Key | str | None:
+    """What a call has shown to be closed for now: its provider, its group, or nothing."""
+    if call.pause:
+        return call.claimed.provider_key
+    if call.refused or call.transient:
+        return call.claimed.site_id, call.claimed.provider_key
+    return None
