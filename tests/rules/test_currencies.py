@@ -64,6 +64,30 @@ def test_an_amount_is_in_the_currency_of_its_record(cell: str, currency: str, co
         assert f"expected an amount in {currency}, as the column 'Currency' says, got '{cell}'" in said[0]
 
 
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize(
+    ("records", "code", "said"),
+    [
+        (["€5.00;", "1.50;USD"], "currency_not_stored", "'Amount spent' has amounts such as '€5.00'."),
+        (["€5.00;", "5.00 GBP;", "1.50;USD"], "several_currencies", "'5.00 GBP', '€5.00'"),
+        (["€5.00;EUR", "1.50;"], "", ""),
+        (["$5.00;", "€5.00;EUR"], "", ""),
+    ],
+)
+def test_a_currency_beside_an_empty_cell_for_it_is_reported(
+    records: list[str], code: str, said: str, small: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not small:
+        monkeypatch.setattr(sheets, "SMALL", 1)
+    lines = [f"2025-07-{day:02};Spring;11;5;{record}" for day, record in enumerate(records, 1)]
+    outcome = check_text(
+        meta(*lines, header="Day;Campaign name;Campaign ID;Impressions;Amount spent;Currency")
+    )
+    assert outcome.bins.accepted == len(records)
+    assert list(outcome.warnings) == ([code] if code else [])
+    assert said in outcome.warnings.get(code, "")
+
+
 def test_the_value_of_a_conversion_is_in_its_currency() -> None:
     header = "Conversion Time,Google Click ID,Conversion Value,Conversion Currency\n"
     records = ["abc,€5,USD", "abd,€5,EUR", "abe,5,usd"]

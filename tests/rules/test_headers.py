@@ -69,7 +69,8 @@ def test_amounts_without_a_currency_are_read_with_a_warning() -> None:
     outcome = check_text(text)
     assert outcome.metrics[0]["currency"] is None
     assert outcome.warnings == {
-        "currency_not_named": "daily_metric.currency: the file names none; 'Amount spent' was read without it."
+        "currency_not_named": "daily_metric.currency: the file names none; 'Amount spent' was read without it. "
+        "Rows that are already in production keep theirs."
     }
 
 

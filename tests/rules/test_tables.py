@@ -53,6 +53,45 @@ def test_a_second_table_with_other_columns_refuses_the_file(other: str) -> None:
     assert refused.value.code == "several_tables"
 
 
+@pytest.mark.parametrize("between", ["", "\n", "Stock list\n", ",,\nStock list,,\n\n"])
+@pytest.mark.parametrize("other", ["SKU,Name,Price", "Artikelnummer,Bezeichnung,Preis", "SKU,,Price"])
+def test_a_second_table_of_unknown_columns_refuses_the_file(between: str, other: str) -> None:
+    with pytest.raises(
+        FileRefused, match="is another header, with other columns than the one on line 1"
+    ) as refused:
+        check("A1,Ann,5", "A2,Bob,6", "", f"{between}{other}", "S-1,Bolt,7", "S-2,Nut,8")
+    assert refused.value.code == "several_tables"
+
+
+def test_names_with_digits_are_a_header_where_no_value_of_several_can_be_read() -> None:
+    fields = [
+        Field("item", header=["Item"], required=True),
+        Field("pieces", int, header=["Pieces"]),
+        Field("price", Decimal, header=["Price"]),
+    ]
+    items = Pipeline("items", [Entity("items", ["item"], fields)], min_valid=0)
+    text = "Item,Pieces,Price\nA,1,5\nB,2,6\n\nShop,Sold Q1,Sold Q2\nNorth,7,8\n"
+    with pytest.raises(FileRefused, match="Line 5 is another header"):
+        check_text(text, None, pipeline=items)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["A1,Ann,5", "SKU,Name,Price", "A2,Bob,6"],  # no blank line before it
+        ["A1,Ann,5", "", "SKU,Name,Price"],  # no records below it
+        ["A1,Ann,5", "", "A3,Bob,6", "SKU,Name,unknown", "A2,Bob,6"],
+        ["A1,Ann,5", "", "A2,Ann,unknown", "A3,Ann,6"],  # a digit, and one value alone that cannot be read
+        ["A1,Ann,5", "", "1234,Ann,unknown", "A3,Ann,6"],  # a number: no name
+        ["A1,Ann,5", "", "n/a,n/a,n/a", "A3,Ann,6"],
+    ],
+)
+def test_a_record_with_words_for_its_values_is_rejected_alone(lines: list[str]) -> None:
+    outcome = check(*lines)
+    assert (outcome.bins.rejected, len(outcome.codes)) == (1, 1)
+    assert outcome.bins.accepted == sum(line[-1:].isdigit() for line in lines)
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from uuid import UUID
 
 from psycopg import sql
 
 from weighbridge.db.declared import SCOPE_TYPES, staging_table
-from weighbridge.db.pool import Tx, fetch_one
+from weighbridge.db.errors import RowFault
+from weighbridge.db.pool import Tx, fetch_all, fetch_one
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Changes, Scope
@@ -23,8 +25,8 @@ class Batch:
     after: int
     upto: int
     lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
-    orphans: tuple[int, ...] = ()  # seqs of rows that cannot be written without them
     report: ColumnReport = NO_COLUMNS  # what the file has columns for
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # of rows that are not written, by seq
 
     @property
     def size(self) -> int:
@@ -32,7 +34,7 @@ class Batch:
 
     @property
     def skipped(self) -> list[int]:
-        return [seq for seq in self.orphans if self.after < seq <= self.upto]
+        return [seq for seq in self.faults if self.after < seq <= self.upto]
 
 
 class StagingGone(Exception):
@@ -88,6 +90,76 @@ async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost
         rows = await (await tx.execute(query, (scope.upload_id, scope.workspace_id, list(lost)))).fetchall()
         found += [row[0] for row in rows]
     return sorted(set(found))
+
+
+async def overwriting(
+    tx: Tx, pipeline: Pipeline, scope: Scope, filled: frozenset[str] | None
+) -> dict[int, UUID]:
+    """Fixed records that would change a row which another record of their own file has loaded.
+
+    By seq, with the upload of that file. Its staged rows show what it loaded, and after they expired the rows that it
+    changed last.
+    """
+    rows = await fetch_all(
+        tx,
+        overwriting_sql(pipeline, filled),
+        {
+            "upload": scope.upload_id,
+            "workspace": scope.workspace_id,
+            "client_id": scope.client_id,
+            "platform": scope.platform,
+            "project_id": scope.project_id,
+        },
+    )
+    return dict(rows)
+
+
+@cache
+def overwriting_sql(pipeline: Pipeline, filled: frozenset[str] | None) -> bytes:
+    """The staged row is called `excluded` as in an upsert, so that the same comparison holds."""
+    entity = pipeline.grain
+    lead = [
+        sql.SQL("t.{0} = %({1})s::{2}").format(
+            sql.Identifier(column), sql.SQL(column), sql.SQL(SCOPE_TYPES[column])
+        )
+        for column in entity.scope
+    ]
+
+    def same_key(left: str, right: str) -> sql.Composed:
+        pairs = [
+            sql.SQL("{}.{} = {}.{}").format(
+                sql.SQL(left), sql.Identifier(column), sql.SQL(right), sql.Identifier(column)
+            )
+            for column in entity.key
+        ]
+        return sql.SQL(" AND ").join(pairs)
+
+    return (
+        sql.SQL(
+            "WITH RECURSIVE originals AS ("
+            " SELECT f.row_index, f.original_upload, f.original_row FROM weighbridge.upload_fixes f"
+            " WHERE f.upload_id = %(upload)s"
+            " UNION SELECT o.row_index, f.original_upload, f.original_row FROM originals o"
+            " JOIN weighbridge.upload_fixes f ON f.upload_id = o.original_upload AND f.row_index = o.original_row)"
+            " SELECT DISTINCT ON (excluded.seq) excluded.seq, o.original_upload FROM originals o"
+            " JOIN {staged} AS excluded ON excluded.upload_id = %(upload)s AND excluded.workspace_id = %(workspace)s"
+            " AND excluded.row_index = o.row_index"
+            " JOIN {target} AS t ON t.workspace_id = %(workspace)s AND {key}"
+            " WHERE ({differs}) AND (t.upload_id = o.original_upload OR EXISTS ("
+            " SELECT FROM {staged} AS s WHERE s.upload_id = o.original_upload AND s.workspace_id = %(workspace)s"
+            " AND {same} AND NOT EXISTS (SELECT FROM public.upload_rejections r"
+            " WHERE r.upload_id = s.upload_id AND r.row_index = s.row_index)))"
+            " ORDER BY excluded.seq, o.original_upload"
+        )
+        .format(
+            staged=staging_table(pipeline, entity),
+            target=sql.Identifier("public", entity.table),
+            key=sql.SQL(" AND ").join([*lead, same_key("t", "excluded")]),
+            same=same_key("s", "excluded"),
+            differs=differs(entity, filled) if updates(entity, filled) else other_values(entity, filled),
+        )
+        .as_bytes(None)
+    )
 
 
 async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, str]]:
@@ -208,6 +280,17 @@ def changed(entity: Entity, column: str) -> sql.Composed:
     return sql.SQL(update).format(
         old=sql.SQL("t.{}").format(sql.Identifier(column)),
         new=sql.SQL("excluded.{}").format(sql.Identifier(column)),
+    )
+
+
+def other_values(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
+    """Has the row that is there other values than the row that comes?"""
+    columns = taken(entity, filled)
+    return sql.SQL(" OR ").join(
+        [
+            sql.SQL("false"),
+            *(sql.SQL("t.{0} IS DISTINCT FROM excluded.{0}").format(sql.Identifier(c)) for c in columns),
+        ]
     )
 
 

@@ -5086,3 +5086,4 @@ GRANT SELECT,DELETE ON TABLE weighbridge.staging_groups TO weighbridge_clean;
 
 GRANT INSERT ON TABLE weighbridge.upload_fixes TO weighbridge_parse;
 GRANT SELECT ON TABLE weighbridge.upload_fixes TO weighbridge_tenant;
+GRANT SELECT ON TABLE weighbridge.upload_fixes TO weighbridge_promote;

@@ -205,7 +205,8 @@ def _noted(column: Column, plan: Plan, where: str = "true") -> str:
     condition = where.replace("{x}", x)
     if column in plan.own_columns:
         return f"SELECT DISTINCT {x} AS x FROM typed WHERE kind = {ACCEPTED} AND {condition}"
-    return f"SELECT DISTINCT {x} AS x FROM {texts([column], 'combos')} WHERE {condition}"
+    used = [column, column.currency] if column.currency else [column]
+    return f"SELECT DISTINCT {x} AS x FROM {texts(used, 'combos')} WHERE {condition}"
 
 
 def _read(db: Any, plan: Plan, column: Column, cell: str, locale: Locale) -> str:

@@ -50,12 +50,14 @@ from weighbridge.rules.typed import (
     DUPLICATE,
     HEADER,
     LABELLED,
+    NAMES,
     NOT_DAILY,
     OTHER_TABLE,
     REJECTED,
     TOTALS,
     settle_labelled,
     settle_leading,
+    settle_names,
     typed,
 )
 
@@ -229,7 +231,10 @@ class _Check:
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
             settle_leading(self.db)
-        if self.kinds().get(LABELLED):
+        kinds = self.kinds()
+        if kinds.get(NAMES):
+            settle_names(self.db)
+        if kinds.get(LABELLED):
             settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
 
     def kinds(self) -> dict[int, int]:

@@ -26,11 +26,15 @@ def warnings(
         if not column.drops_currency or not _unordinary(_named(db, "x", f"({noted})")):
             continue
         accepted = f"(SELECT row_index FROM typed WHERE kind = {ACCEPTED})"
+        used = [column, column.currency] if column.currency else [column]
         source = (
-            f"{texts([column], open_source())} AS sheet SEMI JOIN {accepted} AS accepted USING (row_index)"
+            f"(SELECT * FROM {texts(used, open_source())} AS sheet SEMI JOIN {accepted} AS accepted USING (row_index)"
+            f" WHERE {column.drops_currency})"
         )
         named = _named(db, column.text, source)
         examples = [repr(word if plan.pipeline.personal else cell) for word, cell in named.items()]
+        if not _unordinary(named):
+            continue
         if len({currencies.meaning(word) for word in named}) > 1:
             found["several_currencies"] = (
                 f"{column.header!r} has amounts in several currencies: {', '.join(examples)}. {_ONLY_NUMBERS}"

@@ -65,6 +65,7 @@ class Column:
     cells: tuple[int, ...]
     steps: tuple[Normaliser, ...]
     beside_people: bool = False  # where a row is shifted, its cell may be a person's
+    currency: Column | None = None  # of an amount: the column that has its currency
 
     @property
     def numeric(self) -> bool:
@@ -83,9 +84,12 @@ class Column:
         return quoted(f"{self.name}@{level}") if level or len(self.cells) > 1 else f"t{self.cells[0]}"
 
     @property
-    def drops_currency(self) -> bool:
-        """Does it hold amounts, without a currency in the record that theirs can be compared with?"""
-        return any(_one_of((normalise.money,), step) for step in self.steps)
+    def drops_currency(self) -> str | None:
+        """SQL: does the record state no currency that its amount's can be compared with? None: this is no amount."""
+        if self.currency:
+            code = composed(self.currency.steps, self.currency.text, Locale())
+            return f"coalesce(length({code}) <> 3, true)"
+        return "true" if any(_one_of((normalise.money,), step) for step in self.steps) else None
 
     def asks(self, placeholder: str) -> bool:
         """Do its rules need what is decided once for the file?"""
@@ -162,7 +166,7 @@ class Plan:
         if assumes and column.asks("{decimal}") and column.field.type is not int:
             conditions.append("contains({x}, ',') OR {x} LIKE '%.___'")
         if column.drops_currency:
-            conditions.append(currencies.MAY_NAME_ONE)
+            conditions.append(f"({column.drops_currency} AND {currencies.MAY_NAME_ONE})")
         found = " OR ".join(condition.replace("{x}", x) for condition in conditions)
         return f"CASE WHEN {found} THEN {x} END" if found else None
 
@@ -245,9 +249,8 @@ class Plan:
         value = (
             composed(stores.steps, stores.text, Locale()) if stores else literal(known.code if known else "")
         )
-        return replace(
-            column, steps=tuple(record_currency.in_currency(step, known, value) for step in column.steps)
-        )
+        steps = tuple(record_currency.in_currency(step, known, value) for step in column.steps)
+        return replace(column, steps=steps, currency=stores if steps != column.steps else None)
 
     def _label(self, name: str) -> str:
         return self.pipeline.fields[name].label or name.removeprefix(f"{self.pipeline.grain.name}.")

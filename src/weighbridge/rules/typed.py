@@ -11,7 +11,9 @@ from weighbridge.rules.faults import own_faults
 from weighbridge.rules.headers import synonyms
 from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
 
-ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
+ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED, NAMES = (
+    range(11)
+)
 
 # A cell that says that its row adds up others; a profile may have its own.
 TOTALS_LABELS = (
@@ -42,7 +44,7 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
                 WHEN misfit THEN {REJECTED}
                 WHEN {_labelled(plan)} THEN {LABELLED}
                 WHEN longer THEN {NOT_DAILY}
-                WHEN bad THEN {REJECTED}
+                WHEN bad THEN CASE WHEN {_names(plan)} THEN {NAMES} ELSE {REJECTED} END
                 ELSE {ACCEPTED} END
             ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join(columns)}
         FROM (SELECT *, {misfit(plan)} AS misfit, {_several_days(plan)} AS longer, {bad} AS bad
@@ -55,6 +57,22 @@ def settle_leading(db: Any) -> None:
     db.execute(f"""UPDATE typed SET kind = CASE WHEN row_index < coalesce(({others}), row_index + 1)
             THEN {TOTALS} ELSE {REJECTED} END
         WHERE kind = {LEADING}""")
+
+
+def settle_names(db: Any) -> None:
+    """A record of names, where values are expected: the header of another table, or rejected like any other.
+
+    It is a header if a blank line is before it and records come after it. Only what is no record, such as a title, may
+    be between the two.
+    """
+    is_header = f"coalesce(before.kind = {BLANK}, false) AND after.row_index IS NOT NULL"
+    db.execute(f"""UPDATE typed SET kind = CASE WHEN {is_header} THEN {OTHER_TABLE} ELSE {REJECTED} END
+        FROM (SELECT row_index FROM typed WHERE kind = {NAMES}) AS names
+        ASOF LEFT JOIN (SELECT row_index, kind FROM typed WHERE kind IN ({ACCEPTED}, {BLANK})) AS before
+            ON names.row_index > before.row_index
+        ASOF LEFT JOIN (SELECT row_index FROM typed WHERE kind = {ACCEPTED}) AS after
+            ON names.row_index < after.row_index
+        WHERE names.row_index = typed.row_index""")
 
 
 def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
@@ -192,6 +210,23 @@ def _other_header(plan: Plan) -> str:
         [list_filter([{cells}], lambda cell: trim(cell) <> '')], lambda filled: list_transform(
             [len(list_filter(filled, lambda cell: contains({known}, '|' || fold_header(cell) || '|')))],
             lambda names: names >= 2 AND 2 * names >= len(filled))[1])[1])"""
+
+
+def _names(plan: Plan) -> str:
+    """SQL: two or more cells, all different, each with a letter; and no number or date can be read.
+
+    Where only one value was expected, no cell has a digit: `A2,Ann,unknown` is a record.
+    """
+    expected = [column for column in plan.own_columns if column.field.type is not str]
+    if not plan.csv or not expected:
+        return "false"
+    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
+    words = " + ".join(f"({column.text} IS NOT NULL)::INT" for column in expected)
+    values = ", ".join(f"CAST({column.value} AS VARCHAR)" for column in expected)
+    return f"""(coalesce({values}) IS NULL AND {words} > regexp_matches(concat({cells}), '[0-9]')::INT
+        AND list_transform([list_filter([{cells}], lambda cell: trim(cell) <> '')], lambda filled: len(filled) >= 2
+            AND len(list_distinct(filled)) = len(filled)
+            AND len(list_filter(filled, lambda cell: regexp_matches(cell, '[A-Za-z[:^ascii:]]'))) = len(filled))[1])"""
 
 
 def _leading(plan: Plan) -> str:

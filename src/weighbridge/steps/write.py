@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from weighbridge.db import production, receipts, rejections, uploads
+from weighbridge.db import fixes, production, receipts, rejections, uploads
 from weighbridge.db.errors import Contention, RowFault
 from weighbridge.db.pool import Tx
 from weighbridge.db.production import Batch
@@ -20,6 +20,7 @@ from weighbridge.steps.context import Context
 from weighbridge.steps.tally import Tally
 
 ROLE = "weighbridge_promote"
+ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Survey:
     """What is known of an entity's rows before the first is written."""
 
     lost: tuple[UUID, ...] = ()  # parents that they name but production does not have
-    orphans: tuple[int, ...] = ()  # seqs of rows that are not themselves without them
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # of rows that may not be written, by seq
     runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production as they are
 
 
@@ -65,7 +66,7 @@ class Writer:
                 self.attempt.check()
                 upto = min(start + self.ctx.limits.batch_rows, segment.upto)
                 report = self.attempt.upload.column_report
-                await self._write(entity, Batch(self.scope, start, upto, survey.lost, survey.orphans, report))
+                await self._write(entity, Batch(self.scope, start, upto, survey.lost, report, survey.faults))
 
     async def _survey(self, entity: Entity, after: int) -> Survey:
         grain = entity is self.pipeline.grain
@@ -76,8 +77,26 @@ class Writer:
             for ref in entity.refs:
                 lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
             orphans = await production.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
-            runs = await receipts.unchanged_runs(tx, self.pipeline, self.scope, after) if grain else []
-        return Survey(tuple(lost), tuple(orphans), tuple(runs))
+            faults = dict.fromkeys(orphans, ORPHAN)
+            runs: list[tuple[int, int]] = []
+            if grain:
+                if await fixes.linked(tx, self.scope.upload_id):
+                    faults |= await self._overwriting(tx, entity)
+                runs = await receipts.unchanged_runs(tx, self.pipeline, self.scope, after)
+        return Survey(tuple(lost), faults, tuple(runs))
+
+    async def _overwriting(self, tx: Tx, entity: Entity) -> dict[int, RowFault]:
+        """Records of a fixed rejects file that would replace another record of the file that they are from."""
+        filled = self.attempt.upload.column_report.filled_of(entity.name)
+        others = await production.overwriting(tx, self.pipeline, self.scope, filled)
+        return {
+            seq: RowFault(
+                "conflicting_repeat",
+                f"upload {original}, which it is from, has loaded another row with the same key and other values. "
+                "Correct the key; or correct the original file and load it again",
+            )
+            for seq, original in others.items()
+        }
 
     async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
         """Count the rows as unchanged if the receipts still say so; the answer holds until commit."""
@@ -110,10 +129,12 @@ class Writer:
     async def _commit(self, entity: Entity, batch: Batch) -> None:
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             if entity is self.pipeline.grain:
-                await receipts.touch(tx, self.pipeline, batch, spoiled=bool(batch.lost))
+                await receipts.touch(tx, self.pipeline, batch, spoiled=bool(batch.lost or batch.skipped))
             tally = self.tally
             if batch.lost:
-                tally = await self._note_lost(tx, entity, batch)
+                await self._note_lost(tx, entity, batch)
+            if batch.skipped:
+                tally = await self._note_faults(tx, entity, batch)
             changes = await production.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
             tally = tally.add(entity, changes)
             await self._advance(tx, entity, batch.upto, tally)
@@ -146,18 +167,17 @@ class Writer:
             await self._advance(tx, entity, batch.upto, tally)
         self.tally = tally
 
-    async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
+    async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
         """A row whose parent is lost keeps NULL and a warning (S1 §6.1); where the parent is in its key, it fails."""
         for row_index, line, ref in await production.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the row it names is not in production; left empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
-        skipped = set(batch.skipped)
-        if skipped:
-            fault = RowFault("parent_not_found", "a row that it belongs to could not be written")
-            for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
-                if seq in skipped:
-                    await self._note_failure(tx, entity, (row_index, line), fault)
-        return self.tally.fail(entity, len(skipped))
+
+    async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
+        for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+            if seq in batch.faults:
+                await self._note_failure(tx, entity, (row_index, line), batch.faults[seq])
+        return self.tally.fail(entity, len(batch.skipped))
 
     async def _note_failure(self, tx: Tx, entity: Entity, place: tuple[int, int], fault: RowFault) -> None:
         """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""

@@ -1,0 +1,100 @@
+"""A fixed record does not replace another record of the file that it is from."""
+
+from __future__ import annotations
+
+import pytest
+
+from weighbridge.db import declared
+from weighbridge.model.states import Status
+from weighbridge.steps.context import Context
+
+from .conftest import Download, Load, Query, changed, table
+from .test_whole_keys import SOLD, TILLS, cell
+
+TEXT = "Till,Sold,Taken\nA,5,2\n,7,3\nB,1,1\n"
+
+
+@pytest.fixture(autouse=True)
+async def _installed(ctx: Context) -> None:
+    object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "tills": TILLS})
+    async with ctx.db.tx() as tx:
+        await declared.install(tx, list(ctx.pipelines.values()))
+
+
+@pytest.mark.parametrize("case", ["new", "in production already", "staging expired"])
+async def test_a_row_that_is_fixed_to_the_key_of_another_row_of_its_file_is_rejected(
+    load: Load, download: Download, query: Query, case: str
+) -> None:
+    if (
+        case == "in production already"
+    ):  # the first file changes nothing, and only its staged rows name the key
+        await load("Till,Sold,Taken\nA,5,2\n", pipeline="tills")
+    first = await load(TEXT, pipeline="tills")
+    if case == "staging expired":
+        query("DELETE FROM staging.tills_till WHERE upload_id = %s", (first.id,))
+    fixed = changed(await download(first), cell("Till", "", "A"))
+    second = await load(fixed, pipeline="tills")
+    assert (second.status, second.error_code) == (Status.FAILED, "nothing_promoted")
+    assert query(SOLD) == [("A", 5, 2), ("B", 1, 1)]
+    [row] = table(await download(second))
+    assert (row["Till"], row["weighbridge_code"]) == ("A", "conflicting_repeat")
+    assert row["weighbridge_reason"] == (
+        f"till: not written, upload {first.id}, which it is from, has loaded another row with the same key and other "
+        "values. Correct the key; or correct the original file and load it again (line 2)."
+    )
+    third = await load(changed(await download(second), cell("Till", "A", "C")), pipeline="tills")
+    assert third.status == Status.COMPLETED
+    assert query(SOLD) == [("A", 5, 2), ("B", 1, 1), ("C", 7, 3)]
+
+
+async def test_a_record_of_a_chain_of_rejects_files_is_compared_with_the_first_file_too(
+    load: Load, download: Download, query: Query
+) -> None:
+    first = await load(TEXT, pipeline="tills")
+    again = await load(await download(first), pipeline="tills")  # not fixed yet
+    third = await load(changed(await download(again), cell("Till", "", "A")), pipeline="tills")
+    assert (third.status, query(SOLD)) == (Status.FAILED, [("A", 5, 2), ("B", 1, 1)])
+
+
+async def test_the_other_fixed_rows_are_loaded(load: Load, download: Download, query: Query) -> None:
+    first = await load("Till,Sold,Taken\nA,5,2\n,7,3\n,8,4\n", pipeline="tills", force_partial=True)
+    names = {"7": "C", "8": "A"}
+    fixed = changed(await download(first), lambda row: {**row, "Till": names[row["Sold"]]})
+    second = await load(fixed, pipeline="tills")
+    assert (second.status, second.error_code, second.failed_rows) == (Status.PARTIAL, "rows_failed", 1)
+    assert query(SOLD) == [("A", 5, 2), ("C", 7, 3)]
+
+
+async def test_a_row_with_the_same_values_changes_nothing_and_is_fixed(
+    load: Load, download: Download, query: Query
+) -> None:
+    first = await load("Till,Sold,Taken\nA,5,2\n,5,2\n", pipeline="tills")
+    second = await load(changed(await download(first), cell("Till", "", "A")), pipeline="tills")
+    assert (second.status, second.promoted_rows) == (Status.COMPLETED, 1)
+    assert query(SOLD) == [("A", 5, 2)]
+
+
+async def test_a_fixed_row_can_be_corrected_by_fixing_it_again(
+    load: Load, download: Download, query: Query
+) -> None:
+    rejects = await download(await load(TEXT, pipeline="tills"))
+    await load(changed(rejects, cell("Till", "", "C")), pipeline="tills")
+    better = await load(
+        changed(changed(rejects, cell("Till", "", "C")), cell("Sold", "7", "70")), pipeline="tills"
+    )
+    assert better.status == Status.COMPLETED
+    assert query(SOLD) == [("A", 5, 2), ("B", 1, 1), ("C", 70, 3)]
+
+
+async def test_a_row_of_an_earlier_file_is_replaced_as_ever(
+    load: Load, download: Download, query: Query
+) -> None:
+    await load("Till,Sold,Taken\nA,5,2\nC,1,1\n", pipeline="tills")
+    query("ALTER TABLE tills ADD CONSTRAINT few CHECK (sold < 15)")
+    first = await load("Till,Sold,Taken\nA,20,2\nB,1,1\n,9,9\n", pipeline="tills", force_partial=True)
+    names = {"20": {"Sold": "6"}, "9": {"Till": "C"}}
+    second = await load(
+        changed(await download(first), lambda row: {**row, **names[row["Sold"]]}), pipeline="tills"
+    )
+    assert second.status == Status.COMPLETED
+    assert query(SOLD) == [("A", 6, 2), ("B", 1, 1), ("C", 9, 9)]
