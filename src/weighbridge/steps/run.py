@@ -79,8 +79,9 @@ class Run:
         self._since: dict[str | None, float] = {}
         self._claiming: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()  # of those that claim
-        # Of groups, and of providers as a whole: until when a claim may not have known what a call had met.
-        self._unknown: dict[Key | str, float] = {}
+        # Groups whose credentials were refused, and providers that asked for a pause: claims that began before this
+        # moment may not have known of it.
+        self._closed: dict[Key | str, float] = {}
         self._boarding: asyncio.Task[None] | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._room = room
@@ -168,7 +169,7 @@ class Run:
                 key = queue.popleft()
                 if not self._left[key]:  # its credentials cannot be read, or it has no more
                     continue
-                if not self._room.may_claim(key, limits):
+                if not self._room.may_claim(key, limits) or self._closed_since(key, monotonic()):
                     queue.append(key)
                     continue
                 size = min(self._left[key], self._outbound.providers[provider_key].max_batch)
@@ -207,7 +208,7 @@ class Run:
             credentials = opened[key]
             if batch.conversions and credentials:
                 ready = _Ready(batch, credentials, sealed[key].version, began)
-                if any(self._unknown.get(each, 0) > began for each in (key, batch.provider_key)):
+                if self._closed_since(key, began):
                     self._calls.add(self._begin(self._put_back(ready)))
                 else:
                     self._ready.setdefault(batch.provider_key, []).append(ready)
@@ -215,6 +216,9 @@ class Run:
             self._found = True
             self._room.claims[self._news] = monotonic()
             self._tell_of_the_end()
+
+    def _closed_since(self, key: Key, moment: float) -> bool:
+        return max(self._closed.get(key, 0), self._closed.get(key[1], 0)) > moment
 
     def _tell_of_the_end(self) -> None:
         """The next run is planned while the last of this one is claimed. Not if this one has found nothing: the next
@@ -313,7 +317,7 @@ class Run:
         """One call of one group, whatever comes of it. Its end is written with those of others."""
         claimed = ready.claimed
         well = False
-        bar: Key | str | None = None
+        closes: Key | str | None = None
         barred: list[_Ready] = []
         try:
             if held is None:
@@ -326,15 +330,17 @@ class Run:
                     call = await verdict.of(self._outbound, claimed, batch, ready.version, ready.began)
                     well = call.success
                     self._room.over(ready.key, well=well, seconds=call.duration_ms / 1000)
-                    bar = _bar(call)
-                    barred = self._barred(bar)
+                    closes = verdict.closes(call)
+                    if closes:
+                        self._closed[closes] = inf  # until that is written
+                    barred = self._barred(call)
                 finally:
                     await self._give_back(_Over(held, taken))
             settled = await self._settle(call)
         finally:
             # What stands in the way of its group, or of all of them, is written before more is claimed.
-            if bar:
-                self._unknown[bar] = monotonic()
+            if closes:
+                self._closed[closes] = monotonic()
             if not well:
                 self._room.leave(ready.key)
             for each in barred:
@@ -344,14 +350,13 @@ class Run:
             self._tally.calls += held is not None
             self._tally.full += held is None
 
-    def _barred(self, bar: Key | str | None) -> list[_Ready]:
+    def _barred(self, call: Call) -> list[_Ready]:
         """What was claimed ahead of a call and would not be claimed after it. It waits no longer."""
-        if bar is None:
-            return []
-        self._unknown[bar] = inf
-        provider_key = bar if isinstance(bar, str) else bar[1]
-        ready = self._ready.get(provider_key, [])
-        found = [each for each in ready if bar in (each.key, provider_key)]
+        ready = self._ready.get(call.claimed.provider_key, [])
+        key = (call.claimed.site_id, call.claimed.provider_key)
+        found = [
+            each for each in ready if call.pause or ((call.refused or call.transient) and each.key == key)
+        ]
         for each in found:
             ready.remove(each)
         return found
@@ -393,12 +398,3 @@ class Run:
 
     async def _settled(self, calls: Sequence[Call]) -> list[Settled | None]:
         return await settle(self._ctx, self._outbound, calls)
-
-
-def _bar(call: Call) -> Key | str | None:
-    """What a call has shown to be closed for now: its provider, its group, or nothing."""
-    if call.pause:
-        return call.claimed.provider_key
-    if call.refused or call.transient:
-        return call.claimed.site_id, call.claimed.provider_key
-    return None

@@ -20,6 +20,7 @@ from weighbridge.model.delivery import (
 )
 from weighbridge.providers.base import Batch, Confirms
 from weighbridge.steps.context import Outbound
+from weighbridge.steps.room import Key
 
 log = structlog.get_logger()
 
@@ -69,6 +70,13 @@ def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
         "CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=timedelta(seconds=30)
     )
     return replace(_uncalled(claimed, full), transient=outbound.full_counts)
+
+
+def closes(call: Call) -> Key | str | None:
+    """Whom nothing may be sent to after this call: all of its provider, its group, or nobody."""
+    if call.pause:
+        return call.claimed.provider_key
+    return (call.claimed.site_id, call.claimed.provider_key) if call.refused else None
 
 
 def held_back(claimed: Claimed) -> Call:
