@@ -19,7 +19,7 @@ from weighbridge.formats.encoding_warnings import (
     undecodable,
     unknown_encoding,
 )
-from weighbridge.formats.rawbytes import HEAD, chunks, decode_head, line_at
+from weighbridge.formats.rawbytes import HEAD, Utf8Check, chunks, decode_head, line_at
 from weighbridge.model.encodings import ENCODINGS, codec_of
 
 if TYPE_CHECKING:
@@ -158,19 +158,17 @@ def utf16_of(head: bytes) -> str | None:
 
 def _first_broken_byte(path: Path, findings: Findings) -> int | None:
     """The offset where the file stops being UTF-8; None if it never does. Refuses NULs on the way."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    check = Utf8Check()
     offset = 0
     for chunk in chunks(path):
         if (zero := chunk.find(b"\0")) >= 0:
             raise nul(line_at(path, offset + zero, "utf-8"))
         if b"\x1b" in chunk and (found := [at for at in map(chunk.find, _JAPANESE_7_BIT) if at >= 0]):
             raise in_7_bits(path, offset + min(found))
-        held = len(decoder.getstate()[0])  # the beginning of a character that the last chunk cut
-        if held or not chunk or not chunk.isascii():
-            try:
-                decoder.decode(chunk, final=not chunk)
-            except UnicodeDecodeError as error:
-                return offset - held + error.start
+        broken_at = check.broken_at(chunk)
+        if broken_at is not None:
+            return broken_at
+        if not chunk.isascii():
             findings.look(chunk)
         offset += len(chunk)
     return None

@@ -201,12 +201,15 @@ def _has_records_inside(data: Bytes, line_ends: Ints, inside: npt.NDArray[np.boo
 def _block(buffer: bytes, found: Scan, line: int, removed: int) -> Block:
     ends = np.asarray(found.ends, np.int64)
     starts = np.concatenate(([0], ends[:-1]))
-    lines = np.searchsorted(found.line_ends, starts) + line
+    ends_line = buffer[found.end - 1] in (LF, CR)
+    if ends_line and len(ends) == np.searchsorted(found.line_ends, found.end):  # every line is a record
+        lines = np.arange(line, line + len(ends))
+    else:
+        lines = np.searchsorted(found.line_ends, starts) + line
     sizes = ends - starts
     longest = int(sizes.argmax())
     if int(sizes[longest]) > LONGEST_RECORD:
         raise too_long(int(lines[longest]))
-    ends_line = buffer[found.end - 1] in (LF, CR)
     if not found.broken and not found.cuts:
         return Block(buffer[: found.end], starts, lines, [], removed, ends_line)
     broken = [

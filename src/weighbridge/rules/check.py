@@ -182,8 +182,7 @@ class _Check:
         What stays open is in question only where a record was rejected: in a line of totals it does no harm.
         """
         locale = evidence.decide(self.db, self.plan, lambda: self.source.head(self.db), whole=False)
-        self.make_typed(locale)
-        kinds = self.kinds()
+        kinds = self.make_typed(locale)
         rejected = kinds.get(REJECTED, 0)
         # The head of a small file is all of it: that has said what it can.
         many = not self.source.small and rejected > DOUBTFUL * sum(kinds.values())
@@ -193,8 +192,7 @@ class _Check:
             decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
             if decided != locale:
                 locale = decided
-                self.make_typed(locale)
-                kinds = self.kinds()
+                kinds = self.make_typed(locale)
         if locale.decimal == "," and (fraction := self.fraction()):
             if self.plan.options.decimal:
                 raise FileRefused(
@@ -203,8 +201,7 @@ class _Check:
                     "Leave --decimal out, or write these numbers as text.",
                 )
             locale = replace(locale, decimal=".")
-            self.make_typed(locale)
-            kinds = self.kinds()
+            kinds = self.make_typed(locale)
         if kinds.get(NOT_DAILY):
             raise self.not_daily()
         if kinds.get(OTHER_TABLE):
@@ -226,7 +223,8 @@ class _Check:
         zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
         return assumed.warnings(self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone)
 
-    def make_typed(self, locale: Locale) -> None:
+    def make_typed(self, locale: Locale) -> dict[int, int]:
+        """How many records there are of each kind."""
         sql = typed(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
@@ -236,6 +234,7 @@ class _Check:
             settle_names(self.db)
         if kinds.get(LABELLED):
             settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
+        return self.kinds() if kinds.keys() & {NAMES, LABELLED} else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

@@ -178,14 +178,20 @@ def is_label(text: str) -> str:
 
 def _strange(plan: Plan) -> str:
     """SQL, cheap: may a record that reads well be no record, but a header or a row of totals?"""
-    texts = [c.text for c in _own_required(plan) if c.field.type is str] if plan.profile is None else []
+    required = _own_required(plan)
+    labels = [is_label(c.text) for c in required if c.field.type is str] if plan.profile is None else []
+    # A header has no number and no date: where one is required, it does not read well.
+    again = _names_a_column(plan) if all(c.field.type is str for c in required) else []
+    return " OR ".join([*again, *labels]) or "false"
+
+
+def _names_a_column(plan: Plan) -> list[str]:
+    """SQL, cheap: is the first cell of the grain the name of a column?"""
     first = min((p for column in plan.own_columns for p in column.cells), default=0)
     names = {cell for cell in plan.layout.header if cell}
-    if plan.profile is None:  # a profile has a day, which no header is
-        for name, declared in plan.pipeline.fields.items():
-            names |= set(synonyms(name, declared, plan.pipeline, None)[:SYNONYMS])
-    again = [f"c{first} IN ({', '.join(map(literal, sorted(names)))})"] if plan.csv and names else []
-    return " OR ".join([*again, *(is_label(text) for text in texts)]) or "false"
+    for name, declared in plan.pipeline.fields.items():
+        names |= set(synonyms(name, declared, plan.pipeline, plan.profile)[:SYNONYMS])
+    return [f"c{first} IN ({', '.join(map(literal, sorted(names)))})"] if plan.csv and names else []
 
 
 def _header_again(plan: Plan) -> str:
