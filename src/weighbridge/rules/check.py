@@ -181,7 +181,7 @@ class _Check:
 
         What stays open is in question only where a record was rejected: in a line of totals it does no harm.
         """
-        locale = evidence.decide(self.db, self.plan, lambda: self.source.head(self.db), whole=False)
+        locale = self.decide(whole=False)
         kinds = self.make_typed(locale)
         rejected = kinds.get(REJECTED, 0)
         # The head of a small file is all of it: that has said what it can.
@@ -189,7 +189,7 @@ class _Check:
         # The first records of a large file may be the only ones that are not written as usual.
         unusual = not self.source.small and locale.unusual
         if unusual or (rejected and (locale.open or many)):
-            decided = evidence.decide(self.db, self.plan, lambda: self.source.records(self.db), whole=True)
+            decided = self.decide(whole=True)
             if decided != locale:
                 locale = decided
                 kinds = self.make_typed(locale)
@@ -207,6 +207,12 @@ class _Check:
         if kinds.get(OTHER_TABLE):
             raise self.several_tables()
         return locale
+
+    def decide(self, *, whole: bool) -> Locale:
+        """What the first records show, or all of them."""
+        source = self.source.records if whole else self.source.head
+        locale = evidence.decide(self.db, self.plan, lambda: source(self.db), whole=whole)
+        return replace(locale, plain_dates=self.source.plain_dates())
 
     def fraction(self) -> str:
         """A number with a decimal point, in a format that has numbers of its own."""

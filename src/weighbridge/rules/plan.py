@@ -19,7 +19,7 @@ from weighbridge.model.pipeline import Field, NamePath, OrMade, Pipeline, named_
 from weighbridge.model.profile import Profile
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import currencies, normalise, numbers, record_currency
+from weighbridge.rules import currencies, dates, normalise, numbers, record_currency
 from weighbridge.rules.headers import Layout, fold, synonyms
 
 LAST_DAY = '"period end@day"'
@@ -46,6 +46,7 @@ class Locale:
     order_shown: bool = field(
         default=False, compare=False
     )  # by a date of one order only, or by the weeks of others
+    plain_dates: bool = field(default=False, compare=False)  # all are written as 2025-01-31
 
     @property
     def open(self) -> bool:
@@ -190,6 +191,12 @@ class Plan:
         return first, replace(first, name="period end", header=header, cells=(self.layout.ends,), steps=())
 
     @cached_property
+    def dates(self) -> list[int]:
+        """Where dates stand in the file, the last days of periods included."""
+        found = [p for column in self.columns if column.field.type is date for p in column.cells]
+        return found if self.layout.ends is None else [*found, self.layout.ends]
+
+    @cached_property
     def shared_columns(self) -> list[Column]:
         """Those of the dimensions: their texts repeat, and their rules run once for each combination."""
         return [c for c in self.columns if c not in self.own_columns]
@@ -291,6 +298,8 @@ def texts(columns: list[Column], source: str) -> str:
 
 def filled(expression: str, x: str, locale: Locale, today: date | None = None) -> str:
     """The expression of a rule, ready to run."""
+    if locale.plain_dates:
+        expression = expression.replace(dates.DATE, dates.PLAIN_DATE)
     parts = {
         "{by_two}": numbers.BY_TWO if locale.indian else _NEVER,
         "{by_three}": numbers.BY_EITHER if locale.indian else numbers.BY_THREE,

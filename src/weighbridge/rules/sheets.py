@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.space import SPACE
+from weighbridge.rules import dates
 from weighbridge.rules.plan import Plan
 
 ENOUGH = 2_000  # records, for a first guess
@@ -52,6 +53,15 @@ class Source:
                 if pc.any(pc.greater(pc.binary_length(batch.column(f"c{position}")), 0)).as_py():
                     self.empty_columns.discard(position)
             yield batch
+
+    def plain_dates(self) -> bool:
+        """Are all dates written as 2025-01-31? Asked of small files: for a large one planning costs little."""
+        return self.small and all(
+            pc.all(pc.match_like(_text(batch.column(f"c{p}"), self._plan, False), dates.PLAIN)).as_py()
+            is not False
+            for p in self._plan.dates
+            for batch in self._head
+        )
 
     def head(self, db: Any) -> str:
         """The first records only; all of them if the file is small."""

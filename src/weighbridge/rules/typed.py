@@ -32,11 +32,12 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
     bad = " OR ".join(f"({fault.when})" for fault in own_faults(plan)) or "false"
     empty = " AND ".join(f"{column.text} IS NULL" for column in plan.own_columns) or "true"
     columns = [*(f"{value} AS {quoted(name)}" for name, value in plan.own_values.items()), "combo"]
-    # A sound record is through after the first question; the costly ones are for those that are not.
+    # A sound record is through after the first question; the costly ones are for those that are not. Only these have
+    # `all_cells`, a list.
     return f"""
         SELECT row_index, line, CAST(CASE
-            WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) OR {_strange(plan)} THEN CASE
-                WHEN {_blank(plan)} THEN {BLANK}
+            WHEN all_cells IS NOT NULL THEN CASE
+                WHEN surplus IS NULL AND trim(array_to_string(all_cells, ''), {literal(SPACE)}) = '' THEN {BLANK}
                 WHEN {_header_again(plan)} THEN {HEADER}
                 WHEN {_other_header(plan)} THEN {OTHER_TABLE}
                 WHEN {_totals(plan)} THEN {TOTALS}
@@ -47,8 +48,10 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
                 WHEN bad THEN CASE WHEN {_names(plan)} THEN {NAMES} ELSE {REJECTED} END
                 ELSE {ACCEPTED} END
             ELSE {ACCEPTED} END AS UTINYINT) AS kind, {", ".join(columns)}
+        FROM (SELECT *, CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) OR {_strange(plan)}
+            THEN [{", ".join(f"c{i}" for i in range(len(plan.layout.header)))}] END AS all_cells
         FROM (SELECT *, {misfit(plan)} AS misfit, {_several_days(plan)} AS longer, {bad} AS bad
-        FROM {stages(plan.own_columns, plan, locale, source)})"""
+        FROM {stages(plan.own_columns, plan, locale, source)}))"""
 
 
 def settle_leading(db: Any) -> None:
@@ -112,11 +115,6 @@ def misfit(plan: Plan) -> str:
         ELSE len(list_filter(json_keys(surplus), lambda key: fold_header(key) IN ({keys}))) > 0 END"""
 
 
-def _blank(plan: Plan) -> str:
-    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
-    return f"surplus IS NULL AND trim(concat({cells}), {literal(SPACE)}) = ''"
-
-
 def _totals(plan: Plan) -> str:
     """A record without a day and with a totals label in any cell; or Meta's, with neither label nor name."""
     profile = plan.profile
@@ -126,9 +124,8 @@ def _totals(plan: Plan) -> str:
         return f"({without}) AND NOT misfit AND {_label_and_figures(plan)}"
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     label = f"(?im)^[ \\t]*(?:{'|'.join([*profile.totals, *TOTALS_LABELS])})[ \\t\\r]*$"
-    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
     # A cell a line: the dot of a pattern stays in its cell. With a day, only the day's cell can be the label.
-    either = f"CASE WHEN {' OR '.join(no_day)} THEN concat_ws(chr(10), {cells}) ELSE {_lines(required)} END"
+    either = f"CASE WHEN {' OR '.join(no_day)} THEN array_to_string(all_cells, chr(10)) ELSE {_lines(required)} END"
     conditions = [f"regexp_matches({either}, {literal(label)})"]
     if profile.nameless_totals and plan.shared_columns:
         nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
@@ -150,11 +147,10 @@ def _label_and_figures(plan: Plan) -> str:
     """SQL: one cell is a totals label, and the others are labels, figures or empty."""
     label = "|".join(TOTALS_LABELS)
     line = f"(?i)^[ \\t]*(?:{label})[ \\t]*$"
-    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
     nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
     is_label = f"regexp_matches(cell, {literal(line)})"
     plain = f"regexp_full_match(cell, {literal(_NO_WORDS)}) OR trim(cell) IN ({nulls}) OR {is_label}"
-    listed = f"list_filter([{cells}], lambda cell: cell IS NOT NULL)"
+    listed = "list_filter(all_cells, lambda cell: cell IS NOT NULL)"
     return (
         f"len(list_filter({listed}, lambda cell: {is_label})) > 0"
         f" AND len(list_filter({listed}, lambda cell: {plain})) = len({listed})"
@@ -198,10 +194,13 @@ def _header_again(plan: Plan) -> str:
     """SQL: every cell is the name of its column."""
     if not plan.csv:
         return "false"
-    named = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header) if cell.strip()]
-    cells = ", ".join(f"c{i}" for i, _ in named)
-    names = ", ".join(literal(name) for _, name in named)
-    same = f"list_transform([{cells}], lambda cell: lower(trim(cell, {literal(SPACE)}))) = [{names}]"
+    named = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header, 1) if cell.strip()]
+    places = ", ".join(str(i) for i, _ in named)
+    cells = "all_cells" if len(named) == len(plan.layout.header) else f"list_select(all_cells, [{places}])"
+    # One text, not a list: DuckDB would plan every name.
+    names = literal("\n".join(name for _, name in named))
+    texts = f"list_transform({cells}, lambda cell: lower(trim(cell, {literal(SPACE)})))"
+    same = f"array_to_string({texts}, chr(10)) = {names}"
     return f"surplus IS NULL AND {same}" if named else "false"
 
 
@@ -209,11 +208,10 @@ def _other_header(plan: Plan) -> str:
     """SQL: half of its cells, and two at least, are names of columns that are known, and none has a figure."""
     if not plan.csv:
         return "false"
-    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
     # One text, not a list: DuckDB would plan every name. Folded names consist of letters and digits.
     known = literal(f"|{'|'.join(sorted(plan.known_headers))}|")
-    return f"""(NOT regexp_matches(concat({cells}), '[0-9]') AND list_transform(
-        [list_filter([{cells}], lambda cell: trim(cell) <> '')], lambda filled: list_transform(
+    return f"""(NOT regexp_matches(array_to_string(all_cells, ''), '[0-9]') AND list_transform(
+        [list_filter(all_cells, lambda cell: trim(cell) <> '')], lambda filled: list_transform(
             [len(list_filter(filled, lambda cell: contains({known}, '|' || fold_header(cell) || '|')))],
             lambda names: names >= 2 AND 2 * names >= len(filled))[1])[1])"""
 
@@ -226,11 +224,10 @@ def _names(plan: Plan) -> str:
     expected = [column for column in plan.own_columns if column.field.type is not str]
     if not plan.csv or not expected:
         return "false"
-    cells = ", ".join(f"c{i}" for i in range(len(plan.layout.header)))
     words = " + ".join(f"({column.text} IS NOT NULL)::INT" for column in expected)
     values = ", ".join(f"CAST({column.value} AS VARCHAR)" for column in expected)
-    return f"""(coalesce({values}) IS NULL AND {words} > regexp_matches(concat({cells}), '[0-9]')::INT
-        AND list_transform([list_filter([{cells}], lambda cell: trim(cell) <> '')], lambda filled: len(filled) >= 2
+    return f"""(coalesce({values}) IS NULL AND {words} > regexp_matches(array_to_string(all_cells, ''), '[0-9]')::INT
+        AND list_transform([list_filter(all_cells, lambda cell: trim(cell) <> '')], lambda filled: len(filled) >= 2
             AND len(list_distinct(filled)) = len(filled)
             AND len(list_filter(filled, lambda cell: regexp_matches(cell, '[A-Za-z[:^ascii:]]'))) = len(filled))[1])"""
 

@@ -1,0 +1,42 @@
+"""Dates of a small file: where all are written as 2025-01-31 a shorter rule reads them, with the same result."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import duckdb
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rules.cells import check, values
+from rules.checking import check_text, meta
+from weighbridge.model.errors import FileRefused
+from weighbridge.rules import dates
+from weighbridge.rules.plan import Locale, filled, literal
+
+PLAIN = Locale(plain_dates=True)
+
+
+@given(st.from_regex(r"(?s)\A....-..-..\Z", alphabet="0123456789-/JanZ "))
+@example("0000-01-01")
+@example("0001-01-01")
+@example("2025-02-30")
+@example("2025-07-31")
+def test_a_plain_date_is_read_as_by_the_whole_rule(cell: str) -> None:
+    read = [filled(dates.DATE, literal(cell), locale) for locale in (Locale(), PLAIN)]
+    [(one, two)] = duckdb.sql(f"SELECT {read[0]}, {read[1]}").fetchall()
+    assert one == two
+
+
+def test_one_date_that_is_written_otherwise_is_read_among_plain_ones() -> None:
+    outcome = check(["2025-07-31", "", "31 Jul 2025", "20250731", "2025-07-31T00:00:00Z"], date)
+    assert outcome.codes == []
+    assert set(values(outcome).values()) == {date(2025, 7, 31), None}
+
+
+def test_the_last_day_of_a_period_may_be_written_otherwise() -> None:
+    header = "Reporting starts,Reporting ends,Campaign name,Campaign ID,Impressions"
+    assert check_text(meta("2025-07-01,1 Jul 2025,Spring,11,5", header=header)).bins.accepted == 1
+    with pytest.raises(FileRefused, match="is not daily"):
+        check_text(meta("2025-07-01,2 Jul 2025,Spring,11,5", header=header))
