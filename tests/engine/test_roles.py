@@ -60,6 +60,7 @@ RIGHTS: dict[str, dict[str, str]] = {
         "upload_warnings": "SIU",
         "weighbridge.staging_groups": "S",
         "weighbridge.receipts": "SIUD",
+        "weighbridge.upload_fixes": "S",
         "sites": "S",
     },
     "weighbridge_clean": {
@@ -176,7 +177,6 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "note_staged",
             "finish_staging",
             "note_columns",
-            "note_reading",
         },
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
         "weighbridge_announce": {"fence", "finish_delivery"},

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from psycopg.types.json import Jsonb
-
-from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_one
+from weighbridge.db.pool import Tx, fetch_all, fetch_one
 from weighbridge.db.queries import load
-from weighbridge.model.read_as import ReadAs
 from weighbridge.model.upload import Scope
 
 _SQL = load("fixes")
@@ -57,11 +54,6 @@ async def add(tx: Tx, scope: Scope, pipeline: str, batches: Sequence[Any]) -> No
             "original_rows": batch.column("original_row").to_pylist(),
         }
         await tx.execute(_SQL["add_fixes"], values)
-
-
-async def note_reading(tx: Tx, lease: Lease, read_as: ReadAs) -> None:
-    """How the file was read, for its rejects file."""
-    await tx.execute(_SQL["note_reading"], (lease.token, Jsonb(read_as.as_dict())))
 
 
 async def rejects(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, Rejects]:

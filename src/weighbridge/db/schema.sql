@@ -1442,13 +1442,14 @@ BEGIN
     RETURN set_stored(v_upload, p_file_url);
 END $$;
 
-CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb) RETURNS void
+CREATE FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb, p_read_as jsonb) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'weighbridge', 'public', 'pg_temp'
     AS $$
 DECLARE
     v_upload uuid := fence(p_token);
     v_workspace uuid;
+    v_rows bigint := (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint;
 BEGIN
     SELECT workspace_id INTO v_workspace FROM data_uploads WHERE id = v_upload;
     -- Parsed again, after staging was lost in the middle of a promotion: the watermark holds if the same rows stand
@@ -1464,8 +1465,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
     UPDATE data_uploads
     SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping, column_report = p_report,
-        affected_dates = p_dates, staged_digest = p_digest, failures = 0, staged_at = weighbridge.now(),
-        total_rows = (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint,
+        read_as = p_read_as, affected_dates = p_dates, staged_digest = p_digest, failures = 0,
+        staged_at = weighbridge.now(), rows_read = v_rows, total_rows = v_rows,
         failed_rows = (p_bins ->> 'rejected')::bigint
     WHERE id = v_upload;
     UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
@@ -2016,13 +2017,6 @@ CREATE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at tim
     AS $$
         UPDATE data_uploads SET preview_counts = p_counts, previewed_at = p_at
         WHERE id = p_upload AND preview AND status = 'staging_complete'
-    $$;
-
-CREATE FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'weighbridge', 'public', 'pg_temp'
-    AS $$
-        UPDATE data_uploads SET read_as = p_read_as WHERE id = fence(p_token)
     $$;
 
 CREATE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
@@ -4774,8 +4768,8 @@ GRANT ALL ON FUNCTION weighbridge.finish_delivery(p_token uuid) TO weighbridge_a
 REVOKE ALL ON FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) TO weighbridge_intake;
 
-REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb) TO weighbridge_parse;
+REVOKE ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb, p_read_as jsonb) FROM PUBLIC;
+GRANT ALL ON FUNCTION weighbridge.finish_staging(p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb, p_read_as jsonb) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.finish_upload(p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]) TO weighbridge_promote;
@@ -4852,9 +4846,6 @@ REVOKE ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_grouped(p_token uuid) TO weighbridge_group;
 
 REVOKE ALL ON FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamp with time zone) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) FROM PUBLIC;
-GRANT ALL ON FUNCTION weighbridge.note_reading(p_token uuid, p_read_as jsonb) TO weighbridge_parse;
 
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) FROM PUBLIC;
 GRANT ALL ON FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) TO weighbridge_parse;

@@ -13,7 +13,7 @@ from psycopg.types.json import Jsonb
 from weighbridge.db.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.db.queries import load
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
-from weighbridge.model.read_as import ReadAs
+from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
@@ -55,6 +55,7 @@ class Staged:
     affected_dates: tuple[date, ...]
     digest: bytes  # of everything that was staged
     report: ColumnReport = NO_COLUMNS
+    read_as: ReadAs = UNDECIDED
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,7 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
             list(staged.affected_dates),
             staged.digest,
             Jsonb(staged.report.as_dict()),
+            Jsonb(staged.read_as.as_dict()),
         ),
     )
 

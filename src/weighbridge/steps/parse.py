@@ -256,6 +256,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         affected_dates=tuple(checked.affected_dates),
         digest=whole,
         report=checked.report,
+        read_as=checked.read_as,
     )
     rejected = ((0, batch) for batch in checked.rejections())
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
@@ -271,9 +272,6 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
-        await fixes.note_reading(tx, attempt.lease, checked.read_as)
-        # A small file is read before the first report of progress.
-        await uploads.note_rows_read(tx, attempt.lease, checked.bins.data_rows)
         await uploads.finish_staging(tx, attempt.lease, found)
         for code, message in checked.warnings.items():
             await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)

@@ -9,9 +9,6 @@ WHERE d.workspace_id = %(workspace)s AND d.pipeline = %(pipeline)s AND d.id <> %
 -- name: linked
 SELECT FROM weighbridge.upload_fixes WHERE upload_id = %s LIMIT 1
 
--- name: note_reading
-SELECT weighbridge.note_reading(%s, %s)
-
 -- name: count_rejects
 SELECT upload_id, count(*) FILTER (WHERE fixed_by IS NULL), count(fixed_by)
 FROM public.upload_rejections

@@ -58,7 +58,7 @@ SELECT weighbridge.note_rows_read(%s, %s)
 SELECT weighbridge.note_staged(%s, %s, %s)
 
 -- name: finish_staging
-SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s)
+SELECT weighbridge.finish_staging(%s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: note_columns
 SELECT weighbridge.note_columns(%s, %s, %s)
