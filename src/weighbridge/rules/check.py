@@ -138,12 +138,12 @@ class _Check:
 
     def run(self, scope: Scope) -> Checked:
         locale = self.type_records()
-        self.source.combos(self.db)
+        combos = self.source.combos(self.db)
         clocks = self.reject_by_clock(locale)
-        subtotals.settle(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
+        subtotals.settle(self.db, self.plan, combos, confirmed=isinstance(self.sheet, Linked))
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
-        of_ids = ids.from_names(self.plan) | ids.check(self.db, self.plan)
+        of_ids = ids.from_names(self.plan) | ids.check(self.db, self.plan, combos)
         repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)

@@ -13,7 +13,7 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, NamePath
-from weighbridge.rules import dimensions
+from weighbridge.rules import dimensions, normalise
 from weighbridge.rules.headers import nearest, synonyms
 from weighbridge.rules.plan import Plan, literal, quoted
 
@@ -21,6 +21,7 @@ EXACT = 15  # digits that a spreadsheet keeps; it writes zeros in the place of t
 # So many zeros beyond them, over all ids of a column, are no accident: one file in ten thousand has them by chance.
 SURE = 4
 LIKELY = 2
+FEW = 1_000
 RENAMED = 3  # of a single id: two campaigns that became one have two names
 _ROUNDED = f"length(id) > {EXACT} AND rtrim(id[{EXACT + 1}:], '0') = ''"
 _DOUBTFUL = f"first <> last OR ({_ROUNDED})"
@@ -47,12 +48,14 @@ def from_names(plan: Plan) -> dict[str, str]:
     }
 
 
-def check(db: Any, plan: Plan) -> dict[str, str]:
-    """The warnings `ids_rounded` and `several_names` of the ids in `tuples`.
+def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
+    """The warnings `ids_rounded` and `several_names` of the ids in `tuples`, which are made of `combos`.
 
     Raises FileRefused: `ids_rounded`.
     """
     with_ids = [entity for entity in dimensions.entities(plan) if _id_column(entity) in plan.layout.columns]
+    if len(combos) < FEW:  # for so few, planning a question takes longer than to look at them here
+        with_ids = [entity for entity in with_ids if _may_be_doubtful(entity, plan, combos)]
     if not with_ids:
         return {}
     # Nearly no file has any: a short question for all, and the long one only for those that have.
@@ -84,6 +87,24 @@ def check(db: Any, plan: Plan) -> dict[str, str]:
                 f"{header!r}: one id has several names: {shown}. The name of the latest day was kept.",
             )
     return warnings
+
+
+def _may_be_doubtful(entity: Entity, plan: Plan, combos: Any) -> bool:
+    """May an id be rounded, or have several names? It may be said too often: the cells have not met their rules."""
+    own = next(column for column in plan.columns if column.name == _id_column(entity))
+    if len(own.cells) > 1 or any(step.expression != normalise.platform_id.expression for step in own.steps):
+        return True  # what its rules make of it is known in `tuples` only
+    path = own.field.otherwise
+    assert isinstance(path, NamePath)
+    cells = [*own.cells, *plan.layout.columns.get(path.names[-1], ())]
+    named = set(zip(*(combos.column(f"t{p}").to_pylist() for p in cells), strict=True))
+    found = {each[0] for each in named}
+    return len(found) < len(named) or any(_is_rounded(each) for each in found if each)
+
+
+def _is_rounded(written: str) -> bool:
+    beyond = written[EXACT:]
+    return bool(beyond) and not beyond.strip("0")
 
 
 @dataclass(frozen=True)

@@ -76,10 +76,11 @@ class Source:
         self._combos = _Combos(self._plan, None if self.small else self._scratch / "combos.arrow")
         return self._register(db, self._read(self._combos.code), coded=True)
 
-    def combos(self, db: Any) -> str:
-        """What the numbers of the last `coded` stand for, once that has been read."""
-        db.register("combos", self._combos.table())
-        return "combos"
+    def combos(self, db: Any) -> Any:
+        """What the numbers of the last `coded` stand for, once that has been read: the view `combos`, as a table."""
+        table = self._combos.table()
+        db.register("combos", table)
+        return table
 
     def _register(self, db: Any, batches: Iterator[Any], *, coded: bool = False) -> str:
         schema = _schema(self._plan, coded=coded)

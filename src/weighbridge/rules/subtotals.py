@@ -10,7 +10,10 @@ compared.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
+
+import pyarrow.compute as pc
 
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
@@ -21,13 +24,15 @@ from weighbridge.rules.typed import ACCEPTED, REJECTED, TOTALS, is_label
 EVERYTHING = (
     r"all|alle|tous|toutes|tutti|tutte|todos|todas|wszystkie|(?:all|alle) (?:campaigns|ad sets|ad groups|ads)"
 )
+FEW = 20  # combinations that are looked for by their numbers
 NAMED, BLANK, LABEL, MAYBE = range(4)  # what a record has at one level
 
 
-def settle(db: Any, plan: Plan, *, confirmed: bool) -> None:
+def settle(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
     """Count such records as totals, in `typed`; one that is called Total and adds up nothing is rejected.
 
-    `combos` must be there. `confirmed`: the sender loads them again in a rejects file, so they are records.
+    `combos` are those of the file, as a table. `confirmed`: the sender loads them again in a rejects file, so they are
+    records.
     """
     levels = [level for entity in dimensions.entities(plan) if (level := _Level.of(entity, plan))]
     if confirmed or not levels:
@@ -35,6 +40,8 @@ def settle(db: Any, plan: Plan, *, confirmed: bool) -> None:
     # Only of records that would be loaded: most files have a row of totals without any name.
     loaded = f"(SELECT combo FROM typed WHERE kind = {ACCEPTED}) AS loaded"
     source = texts(plan.shared_columns, f"(SELECT * FROM combos SEMI JOIN {loaded} USING (combo))")
+    if all(level.id for level in levels) and not _any_without_id(db, combos, [level.id for level in levels]):
+        return
     if not _any(db, source, " OR ".join(level.open for level in levels)):
         return
     states = ", ".join(f"{level.state} AS state{no}" for no, level in enumerate(levels))
@@ -57,6 +64,7 @@ class _Level:
     open: str  # cheap: may it be something else than named?
     state: str
     key: str
+    id: str  # the column of `combos` with its id; empty where the file has none, or copies of it
 
     @classmethod
     def of(cls, entity: Entity, plan: Plan) -> _Level | None:
@@ -66,8 +74,23 @@ class _Level:
                 own = columns.get(f"{entity.name}.{declared.name}")
                 name = columns.get(declared.otherwise.names[-1])
                 state = _state(own, name)
-                return cls(f"{own.text} IS NULL" if own else f"{state} <> {NAMED}", state, _key(own, name))
+                may_be = f"{own.text} IS NULL" if own else f"{state} <> {NAMED}"
+                single = own.text if own and len(own.cells) == 1 else ""
+                return cls(may_be, state, _key(own, name), single)
         return None
+
+
+def _any_without_id(db: Any, combos: Any, ids: list[str]) -> bool:
+    """Does a record that would be loaded lack the id of a level? In most files only the row of totals does."""
+    lacking = reduce(pc.or_, (pc.is_null(combos.column(name)) for name in ids))
+    found = combos.column("combo").filter(lacking).to_pylist()
+    if not found or len(found) > FEW:
+        return bool(found)
+    listed = ", ".join(map(str, found))
+    rows = db.execute(
+        f"SELECT 1 FROM typed WHERE kind = {ACCEPTED} AND combo IN ({listed}) LIMIT 1"
+    ).fetchall()
+    return bool(rows)
 
 
 def _state(own: Column | None, name: Column | None) -> str:
