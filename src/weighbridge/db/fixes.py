@@ -62,12 +62,6 @@ async def rejects(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, Rejects]:
     return {row[0]: Rejects(*row[1:]) for row in rows}
 
 
-async def linked(tx: Tx, upload_id: UUID) -> bool:
-    """Does the upload have records of a rejects file?"""
-    row = await fetch_one(tx, _SQL["linked"], (upload_id,))
-    return row is not None
-
-
 async def links(tx: Tx, upload_id: UUID) -> Links:
     values = {"upload": upload_id}
     fixes = await fetch_all(tx, _SQL["fixes_rows_of"], values)

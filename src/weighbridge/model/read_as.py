@@ -17,6 +17,7 @@ class ReadAs:
     delimiter: str = ""
     exponents: bool = False  # numbers may have them, as in JSON: 1e3
     sum_breakdowns: bool = False  # as in ReadOptions
+    linked: bool = False  # it has rows of a rejects file
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ReadAs:

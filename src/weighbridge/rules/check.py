@@ -173,7 +173,7 @@ class _Check:
             header_line=self.sheet.header_line or 1,
             linked=linked,
             summed=repeated.summed,
-            read_as=read_as(self.plan, locale, self.sheet),
+            read_as=replace(read_as(self.plan, locale, self.sheet), linked=linked),
         )
 
     def type_records(self) -> Locale:

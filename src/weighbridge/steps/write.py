@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from weighbridge.db import fixes, production, receipts, rejections, uploads
+from weighbridge.db import production, receipts, rejections, uploads
 from weighbridge.db.errors import Contention, RowFault
 from weighbridge.db.pool import Tx
 from weighbridge.db.production import Batch
@@ -80,7 +80,7 @@ class Writer:
             faults = dict.fromkeys(orphans, ORPHAN)
             runs: list[tuple[int, int]] = []
             if grain:
-                if await fixes.linked(tx, self.scope.upload_id):
+                if self.attempt.upload.read_as.linked:
                     faults |= await self._overwriting(tx, entity)
                 runs = await receipts.unchanged_runs(tx, self.pipeline, self.scope, after)
         return Survey(tuple(lost), faults, tuple(runs))

@@ -6,9 +6,6 @@ FROM unnest(%(rows)s::int[], %(uploads)s::uuid[], %(original_rows)s::int[]) AS l
 JOIN public.data_uploads d ON d.id = l.original_upload
 WHERE d.workspace_id = %(workspace)s AND d.pipeline = %(pipeline)s AND d.id <> %(upload)s
 
--- name: linked
-SELECT FROM weighbridge.upload_fixes WHERE upload_id = %s LIMIT 1
-
 -- name: count_rejects
 SELECT upload_id, count(*) FILTER (WHERE fixed_by IS NULL), count(fixed_by)
 FROM public.upload_rejections
