@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weighbridge import Entity, Field, Pipeline, upsert
 from weighbridge.db import declared
 from weighbridge.model.states import Status
 from weighbridge.steps.context import Context
@@ -11,12 +12,24 @@ from weighbridge.steps.context import Context
 from .conftest import Download, Load, Query, changed, table
 from .test_whole_keys import SOLD, TILLS, cell
 
+PEAKS = Pipeline(
+    name="peaks",
+    entities=[
+        Entity(
+            table="peaks",
+            key=["till"],
+            fields=[Field("till", header=["Till"], required=True), Field("sold", int, header=["Sold"])],
+            upsert=upsert.keep_greatest,
+        )
+    ],
+    min_valid=0,
+)
 TEXT = "Till,Sold,Taken\nA,5,2\n,7,3\nB,1,1\n"
 
 
 @pytest.fixture(autouse=True)
 async def _installed(ctx: Context) -> None:
-    object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "tills": TILLS})
+    object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "tills": TILLS, "peaks": PEAKS})
     async with ctx.db.tx() as tx:
         await declared.install(tx, list(ctx.pipelines.values()))
 
@@ -72,6 +85,15 @@ async def test_a_row_with_the_same_values_changes_nothing_and_is_fixed(
     second = await load(changed(await download(first), cell("Till", "", "A")), pipeline="tills")
     assert (second.status, second.promoted_rows) == (Status.COMPLETED, 1)
     assert query(SOLD) == [("A", 5, 2)]
+
+
+async def test_where_repeats_are_combined_the_fixed_row_is_combined_too(
+    load: Load, download: Download, query: Query
+) -> None:
+    first = await load("Till,Sold\nA,5\n,7\n", pipeline="peaks", force_partial=True)
+    fixed = changed(await download(first), cell("Till", "", "A"))
+    assert (await load(fixed, pipeline="peaks")).status == Status.COMPLETED
+    assert query("SELECT till, sold FROM peaks") == [("A", 7)]
 
 
 async def test_a_fixed_row_can_be_corrected_by_fixing_it_again(

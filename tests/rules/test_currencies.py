@@ -68,7 +68,11 @@ def test_an_amount_is_in_the_currency_of_its_record(cell: str, currency: str, co
 @pytest.mark.parametrize(
     ("records", "code", "said"),
     [
-        (["€5.00;", "1.50;USD"], "currency_not_stored", "'Amount spent' has amounts such as '€5.00'."),
+        (
+            ["€5.00;", "1.50;USD"],
+            "currency_not_stored",
+            "such as '€5.00' where 'Currency' has no currency code.",
+        ),
         (["€5.00;", "5.00 GBP;", "1.50;USD"], "several_currencies", "'5.00 GBP', '€5.00'"),
         (["€5.00;EUR", "1.50;"], "", ""),
         (["$5.00;", "€5.00;EUR"], "", ""),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 
 import duckdb
 import pytest
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from rules.cells import check, values
 from rules.checking import check_text, meta
+from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.model.errors import FileRefused
+from weighbridge.model.rule import Normaliser
 from weighbridge.rules import dates
 from weighbridge.rules.plan import Locale, filled, literal
 
@@ -33,6 +35,29 @@ def test_one_date_that_is_written_otherwise_is_read_among_plain_ones() -> None:
     outcome = check(["2025-07-31", "", "31 Jul 2025", "20250731", "2025-07-31T00:00:00Z"], date)
     assert outcome.codes == []
     assert set(values(outcome).values()) == {date(2025, 7, 31), None}
+
+
+@pytest.mark.parametrize(
+    ("fields", "cells"),
+    [
+        ([Field("day", str, header=["Day"], normalise=[n.date])], ["31/01/2025", "30/01/2025"]),
+        ([Field("day", datetime, header=["Day"], normalise=[n.date])], ["31/01/2025", "30/01/2025"]),
+        (
+            [Field("day", date, header=["Day"]), Field("due", str, header=["Due"], normalise=[n.date])],
+            ["2025-01-31,1 Feb 2025"],
+        ),
+        ([Field("day", date, header=["Day"], normalise=[Normaliser("t", "replace({x}, '-', '/')"), n.date])],
+         ["2025-01-31"]),
+    ],
+)  # fmt: skip
+def test_a_date_is_read_whatever_field_and_rules_it_belongs_to(fields: list[Field], cells: list[str]) -> None:
+    own = Pipeline(
+        "own", [Entity("owns", ["no"], [Field("no", header=["No"], required=True), *fields])], min_valid=0
+    )
+    header = ",".join(["No", *(field.header[0] for field in fields)])
+    text = "\n".join([header, *(f"{no},{cell}" for no, cell in enumerate(cells)), ""])
+    outcome = check_text(text, None, pipeline=own)
+    assert (outcome.bins.accepted, outcome.codes) == (len(cells), [])
 
 
 def test_the_last_day_of_a_period_may_be_written_otherwise() -> None:

@@ -1,6 +1,7 @@
 """What a held upload would do to production: its staged rows beside those that are there, judged as promotion does.
 
-What only the write itself can tell, a constraint or a trigger of the table that refuses a row, is not foreseen.
+What only promotion can tell is not foreseen: a constraint or a trigger of the table that refuses a row, and a row of a
+rejects file that would replace another row of its own file.
 """
 
 from __future__ import annotations

@@ -50,6 +50,7 @@ from weighbridge.rules.typed import (
     DUPLICATE,
     HEADER,
     LABELLED,
+    MISFIT,
     NAMES,
     NOT_DAILY,
     OTHER_TABLE,
@@ -238,9 +239,11 @@ class _Check:
         kinds = self.kinds()
         if kinds.get(NAMES):
             settle_names(self.db)
+        if kinds.get(MISFIT):
+            self.db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE kind = {MISFIT}")
         if kinds.get(LABELLED):
             settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
-        return self.kinds() if kinds.keys() & {NAMES, LABELLED} else kinds
+        return self.kinds() if kinds.keys() & {NAMES, MISFIT, LABELLED} else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())
@@ -264,7 +267,8 @@ class _Check:
         return FileRefused(
             "several_tables",
             f"Line {line} is another header, with other columns than the one on line {self.sheet.header_line}: the "
-            "file holds several tables. Split it and load each table separately.",
+            "file holds several tables. Split it and load each table separately. If the line is a record, correct its "
+            "values.",
         )
 
     def make_rows(self, locale: Locale, scope: Scope) -> None:

@@ -14,7 +14,7 @@ from weighbridge.rules import currencies
 from weighbridge.rules.plan import Column, Plan, texts
 from weighbridge.rules.typed import ACCEPTED
 
-_ONLY_NUMBERS = "The currency was not loaded, only the numbers."
+_ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
 
 
 def warnings(
@@ -35,13 +35,14 @@ def warnings(
         examples = [repr(word if plan.pipeline.personal else cell) for word, cell in named.items()]
         if not _unordinary(named):
             continue
+        where = f" where {column.currency.header!r} has no currency code" if column.currency else ""
         if len({currencies.meaning(word) for word in named}) > 1:
             found["several_currencies"] = (
-                f"{column.header!r} has amounts in several currencies: {', '.join(examples)}. {_ONLY_NUMBERS}"
+                f"{column.header!r} has amounts in several currencies{where}: {', '.join(examples)}. {_ONLY_NUMBERS}"
             )
         else:
             found["currency_not_stored"] = (
-                f"{column.header!r} has amounts such as {examples[0]}. {_ONLY_NUMBERS}"
+                f"{column.header!r} has amounts such as {examples[0]}{where}. {_ONLY_NUMBERS}"
             )
     return found
 

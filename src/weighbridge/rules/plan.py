@@ -191,9 +191,14 @@ class Plan:
         return first, replace(first, name="period end", header=header, cells=(self.layout.ends,), steps=())
 
     @cached_property
-    def dates(self) -> list[int]:
-        """Where dates stand in the file, the last days of periods included."""
-        found = [p for column in self.columns if column.field.type is date for p in column.cells]
+    def date_cells(self) -> list[int]:
+        """Where cells go to the rule for dates as they are, last days included. None if another rule goes before it."""
+        found: list[int] = []
+        for column in self.columns:
+            levels = [level for level, step in enumerate(column.steps) if dates.DATE in step.expression]
+            if levels and levels != [0]:
+                return []
+            found += column.cells if levels else []
         return found if self.layout.ends is None else [*found, self.layout.ends]
 
     @cached_property

@@ -56,11 +56,16 @@ class Source:
 
     def plain_dates(self) -> bool:
         """Are all dates written as 2025-01-31? Asked of small files: for a large one planning costs little."""
-        return self.small and all(
-            pc.all(pc.match_like(_text(batch.column(f"c{p}"), self._plan, False), dates.PLAIN)).as_py()
-            is not False
-            for p in self._plan.dates
-            for batch in self._head
+        cells = self._plan.date_cells
+        return (
+            self.small
+            and bool(cells)
+            and all(
+                pc.all(pc.match_like(_text(batch.column(f"c{p}"), self._plan, False), dates.PLAIN)).as_py()
+                is not False
+                for p in cells
+                for batch in self._head
+            )
         )
 
     def head(self, db: Any) -> str:

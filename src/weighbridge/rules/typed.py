@@ -9,11 +9,11 @@ from typing import Any
 from weighbridge.model.space import SPACE
 from weighbridge.rules.faults import own_faults
 from weighbridge.rules.headers import synonyms
+from weighbridge.rules.normalise import TYPED
 from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
 
-ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED, NAMES = (
-    range(11)
-)
+ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
+NAMES, MISFIT = 10, 11  # until settle_names
 
 # A cell that says that its row adds up others; a profile may have its own.
 TOTALS_LABELS = (
@@ -24,6 +24,7 @@ TOTALS_LABELS = (
     r"(?:from|of|aus|von|de|da|di|van|uit) [0-9.,]+ [^0-9]+",
 )
 SYNONYMS = 2  # of each field: every record is compared with them
+_TEXT = "coalesce(array_to_string(all_cells, ''), '')"
 _NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a figure, perhaps with its currency
 
 
@@ -37,12 +38,12 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
     return f"""
         SELECT row_index, line, CAST(CASE
             WHEN all_cells IS NOT NULL THEN CASE
-                WHEN surplus IS NULL AND trim(array_to_string(all_cells, ''), {literal(SPACE)}) = '' THEN {BLANK}
+                WHEN surplus IS NULL AND trim({_TEXT}, {literal(SPACE)}) = '' THEN {BLANK}
                 WHEN {_header_again(plan)} THEN {HEADER}
                 WHEN {_other_header(plan)} THEN {OTHER_TABLE}
                 WHEN {_totals(plan)} THEN {TOTALS}
                 WHEN {_leading(plan)} THEN {LEADING}
-                WHEN misfit THEN {REJECTED}
+                WHEN misfit THEN {MISFIT}
                 WHEN {_labelled(plan)} THEN {LABELLED}
                 WHEN longer THEN {NOT_DAILY}
                 WHEN bad THEN CASE WHEN {_names(plan)} THEN {NAMES} ELSE {REJECTED} END
@@ -65,16 +66,19 @@ def settle_leading(db: Any) -> None:
 def settle_names(db: Any) -> None:
     """A record of names, where values are expected: the header of another table, or rejected like any other.
 
-    It is a header if a blank line is before it and records come after it. Only what is no record, such as a title, may
-    be between the two.
+    It is a header if records are above and below it, and a blank line directly before it, or before the title that it
+    has. A blank line shows nothing in a file where half of the records follow one.
     """
-    is_header = f"coalesce(before.kind = {BLANK}, false) AND after.row_index IS NOT NULL"
-    db.execute(f"""UPDATE typed SET kind = CASE WHEN {is_header} THEN {OTHER_TABLE} ELSE {REJECTED} END
+    accepted = f"(SELECT row_index FROM typed WHERE kind = {ACCEPTED})"
+    blank = f"(SELECT row_index + 1 AS row_index FROM typed WHERE kind = {BLANK})"
+    below_blank = f"SELECT count(*) FROM {accepted} SEMI JOIN {blank} USING (row_index)"
+    spaced = f"2 * ({below_blank}) >= (SELECT count(*) FROM {accepted})"
+    above, below = (f"(SELECT {edge}(row_index) FROM {accepted})" for edge in ("min", "max"))
+    db.execute(f"""UPDATE typed SET kind = CASE WHEN before.kind = {BLANK} AND NOT ({spaced})
+            AND {above} < names.row_index AND names.row_index < {below} THEN {OTHER_TABLE} ELSE {REJECTED} END
         FROM (SELECT row_index FROM typed WHERE kind = {NAMES}) AS names
-        ASOF LEFT JOIN (SELECT row_index, kind FROM typed WHERE kind IN ({ACCEPTED}, {BLANK})) AS before
+        ASOF LEFT JOIN (SELECT row_index, kind FROM typed WHERE kind <> {MISFIT}) AS before
             ON names.row_index > before.row_index
-        ASOF LEFT JOIN (SELECT row_index FROM typed WHERE kind = {ACCEPTED}) AS after
-            ON names.row_index < after.row_index
         WHERE names.row_index = typed.row_index""")
 
 
@@ -125,7 +129,8 @@ def _totals(plan: Plan) -> str:
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     label = f"(?im)^[ \\t]*(?:{'|'.join([*profile.totals, *TOTALS_LABELS])})[ \\t\\r]*$"
     # A cell a line: the dot of a pattern stays in its cell. With a day, only the day's cell can be the label.
-    either = f"CASE WHEN {' OR '.join(no_day)} THEN array_to_string(all_cells, chr(10)) ELSE {_lines(required)} END"
+    lines = "coalesce(array_to_string(all_cells, chr(10)), '')"
+    either = f"CASE WHEN {' OR '.join(no_day)} THEN {lines} ELSE {_lines(required)} END"
     conditions = [f"regexp_matches({either}, {literal(label)})"]
     if profile.nameless_totals and plan.shared_columns:
         nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
@@ -176,9 +181,16 @@ def _strange(plan: Plan) -> str:
     """SQL, cheap: may a record that reads well be no record, but a header or a row of totals?"""
     required = _own_required(plan)
     labels = [is_label(c.text) for c in required if c.field.type is str] if plan.profile is None else []
-    # A header has no number and no date: where one is required, it does not read well.
-    again = _names_a_column(plan) if all(c.field.type is str for c in required) else []
+    # No header is a number or a date: where one is required, it does not read well.
+    again = [] if any(_reads_no_name(column) for column in required) else _names_a_column(plan)
     return " OR ".join([*again, *labels]) or "false"
+
+
+def _reads_no_name(column: Column) -> bool:
+    """Are its cells read by a ready-made rule for numbers, dates or times, and by no other?"""
+    if column.field.type in (str, bool) or len(column.steps) != 1:
+        return False
+    return any(column.steps[0].expression == rule.expression for rule in TYPED[column.field.type])
 
 
 def _names_a_column(plan: Plan) -> list[str]:
@@ -210,26 +222,28 @@ def _other_header(plan: Plan) -> str:
         return "false"
     # One text, not a list: DuckDB would plan every name. Folded names consist of letters and digits.
     known = literal(f"|{'|'.join(sorted(plan.known_headers))}|")
-    return f"""(NOT regexp_matches(array_to_string(all_cells, ''), '[0-9]') AND list_transform(
+    return f"""(NOT regexp_matches({_TEXT}, '[0-9]') AND list_transform(
         [list_filter(all_cells, lambda cell: trim(cell) <> '')], lambda filled: list_transform(
             [len(list_filter(filled, lambda cell: contains({known}, '|' || fold_header(cell) || '|')))],
             lambda names: names >= 2 AND 2 * names >= len(filled))[1])[1])"""
 
 
 def _names(plan: Plan) -> str:
-    """SQL: two or more cells, all different, each with a letter; and no number or date can be read.
+    """SQL: two or more cells, all different, each with a letter and none with `@`; and no number or date can be read.
 
-    Where only one value was expected, no cell has a digit: `A2,Ann,unknown` is a record.
+    Where only one value was expected, there are three or more, and none has a digit: `A2,Ann,unknown` is a record.
     """
-    expected = [column for column in plan.own_columns if column.field.type is not str]
+    expected = [column for column in plan.own_columns if column.field.type not in (str, bool)]
     if not plan.csv or not expected:
         return "false"
     words = " + ".join(f"({column.text} IS NOT NULL)::INT" for column in expected)
     values = ", ".join(f"CAST({column.value} AS VARCHAR)" for column in expected)
-    return f"""(coalesce({values}) IS NULL AND {words} > regexp_matches(array_to_string(all_cells, ''), '[0-9]')::INT
-        AND list_transform([list_filter(all_cells, lambda cell: trim(cell) <> '')], lambda filled: len(filled) >= 2
-            AND len(list_distinct(filled)) = len(filled)
-            AND len(list_filter(filled, lambda cell: regexp_matches(cell, '[A-Za-z[:^ascii:]]'))) = len(filled))[1])"""
+    fewest = 2 if len(expected) > 1 else 3
+    filled = "list_filter(all_cells, lambda cell: trim(cell) <> '')"
+    named = "list_filter(filled, lambda cell: regexp_matches(cell, '^[^@]*[A-Za-z[:^ascii:]][^@]*$'))"
+    return f"""(coalesce({values}) IS NULL AND {words} > regexp_matches({_TEXT}, '[0-9]')::INT
+        AND list_transform([{filled}], lambda filled: len(filled) >= {fewest}
+            AND len(list_distinct(filled)) = len(filled) AND len({named}) = len(filled))[1])"""
 
 
 def _leading(plan: Plan) -> str:

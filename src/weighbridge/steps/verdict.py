@@ -73,7 +73,7 @@ def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
 
 
 def closes(call: Call) -> Key | str | None:
-    """Whom nothing may be sent to after this call: all of its provider, its group, or nobody."""
+    """The provider or the group that this call closes; None if it closes neither."""
     if call.pause:
         return call.claimed.provider_key
     return (call.claimed.site_id, call.claimed.provider_key) if call.refused else None

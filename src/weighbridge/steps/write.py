@@ -80,7 +80,7 @@ class Writer:
             faults = dict.fromkeys(orphans, ORPHAN)
             runs: list[tuple[int, int]] = []
             if grain:
-                if self.attempt.upload.read_as.linked:
+                if self.attempt.upload.read_as.linked and not entity.upsert.repeats:
                     faults |= await self._overwriting(tx, entity)
                 runs = await receipts.unchanged_runs(tx, self.pipeline, self.scope, after)
         return Survey(tuple(lost), faults, tuple(runs))
