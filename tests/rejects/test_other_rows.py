@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
 from weighbridge import Entity, Field, Pipeline, upsert
@@ -120,3 +122,23 @@ async def test_a_row_of_an_earlier_file_is_replaced_as_ever(
     )
     assert second.status == Status.COMPLETED
     assert query(SOLD) == [("A", 6, 2), ("B", 1, 1), ("C", 9, 9)]
+
+
+@pytest.mark.parametrize("client", [False, True], ids=["no client", "client"])
+@pytest.mark.parametrize("level", ["campaign", "ad"])
+async def test_rows_of_ads_are_compared_whatever_their_key_lacks(
+    load: Load, download: Download, query: Query, level: str, *, client: bool
+) -> None:
+    more, header = ("", "") if level == "campaign" else (",21,S,31,X", ",Ad set ID,Ad set name,Ad ID,Ad name")
+    lines = [f"2025-07-0{day},111,A{more},{day}0,1,{spend}" for day, spend in ((1, 5), (2, 5), (3, "oops"))]
+    text = "\n".join(
+        [f"Day,Campaign ID,Campaign name{header},Impressions,Clicks (all),Amount spent (EUR)", *lines, ""]
+    )
+    scope = {"client_id": uuid4()} if client else {}
+    first = await load(text, pipeline="ads", platform="meta", force_partial=True, **scope)
+    fixed = changed(
+        await download(first), lambda row: {**row, "Day": "2025-07-02", "Amount spent (EUR)": "9"}
+    )
+    second = await load(fixed, pipeline="ads", platform="meta", **scope)
+    assert (second.status, second.error_code) == (Status.FAILED, "nothing_promoted")
+    assert query("SELECT impressions, spend FROM daily_metrics ORDER BY metric_date") == [(10, 5), (20, 5)]

@@ -100,39 +100,56 @@ async def overwriting(
     By seq, with the upload of that file. Its staged rows show what it loaded, and after they expired the rows that it
     changed last.
     """
-    rows = await fetch_all(
+    entity = pipeline.grain
+    no_scope = tuple(name for name in entity.scope if scope.value(name) is None)
+    values = {
+        "upload": scope.upload_id,
+        "workspace": scope.workspace_id,
+        "client_id": scope.client_id,
+        "platform": scope.platform,
+        "project_id": scope.project_id,
+    }
+    patterns = await fetch_all(
         tx,
-        overwriting_sql(pipeline, filled),
-        {
-            "upload": scope.upload_id,
-            "workspace": scope.workspace_id,
-            "client_id": scope.client_id,
-            "platform": scope.platform,
-            "project_id": scope.project_id,
-        },
+        sql.SQL(
+            "SELECT DISTINCT {} FROM {} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
+        ).format(
+            sql.SQL(", ").join(sql.SQL("s.{} IS NULL").format(sql.Identifier(c)) for c in entity.key),
+            staging_table(pipeline, entity),
+        ),
+        values,
     )
-    return dict(rows)
+    found: dict[int, UUID] = {}
+    for pattern in patterns:
+        no_key = tuple(c for c, empty in zip(entity.key, pattern, strict=True) if empty)
+        found |= dict(await fetch_all(tx, overwriting_sql(pipeline, filled, no_scope, no_key), values))
+    return found
 
 
 @cache
-def overwriting_sql(pipeline: Pipeline, filled: frozenset[str] | None) -> bytes:
-    """The staged row is called `excluded` as in an upsert, so that the same comparison holds."""
+def overwriting_sql(
+    pipeline: Pipeline, filled: frozenset[str] | None, no_scope: tuple[str, ...], no_key: tuple[str, ...]
+) -> bytes:
+    """For rows whose key lacks `no_key`: an index finds `=` and IS NULL, not both at once.
+
+    The staged row is called `excluded` as in an upsert, so that the same comparison holds.
+    """
     entity = pipeline.grain
-    lead = [
-        sql.SQL("t.{0} = %({1})s::{2}").format(
+
+    def of_scope(column: str) -> sql.Composed:
+        if column in no_scope:
+            return sql.SQL("t.{} IS NULL").format(sql.Identifier(column))
+        return sql.SQL("t.{} = %({})s::{}").format(
             sql.Identifier(column), sql.SQL(column), sql.SQL(SCOPE_TYPES[column])
         )
-        for column in entity.scope
-    ]
 
-    def same_key(left: str, right: str) -> sql.Composed:
-        pairs = [
-            sql.SQL("{}.{} = {}.{}").format(
-                sql.SQL(left), sql.Identifier(column), sql.SQL(right), sql.Identifier(column)
-            )
-            for column in entity.key
+    def same_key(row: str) -> list[sql.Composed]:
+        return [
+            sql.SQL(
+                "{0}.{1} IS NULL AND excluded.{1} IS NULL" if c in no_key else "{0}.{1} = excluded.{1}"
+            ).format(sql.SQL(row), sql.Identifier(c))
+            for c in entity.key
         ]
-        return sql.SQL(" AND ").join(pairs)
 
     return (
         sql.SQL(
@@ -154,8 +171,8 @@ def overwriting_sql(pipeline: Pipeline, filled: frozenset[str] | None) -> bytes:
         .format(
             staged=staging_table(pipeline, entity),
             target=sql.Identifier("public", entity.table),
-            key=sql.SQL(" AND ").join([*lead, same_key("t", "excluded")]),
-            same=same_key("s", "excluded"),
+            key=sql.SQL(" AND ").join([*map(of_scope, entity.scope), *same_key("t")]),
+            same=sql.SQL(" AND ").join(same_key("s")),
             differs=differs(entity, filled) if updates(entity, filled) else other_values(entity, filled),
         )
         .as_bytes(None)
