@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from weighbridge.model.counts import counted
 from weighbridge.rules import currencies
-from weighbridge.rules.plan import Column, Plan, texts
+from weighbridge.rules.plan import Column, Plan, quoted, texts
 from weighbridge.rules.typed import ACCEPTED
 
 _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
@@ -20,8 +21,11 @@ _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
 def warnings(
     db: Any, plan: Plan, columns: list[tuple[Column, str]], open_source: Callable[[], str]
 ) -> dict[str, str]:
-    """By code: `several_currencies`, `currency_not_stored`. The columns have a SELECT of their noted texts as x."""
-    found = _by_header(plan)
+    """By code: `several_currencies`, `currency_not_stored`, `currency_not_named`.
+
+    The columns have a SELECT of their noted texts as x.
+    """
+    found = _by_header(plan) | _not_named(db, plan)
     for column, noted in columns:
         if not column.drops_currency or not _unordinary(_named(db, "x", f"({noted})")):
             continue
@@ -55,6 +59,29 @@ def _by_header(plan: Plan) -> dict[str, str]:
         if code in currencies.CODES - {currencies.ORDINARY} and plan.storing(name) not in stored:
             return {"currency_not_stored": f"{layout.mapping[name]!r} has amounts in {code}. {_ONLY_NUMBERS}"}
     return {}
+
+
+def _not_named(db: Any, plan: Plan) -> dict[str, str]:
+    """Amounts of records whose currency cell is empty, in a file with a column for it."""
+    amounts: dict[str, list[Column]] = {}
+    for column in plan.own_columns:
+        if column.currency:
+            amounts.setdefault(column.currency.name, []).append(column)
+    for currency, columns in amounts.items():
+        values = ", ".join(f"CAST({quoted(column.name)} AS VARCHAR)" for column in columns)
+        empty = f"{quoted(currency)} IS NULL AND coalesce({values}) IS NOT NULL"
+        [(records,)] = db.execute(
+            f"SELECT count(*) FROM typed WHERE kind = {ACCEPTED} AND {empty}"
+        ).fetchall()
+        if records:
+            header, many = plan.layout.mapping[currency], counted(records, "record")
+            lost = " An earlier currency of the same rows is removed." if _replaces(plan) else ""
+            return {"currency_not_named": f"{header!r} is empty in {many} with amounts.{lost}"}
+    return {}
+
+
+def _replaces(plan: Plan) -> bool:
+    return plan.pipeline.grain.upsert.name == "replace"
 
 
 def _named(db: Any, x: str, source: str) -> dict[str, str]:

@@ -57,7 +57,7 @@ WITH tables AS (
 ), allowed (role, kind, rights) AS (VALUES
     ('weighbridge_intake', 'data_uploads', 'IU'), ('weighbridge_intake', 'resumable_uploads', 'SIUD'),
     ('weighbridge_tenant', 'resumable_uploads', 'S'), ('weighbridge_tenant', 'fixes', 'S'),
-    ('weighbridge_parse', 'fixes', 'I'),
+    ('weighbridge_parse', 'fixes', 'I'), ('weighbridge_promote', 'fixes', 'S'),
     ('weighbridge_parse', 'data_uploads', 'S'), ('weighbridge_parse', 'staging', 'SI'),
     ('weighbridge_parse', 'staged', 'S'), ('weighbridge_parse', 'records', 'I'), ('weighbridge_parse', 'receipts', 'S'),
     ('weighbridge_promote', 'production', 'SIU'), ('weighbridge_promote', 'data_uploads', 'SIU'),
