@@ -182,7 +182,9 @@ def console(running: Console) -> Console:
 @pytest.fixture(scope="session")
 async def browser(chromium: str) -> AsyncIterator[Browser]:
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer"]
+        )
         yield browser
         await browser.close()
 

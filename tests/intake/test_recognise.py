@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.orders import pipeline as orders
+from tests.proof.workers import LONG
 from weighbridge.model.errors import RequestRefused
 from weighbridge.pipelines import BUILT_IN
 from weighbridge.steps.context import Context
@@ -127,7 +128,7 @@ HEADERS = {
 }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=300 if LONG else 25, deadline=None)
 @given(data=st.data(), delimiter=st.sampled_from(",;\t|"), upper=st.booleans())
 def test_neither_order_nor_case_nor_delimiter_matter(
     data: st.DataObject, delimiter: str, upper: bool

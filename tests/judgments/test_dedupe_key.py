@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules.checking import check_text
 
+from tests.proof.workers import LONG
 from weighbridge.formats.scan import visible
 from weighbridge.model.space import SPACE
 from weighbridge.pipelines.judgments import pipeline
@@ -78,7 +79,7 @@ phones = st.lists(st.tuples(BETWEEN, DIGITS), min_size=7, max_size=15).map(
 people = st.tuples(names, st.none() | emails, st.none() | phones)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=300 if LONG else 25, deadline=None)
 @given(st.lists(people, min_size=1, max_size=20))
 def test_the_key_is_the_one_of_the_specification(crowd: list[Person]) -> None:
     assert keys(*crowd) == [expected(*person) for person in crowd]

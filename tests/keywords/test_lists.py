@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.proof.workers import LONG
 from weighbridge.formats import UnknownHeader, record_rules, scan, sniff
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Bins
@@ -137,7 +138,7 @@ line = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc", "Cn"
 chunk_sizes = st.sampled_from([1, 3, 7, scan.CHUNK])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=300 if LONG else 25, deadline=None)
 @given(st.lists(line | st.sampled_from(["", '"a, b"', "a,b", '"']), max_size=12), chunk_sizes)
 def test_the_bins_are_the_lines_whatever_they_hold(lines: list[str], chunk: int) -> None:
     body = ["two words"] * 13 + lines  # a list, surely

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.proof.workers import LONG
 from weighbridge.model import upsert
 from weighbridge.model.upload import Bins
 from weighbridge.rules import sheets
@@ -50,7 +51,7 @@ def test_the_order_of_the_records_does_not_matter() -> None:
     assert made == [[("éclairs", "éclairs", "éclairs", 8, 7, 3)]] * 6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=300 if LONG else 20, deadline=None)
 @given(records, st.randoms())
 def test_any_order_gives_the_same_rows_and_bins(told: list[tuple[Any, ...]], chance: Any) -> None:
     shuffled = list(told)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.proof.workers import LONG
 from weighbridge.pipelines.keywords.tokens import INVARIABLE, IRREGULAR, STOP_WORDS, tokens_of
 
 from . import checking
@@ -80,13 +81,13 @@ def test_words_that_tell_keywords_apart_stay_apart(one: str, other: str) -> None
     assert tokens(one) != tokens(other)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200 if LONG else 25, deadline=None)
 @given(st.lists(phrases, min_size=1, max_size=40))
 def test_any_text_has_the_tokens_that_plain_python_gives_it(texts: list[str]) -> None:
     assert tokens_of(texts) == [checking.tokens(text) for text in texts]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=200 if LONG else 15, deadline=None)
 @given(st.lists(phrases, min_size=1, max_size=40))
 def test_the_tokens_of_tokens_are_the_same_and_never_nothing(texts: list[str]) -> None:
     once = tokens_of(texts)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.projects.conftest import Send, keyword_file
+from tests.proof.workers import LONG
 from weighbridge.db import projects, uploads
 from weighbridge.db.pool import Database, Lease, Tx
 from weighbridge.model.errors import LeaseLost
@@ -128,7 +129,7 @@ async def test_groups_depend_on_the_rows_alone(
     @given(histories())
     # Not shrunk: an example takes seconds, and is small as it is.
     @settings(
-        max_examples=12,
+        max_examples=50 if LONG else 6,
         deadline=None,
         suppress_health_check=list(HealthCheck),
         phases=(Phase.explicit, Phase.reuse, Phase.generate),
