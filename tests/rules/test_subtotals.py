@@ -86,8 +86,20 @@ def test_subtotals_are_found_at_every_level() -> None:
 
 def test_a_subtotal_of_one_record_is_known_where_others_show_that_the_file_has_subtotals() -> None:
     alone = ("2025-01-31,T,12,Z,7,1", "2025-01-31,T,12,,7,1")
-    assert check_text(meta(*alone, header=AD_SETS)).bins.accepted == 2
     assert ad_sets("2025-01-31,S,11,,200,10", *alone).bins == Bins(header=1, totals=2, accepted=3)
+
+
+def test_a_record_that_is_equal_to_the_only_one_below_it_is_not_loaded_beside_it() -> None:
+    one = ["2025-01-31,T,12,Z,7,1", "2025-01-31,T,12,,7,1"]
+    outcome = check_text(meta(*one, header=AD_SETS))
+    assert (outcome.bins.accepted, outcome.codes) == (1, ["looks_like_totals"])
+    two = [*one, "2025-02-01,T,12,Z,8,2", "2025-02-01,T,12,,8,2"]
+    assert check_text(meta(*two, header=AD_SETS)).bins == Bins(header=1, totals=2, accepted=2)
+    # One that differs is a record of its own, and so may be the others.
+    three = [*two, "2025-02-02,T,12,Z,8,2", "2025-02-02,T,12,,5,1"]
+    assert check_text(meta(*three, header=AD_SETS)).codes == ["looks_like_totals"] * 2
+    none = ["2025-01-31,T,12,Z,0,0", "2025-01-31,T,12,,0,0"]
+    assert check_text(meta(*none, header=AD_SETS)).bins.accepted == 2
 
 
 def test_a_campaign_without_ad_sets_is_loaded() -> None:

@@ -90,7 +90,7 @@ _INCOMPLETE_BREAKDOWN = """{'column_name': NULL::VARCHAR, 'code': 'incomplete_br
     'Expected every part of the sum to be valid, got one on line ' || other_line || ' that is not (line ' || line
     || '). Fix that one and load all parts together.'}"""
 _LIKE_TOTALS = """{'column_name': NULL::VARCHAR, 'code': 'looks_like_totals', 'message':
-    'Expected a record, got what looks like a row of totals that does not add up the others (line ' || line || '). '
+    'Expected a record, got what looks like a row of totals (line ' || line || '). '
     'If it is a record, load the rejects file with this row unchanged.'}"""
 
 

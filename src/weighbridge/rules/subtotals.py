@@ -141,13 +141,16 @@ def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) 
             coalesce({" AND ".join(fits)}, false) AS fits, {any_figure} AS filled
         FROM (SELECT * FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}) AS wholes
         LEFT JOIN ({parts}) AS parts ON {same}""")
-    # Where some add up two records or more, the file has subtotals at this level: then also those of one record,
-    # and those that do not fit, as one of their parts may be rejected.
-    shown = "(SELECT count(*) > 0 FROM wholes WHERE records > 1 AND fits AND filled)"
+    # Where some add up two records or more, or several are equal to the one record below them and none differs, the
+    # file has subtotals at this level: then also those of one record, and those that do not fit, as one of their parts
+    # may be rejected. A single one that is equal to the one record below it is rejected, and its sender decides.
+    below_name = "true" if no else "false"
+    shown = f"""(SELECT count(*) FILTER (records > 1 AND fits AND filled) > 0 OR {below_name}
+        AND count(*) FILTER (fits AND filled) > 1 AND count(*) FILTER (records > 0 AND NOT fits) = 0 FROM wholes)"""
     db.execute(f"""UPDATE typed SET kind = CASE
             WHEN fits AND records > 0 AND {shown} THEN {TOTALS}
-            WHEN labelled OR (records > 0 AND {shown}) THEN {REJECTED}
-            ELSE kind END
+            WHEN labelled OR (records > 0 AND {shown}) OR ({below_name} AND fits AND filled AND records = 1)
+            THEN {REJECTED} ELSE kind END
         FROM wholes WHERE typed.row_index = wholes.row_index""")
 
 
