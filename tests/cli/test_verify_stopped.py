@@ -39,7 +39,12 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "weighbridge", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen(command, env=environment, text=True, **pipes))  # type: ignore[call-overload]
+        # Where the tests run in the background of a shell, SIGINT is ignored, and children would inherit that.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            started.append(subprocess.Popen(command, env=environment, text=True, **pipes))  # type: ignore[call-overload]
+        finally:
+            signal.signal(signal.SIGINT, before)
         return started[-1]
 
     yield start
