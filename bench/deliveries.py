@@ -28,11 +28,11 @@ import httpx
 import psycopg
 
 from weighbridge.app import App, open_app
+from weighbridge.delivery.run import deliver
+from weighbridge.delivery.vault import Vault, new_key
+from weighbridge.delivery.worker import Deliverer, collect_less
 from weighbridge.observe import logs, metrics
-from weighbridge.providers.vault import Vault, new_key
 from weighbridge.settings import read
-from weighbridge.steps.deliver import deliver
-from weighbridge.worker.deliverer import Deliverer, collect_less
 
 from . import ours
 from .measure import Failed

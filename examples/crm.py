@@ -14,9 +14,9 @@ from datetime import timedelta
 
 import httpx
 
+from weighbridge.delivery.providers import answers
+from weighbridge.delivery.providers.base import Batch, Needed
 from weighbridge.model.delivery import Category, Outcome
-from weighbridge.providers import answers
-from weighbridge.providers.base import Batch, Needed
 
 
 class Crm:

@@ -34,9 +34,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from psycopg import pq
 
-from weighbridge.db import declared, embedded, migrate
-from weighbridge.db.pool import Database
 from weighbridge.pipelines import BUILT_IN
+from weighbridge.postgres import embedded, migrate, pipeline_tables
+from weighbridge.postgres.pool import Database
 
 # How long an example takes says nothing here: machines are busy, and a new clone first makes tables of all characters.
 settings.register_profile("weighbridge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from weighbridge.app import App
-    from weighbridge.steps.context import Context
+    from weighbridge.delivery.context import Context
 
 _SERVER = pytest.StashKey[Path]()
 MEMORY = Path("/dev/shm")
@@ -143,7 +143,7 @@ async def _migrate(url: str) -> None:
     try:
         async with db.tx() as tx:
             await migrate.migrate(tx)
-            await declared.install(tx, list(BUILT_IN.values()))
+            await pipeline_tables.install(tx, list(BUILT_IN.values()))
     finally:
         await db.close()
 

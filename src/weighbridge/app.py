@@ -16,25 +16,29 @@ from uuid import UUID
 
 import httpx
 
-from weighbridge import providers
-from weighbridge.blobs.spool import Spool
-from weighbridge.blobs.store import open_store
-from weighbridge.db import address, deliveries, readiness, storage
-from weighbridge.db.pool import Database
+from weighbridge.delivery import providers
+from weighbridge.delivery import queue as delivery_queue
+from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.providers import connections
+from weighbridge.delivery.providers.base import Provider
+from weighbridge.delivery.slots.base import SlotLimits, Slots
+from weighbridge.delivery.slots.postgres import PostgresSlots
+from weighbridge.delivery.upload_webhooks import announcing
+from weighbridge.delivery.vault import Vault
+from weighbridge.engine.announce import alerting, consumers
+from weighbridge.engine.context import Consumer
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.imports import imported
+from weighbridge.model.limits import Allowance, Limits
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find
-from weighbridge.providers import lanes
-from weighbridge.providers.base import Provider
-from weighbridge.providers.vault import Vault
+from weighbridge.postgres import address, readiness
+from weighbridge.postgres.pool import Database
 from weighbridge.settings import Settings
-from weighbridge.slots.base import SlotLimits, Slots
-from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.steps.announce import alerting, consumers
-from weighbridge.steps.context import Allowance, Consumer, Context, Limits, Outbound
-from weighbridge.steps.webhooks import announcing
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage.spool import Spool
+from weighbridge.storage.store import open_store
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,8 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
         if check:
             await _ready(db, list(pipelines.values()), embedded=not settings.database_url)
             async with db.tx() as tx:
-                spool = Spool(settings.queue_folder, await storage.identity(tx))
-                await deliveries.know(tx, _known(platforms))
+                spool = Spool(settings.queue_folder, await storage_queue.identity(tx))
+                await delivery_queue.know(tx, _known(platforms))
             await asyncio.to_thread(
                 lambda: spool.id
             )  # here, where a folder that cannot work is told as a setting
@@ -112,21 +116,21 @@ async def _open_outbound(
     redis = settings.redis_url
     slots: Slots
     if redis:
-        from weighbridge.slots.redis import RedisSlots  # a quarter of a command's start
+        from weighbridge.delivery.slots.redis import RedisSlots  # a quarter of a command's start
 
         slots = RedisSlots(redis.get_secret_value(), limits)
     else:
         slots = PostgresSlots(db, limits)
     timeout = httpx.Timeout(settings.provider_seconds, connect=min(settings.provider_seconds, 10))
     try:
-        async with lanes.client(timeout) as http:
+        async with connections.client(timeout) as http:
             yield Outbound(
                 providers=platforms,
                 vault=vault,
                 slots=slots,
                 http=http,
                 limits=limits,
-                patience=deliveries.Patience(settings.deliver_retries),
+                patience=delivery_queue.Patience(settings.deliver_retries),
                 full_counts=settings.full_opens_circuit,
             )
     finally:
@@ -211,7 +215,7 @@ def _make_home(settings: Settings) -> Path:
 def _start_embedded(settings: Settings) -> str:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "XDG_RUNTIME_DIR is not set")
-        from weighbridge.db import embedded
+        from weighbridge.postgres import embedded
 
     return embedded.start(settings.home)
 

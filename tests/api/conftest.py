@@ -18,12 +18,13 @@ import httpx
 import pytest
 
 from tests.conftest import worked_out
+from weighbridge.access import keys
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.db import keys, projects
-from weighbridge.db.pool import Database
-from weighbridge.worker.loop import kick
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.postgres.pool import Database
+from weighbridge.projects import queue as projects_queue
+from weighbridge.worker import kick
 
 CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"
 MakeKey = Callable[..., Awaitable[dict[str, str]]]
@@ -127,7 +128,7 @@ class Keywords:
         """Run the project until nothing is left to do."""
         workspace = await self._workspace()
         async with self.app.db.tx() as tx:
-            project = await projects.find(tx, workspace, self.project)
+            project = await projects_queue.find(tx, workspace, self.project)
         assert project is not None
         assert await kick(self.app.ctx, WorkerOptions(), project)
 

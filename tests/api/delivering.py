@@ -15,7 +15,7 @@ import httpx
 from tests.conftest import worked_out
 from weighbridge.api import create
 from weighbridge.app import App, open_app
-from weighbridge.providers.vault import new_key
+from weighbridge.delivery.vault import new_key
 from weighbridge.settings import read
 
 from .conftest import new_key as new_api_key

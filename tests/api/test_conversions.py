@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from weighbridge.api import cursor
-from weighbridge.db.queries import load
+from weighbridge.postgres.queries import load
 from weighbridge.testing.fake_providers import FakeGoogleAds
 
 from .conftest import Query, new_key

@@ -15,11 +15,11 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.conftest import Clock
-from weighbridge.api import live
+from weighbridge.access import keys
 from weighbridge.api.hub import Hub
+from weighbridge.api.uploads import live
 from weighbridge.app import App
 from weighbridge.console import create
-from weighbridge.db import keys
 
 Headers = dict[str, str]
 

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 from tests.engine.conftest import meta_file, run  # noqa: F401 (a fixture)
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.db.pool import Database
 from weighbridge.model.states import Status
+from weighbridge.postgres.pool import Database
 from weighbridge.settings import read
 
 from .conftest import MakeKey, Query

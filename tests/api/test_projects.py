@@ -13,7 +13,7 @@ import pytest
 
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.db.listen import notifications
+from weighbridge.postgres.listen import notifications
 
 from .conftest import Keywords, MakeKey, Query
 from .test_access import CALLS, api_routes

@@ -156,7 +156,7 @@ async def small_client(app: Any) -> AsyncIterator[httpx.AsyncClient]:
     from dataclasses import replace
 
     from weighbridge.api import create
-    from weighbridge.steps.context import Limits
+    from weighbridge.model.limits import Limits
 
     small = replace(app, ctx=replace(app.ctx, limits=Limits(max_upload_bytes=2**20)))
     async with httpx.AsyncClient(

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from weighbridge.providers.vault import Sealed
+from weighbridge.delivery.vault import Sealed
 
 from .conftest import Query, new_key
 from .delivering import CRON, GOOGLE_ADS, PROCESS, Service, serving

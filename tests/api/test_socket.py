@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from weighbridge.db import uploads
-from weighbridge.db.pool import Database
+from weighbridge.postgres.pool import Database
 from weighbridge.testing.exports import ExportSpec, write_export
+from weighbridge.uploads import queue
 
 from .conftest import CSV, MakeKey, Server, new_key
 
@@ -70,7 +70,7 @@ def make_key(db: Database, workspace: UUID) -> MakeKey:
 async def left_behind(db: Database, server: Server, workspace: UUID) -> list[Any]:
     """What intake left of the workspace: rows, blobs, scratch files."""
     async with db.tx() as tx:
-        rows = await uploads.recent(tx, workspace, limit=10)
+        rows = await queue.recent(tx, workspace, limit=10)
     return [*rows, *(server.home / "blobs").glob(f"{workspace}/*"), *(server.home / "scratch").iterdir()]
 
 
@@ -105,7 +105,7 @@ async def test_a_large_file_passes_through_without_filling_the_memory(
         answer = await client.post("/api/uploads", headers=headers, content=body())
     assert answer.status_code == 201
     async with db.tx() as tx:
-        upload = await uploads.get(tx, UUID(answer.json()["upload_id"]))
+        upload = await queue.get(tx, UUID(answer.json()["upload_id"]))
     assert upload is not None
     assert upload.byte_size > 44 * 2**20
     assert peak - before < 15 * 2**20, f"grew by {(peak - before) / 2**20:.1f} MB"

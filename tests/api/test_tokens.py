@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.conftest import Clock
+from weighbridge.access import keys
 from weighbridge.app import App
-from weighbridge.db import keys
 
 from .conftest import CSV, MakeKey, Query
 

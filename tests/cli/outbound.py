@@ -11,7 +11,7 @@ import pytest
 
 from tests.deliver.conftest import Sell, sell
 from weighbridge.cli.running import DEFAULT_WORKSPACE
-from weighbridge.providers.vault import Vault, new_key
+from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.testing.fake_providers import FakeGoogleAds
 
 from .conftest import Command, Ended

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.slots.redis_server import RedisServer
-from weighbridge.providers.vault import Vault, new_key
+from weighbridge.delivery.vault import Vault, new_key
 
 from .conftest import Command
 from .outbound import KEY, Query, delivering, google, sell, shop  # noqa: F401

@@ -23,9 +23,9 @@ from pydantic import SecretStr
 from weighbridge.api import create
 from weighbridge.app import App, open_app
 from weighbridge.cli.running import DEFAULT_WORKSPACE
-from weighbridge.db import figures
-from weighbridge.providers import BUILT_IN
-from weighbridge.providers.vault import new_key
+from weighbridge.delivery.providers import BUILT_IN
+from weighbridge.delivery.vault import new_key
+from weighbridge.engine import figures
 from weighbridge.testing.fake_providers import FAKES, FakeGoogleAds
 
 from . import test_runbook

@@ -17,9 +17,9 @@ import pytest
 
 from tests.conftest import _remove
 from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
-from weighbridge.cli import doctor
-from weighbridge.cli.database_checks import FIRST, THEN
-from weighbridge.db import embedded
+from weighbridge.cli.doctor import command
+from weighbridge.cli.doctor.database import FIRST, THEN
+from weighbridge.postgres import embedded
 
 from .conftest import Command, Ended
 
@@ -173,7 +173,7 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
     ("broken", "name", "status", "words", "mend"),
     [
         ("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs", "constraints", "failed",
-         "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge/db/schema.sql"),
+         "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge/postgres/schema.sql"),
         ("CREATE POLICY wide ON judgments USING (true)", "row-level security", "failed",
          "public.judgments has a policy that does not ask for the workspace.", "DROP POLICY"),
         (DEAD, "dead letters", "warning", "1 failed upload to look at,", "weighbridge uploads list --status failed"),
@@ -228,7 +228,7 @@ def test_a_database_that_is_away_leaves_the_other_checks(main: Command) -> None:
 def test_a_database_that_takes_calls_and_says_nothing_is_given_up(
     main: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "PATIENCE", 0.3)
+    monkeypatch.setattr(command, "PATIENCE", 0.3)
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()

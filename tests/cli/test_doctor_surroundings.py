@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
-from weighbridge.cli.check import Status
-from weighbridge.cli.database_checks import judge_skew
-from weighbridge.cli.machine_checks import GB, judge_space
-from weighbridge.db.doctor import Skew
+from weighbridge.cli.doctor.check import Status
+from weighbridge.cli.doctor.database import judge_skew
+from weighbridge.cli.doctor.machine import GB, judge_space
+from weighbridge.postgres.doctor import Skew
 
 from .conftest import Command
 from .test_doctor import found, statuses

@@ -19,7 +19,7 @@ import pytest
 START = """
 import sys, psycopg
 from pathlib import Path
-from weighbridge.db import embedded
+from weighbridge.postgres import embedded
 from weighbridge.model.errors import ConfigError
 try:
     with psycopg.connect(embedded.start(Path(sys.argv[1]))) as connection:

@@ -135,12 +135,12 @@ def test_only_the_first_groups_are_shown_to_people(main: Command, load: Project)
 def test_all_groups_are_one_object_however_many_pages_they_take(
     main: Command, load: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weighbridge.cli.projects._GROUPS_AT_ONCE", 3)
+    monkeypatch.setattr("weighbridge.cli.projects.manage._GROUPS_AT_ONCE", 3)
     load("a.csv", *(f"word{number},1" for number in range(7)))
     assert [group["keywords"] for group in shown(main)["groups"]] == [
         [f"word{number}"] for number in range(7)
     ]
-    monkeypatch.setattr("weighbridge.cli.projects._GROUPS_AT_ONCE", 7)
+    monkeypatch.setattr("weighbridge.cli.projects.manage._GROUPS_AT_ONCE", 7)
     assert len(shown(main)["groups"]) == 7
 
 
@@ -354,8 +354,8 @@ def test_every_command_on_the_page_about_projects_exists(
 
 
 def test_the_page_shows_every_command_there_is() -> None:
-    from weighbridge.cli import groups, projects
+    from weighbridge.cli.projects import groups, manage
 
-    every = [*projects.app.registered_commands, *groups.app.registered_commands]
+    every = [*manage.app.registered_commands, *groups.app.registered_commands]
     names = {each.name or getattr(each.callback, "__name__", "") for each in every}
     assert names == {line.split()[2] for line in commands() if line.startswith("weighbridge projects")}

@@ -112,7 +112,7 @@ async def test_what_was_given_up_is_sent_by_the_statement_that_says_so(
 ) -> None:
     from datetime import timedelta
 
-    from weighbridge.steps.announce import announce
+    from weighbridge.engine.announce import announce
 
     query(
         "WITH e AS (INSERT INTO weighbridge.events (workspace_id, upload_id, type, payload) VALUES (gen_random_uuid(),"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from weighbridge import __version__
-from weighbridge.cli.folder import put_aside
+from weighbridge.cli.uploads.folder import put_aside
 
 from .conftest import Command, Ended
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from weighbridge.db import outbound
-from weighbridge.db.pool import Database
-from weighbridge.providers.vault import Vault, new_key
+from weighbridge.delivery import overview
+from weighbridge.delivery.vault import Vault, new_key
+from weighbridge.postgres.pool import Database
 
 from .conftest import Command
 from .outbound import KEY, Query, delivering, google, sell, shop  # noqa: F401
@@ -113,9 +113,9 @@ async def test_credentials_that_are_being_sealed_anew_cannot_be_replaced_meanwhi
     shop: str, db: Database, query: Query
 ) -> None:
     async with db.tx() as tx:
-        [found] = await outbound.sealed_otherwise(tx, "another", None, 10)
+        [found] = await overview.sealed_otherwise(tx, "another", None, 10)
         with pytest.raises(psycopg.errors.LockNotAvailable):
             query("SET lock_timeout = '50ms'; DELETE FROM provider_credentials")
-        assert await outbound.reseal(tx, replace(found, key_id="another"))
-        assert not await outbound.reseal(tx, replace(found, version=2))
+        assert await overview.reseal(tx, replace(found, key_id="another"))
+        assert not await overview.reseal(tx, replace(found, version=2))
     assert query("SELECT key_id, version FROM provider_credentials") == [("another", 1)]

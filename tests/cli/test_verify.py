@@ -14,8 +14,8 @@ import psycopg
 import pytest
 
 from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
-from weighbridge.cli import golden_path
-from weighbridge.cli.golden_path import WORKSPACE
+from weighbridge.cli.verify import golden_path
+from weighbridge.cli.verify.golden_path import WORKSPACE
 
 from .conftest import Command
 
@@ -163,7 +163,7 @@ def test_a_dry_run_without_a_database_says_so(main: Command) -> None:
 
 
 def test_a_dry_run_needs_rules_that_accept_the_file(main: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weighbridge.cli.golden_path import Batch
+    from weighbridge.cli.verify.golden_path import Batch
 
     monkeypatch.setattr(Batch, "content", b"Case Number,Plaintiff,Amount\n,Nobody,x\n")
     done = main(*VERIFY, "dev", "--dry-run")

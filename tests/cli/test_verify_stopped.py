@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import WAITING
 from tests.proof.workers import until
 from weighbridge.app import App
-from weighbridge.cli import golden_path
+from weighbridge.cli.verify import golden_path
 
 from .conftest import Command
 from .test_verify import PASSED, VERIFY, leftovers

@@ -24,8 +24,8 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from tests.conftest import fresh_database
-from weighbridge.db import keys
-from weighbridge.db.pool import Database
+from weighbridge.access import keys
+from weighbridge.postgres.pool import Database
 
 from .chromium import NONE, find
 

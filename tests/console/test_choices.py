@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weighbridge.console.reading import stored_choices
+from weighbridge.console.uploads.read_options import stored_choices
 from weighbridge.model.encodings import ENCODINGS, codec_of, name_of
 from weighbridge.model.reading import ReadOptions
 

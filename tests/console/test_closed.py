@@ -12,10 +12,10 @@ import pytest
 from fastapi.routing import APIRoute
 
 from tests.conftest import Clock, worked_out
+from weighbridge.access import keys
 from weighbridge.api.access import is_page, scope_of
 from weighbridge.app import App
 from weighbridge.console import assets, create
-from weighbridge.db import keys
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.cli.outbound import GOOGLE_ADS, KEY, SECRETS, google
 from tests.deliver.conftest import Sell, sell
-from weighbridge.providers.vault import Vault
+from weighbridge.delivery.vault import Vault
 from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
 
 from .conftest import Console, serious

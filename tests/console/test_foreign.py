@@ -13,11 +13,12 @@ import pytest
 
 from tests.api.delivering import Service
 from tests.conftest import Clock, worked_out
+from weighbridge.access import keys
 from weighbridge.app import App
 from weighbridge.console import create
-from weighbridge.db import charts, keys
-from weighbridge.worker.loop import run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.engine import charts
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.worker import run_until
 
 from .test_closed import _routes
 

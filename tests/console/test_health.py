@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.api.conftest import make_upload
 from weighbridge.app import App
-from weighbridge.db import charts, figures
+from weighbridge.engine import charts, figures
 
 from .conftest import Console, serious
 from .files import ads

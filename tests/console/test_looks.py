@@ -14,13 +14,16 @@ import pytest
 from tests.api.conftest import make_upload
 from tests.conftest import worked_out
 from tests.projects.conftest import Send, keyword_file, send, take_up, work
+from weighbridge.access import keys
 from weighbridge.app import App
 from weighbridge.console import create
-from weighbridge.db import browse, conversions, keys, overview, projects
-from weighbridge.db.grouping import Place
-from weighbridge.db.queries import load
+from weighbridge.delivery import conversions
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
+from weighbridge.postgres.queries import load
+from weighbridge.projects import overview, queue
+from weighbridge.projects.groups import Place
+from weighbridge.uploads import browse
 
 PROJECTS, FILES = 50, 300
 _FILL = (
@@ -77,11 +80,11 @@ def put(query: Query) -> Callable[[str, str], None]:
     return put
 
 
-async def agrees(ctx: Context, workspace: UUID, project: int) -> projects.Standing:
+async def agrees(ctx: Context, workspace: UUID, project: int) -> queue.Standing:
     """The list, the page and its files say what `project_status` says of every file."""
     place = Place(workspace, project)
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-        slow = await projects.standing(tx, project)
+        slow = await queue.standing(tx, project)
         files = await overview.files(tx, place, None, 0, 1000)
         failed = await overview.files(tx, place, "failed", 0, 1000)
         copies = await overview.copies(tx, place, 1000)
@@ -165,7 +168,7 @@ async def test_a_look_at_many_projects_reads_no_file_of_theirs(
     async def every_file() -> None:
         async with app.db.tx("weighbridge_tenant", workspace) as tx:
             for project in range(1, PROJECTS + 1):
-                await projects.standing(tx, project)
+                await queue.standing(tx, project)
 
     async def look() -> None:
         answer = await reader.get("/projects")

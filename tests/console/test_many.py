@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 from playwright.async_api import Page, expect
 
-from weighbridge.db.queries import load
+from weighbridge.postgres.queries import load
 
 from .conftest import Console
 

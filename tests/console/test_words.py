@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
-from weighbridge.api.conversion_models import DeliveryStatus
-from weighbridge.api.project_models import ProjectStatus
+from weighbridge.api.delivery.models import DeliveryStatus
+from weighbridge.api.projects.models import ProjectStatus
 from weighbridge.console import frame, words
 
 CONSOLE = files("weighbridge.console")

@@ -12,15 +12,15 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from weighbridge.db.pool import Database
+from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.providers.base import Batch, Needed, Provider
+from weighbridge.delivery.run import deliver
+from weighbridge.delivery.settle import Tally
+from weighbridge.delivery.slots.base import SlotLimits
+from weighbridge.delivery.slots.postgres import PostgresSlots
+from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.model.delivery import Outcome
-from weighbridge.providers.base import Batch, Needed, Provider
-from weighbridge.providers.vault import Vault, new_key
-from weighbridge.slots.base import SlotLimits
-from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.steps.context import Context, Outbound
-from weighbridge.steps.deliver import deliver
-from weighbridge.steps.settle import Tally
+from weighbridge.postgres.pool import Database
 
 Query = Callable[..., list[tuple[Any, ...]]]
 

@@ -27,7 +27,7 @@ from tests.proof.workers import Moment, _at_commit, until
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
-    ["tests.deliver.couriers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker.loop"]
+    ["tests.deliver.couriers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker"]
 )
 
 
@@ -142,8 +142,8 @@ def _run(environment: dict[str, str], log: str, errand: Errand) -> None:
 
 async def _deliver(errand: Errand) -> None:
     from weighbridge.app import open_app
+    from weighbridge.delivery.run import deliver
     from weighbridge.settings import read
-    from weighbridge.steps.deliver import deliver
 
     async with open_app(read()) as app:
         ctx = replace(app.ctx, outbound=_shortened(app, errand.ttl)) if errand.ttl else app.ctx
@@ -152,8 +152,8 @@ async def _deliver(errand: Errand) -> None:
 
 
 def _shortened(app: Any, ttl: timedelta) -> Any:
-    from weighbridge.slots.postgres import PostgresSlots
-    from weighbridge.slots.redis import RedisSlots
+    from weighbridge.delivery.slots.postgres import PostgresSlots
+    from weighbridge.delivery.slots.redis import RedisSlots
 
     limits = replace(app.ctx.outbound.limits, ttl=ttl)
     redis = app.settings.redis_url

@@ -33,12 +33,13 @@ from tests.deliver.town import CANARY, PROVIDERS, Fakes, Site, Town
 from tests.proof.workers import Moment, until
 from tests.slots.redis_server import RedisServer
 from weighbridge.app import App, open_app
-from weighbridge.db import deliveries, uploads
+from weighbridge.delivery import queue as delivery_queue
+from weighbridge.delivery.confirm import confirm
+from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.run import deliver
+from weighbridge.engine import recover
 from weighbridge.observe import logs
 from weighbridge.settings import read
-from weighbridge.steps.confirm import confirm
-from weighbridge.steps.deliver import deliver
-from weighbridge.steps.outbound import ROLE
 from weighbridge.testing.fake_providers import Fault
 
 ROUNDS = 48
@@ -209,11 +210,11 @@ class Day:
         if number % 2:
             await deliver(ctxs[0], "worker", self.plan.limit)
         async with ctxs[0].db.tx(ROLE) as tx:
-            await deliveries.watch(tx, timedelta(hours=24), 10_000)
+            await delivery_queue.watch(tx, timedelta(hours=24), 10_000)
             if number % 2:
-                await deliveries.recover_stuck(tx, 15)
+                await delivery_queue.recover_stuck(tx, 15)
         async with ctxs[0].db.tx() as tx:
-            await uploads.recover(tx, 5)
+            await recover.recover(tx, 5)
         while await confirm(ctxs[number % 2]):
             pass
         if number % 4 == 3:
@@ -350,7 +351,7 @@ def main() -> None:
 def _postgres() -> Iterator[Callable[[], AbstractContextManager[str]]]:
     """A server of our own, and fresh databases on it."""
     from tests.conftest import _make_template, _remove, fresh_database
-    from weighbridge.db import embedded
+    from weighbridge.postgres import embedded
 
     home = Path(tempfile.mkdtemp(prefix="weighbridge-day-"))
     try:

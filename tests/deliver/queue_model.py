@@ -17,19 +17,14 @@ from psycopg import pq
 
 from tests.deliver.conftest import Scripted
 from weighbridge.app import open_app
-from weighbridge.db.deliveries import Patience
-from weighbridge.model.delivery import (
-    Category,
-    Outcome,
-    ProviderRateLimitError,
-    ProviderTransientError,
-)
-from weighbridge.providers.base import Batch
-from weighbridge.providers.vault import Vault, new_key
+from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.providers.base import Batch
+from weighbridge.delivery.queue import Patience
+from weighbridge.delivery.slots.base import SlotLimits
+from weighbridge.delivery.slots.postgres import PostgresSlots
+from weighbridge.delivery.vault import Vault, new_key
+from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError, ProviderTransientError
 from weighbridge.settings import read
-from weighbridge.slots.base import SlotLimits
-from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.steps.context import Context, Outbound
 
 T = TypeVar("T")
 

@@ -13,17 +13,17 @@ from uuid import UUID
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Claimed, Found
-from weighbridge.db.pool import Database, Tx
+from weighbridge.delivery import queue
+from weighbridge.delivery.context import Context
+from weighbridge.delivery.in_flight import Room
+from weighbridge.delivery.providers.base import Batch
+from weighbridge.delivery.queue import Claimed, Found
+from weighbridge.delivery.run import deliver
+from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
-from weighbridge.providers.base import Batch
-from weighbridge.slots.base import Held, Place, SlotLimits
-from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.steps.context import Context
-from weighbridge.steps.deliver import deliver
-from weighbridge.steps.room import Room
+from weighbridge.postgres.pool import Database, Tx
 
 Statuses = Callable[[], dict[str, int]]
 ALONE = SlotLimits(per_site=1)
@@ -99,7 +99,7 @@ async def test_of_a_provider_that_is_slow_or_unwell_nothing_is_claimed_ahead(
         return [Outcome.failed("X", "No.", Category.VALIDATION) for _ in batch.conversions]
 
     google.answer = answer
-    monkeypatch.setattr("weighbridge.steps.room.QUICK", 0.05)
+    monkeypatch.setattr("weighbridge.delivery.in_flight.QUICK", 0.05)
     await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
     assert ahead == [2, 2, 2]
 
@@ -188,18 +188,18 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
 ) -> None:
     sell(make_site(), 3)
     room = Room()
-    claim = deliveries.claim
+    claim = queue.claim
 
     async def cut(tx: Tx, *asked: Any) -> Found:
         found = await claim(tx, *asked)
         query("SELECT pg_terminate_backend(%s, 5000)", (tx.info.backend_pid,))
         return found
 
-    monkeypatch.setattr(deliveries, "claim", cut)
+    monkeypatch.setattr(queue, "claim", cut)
     for _ in range(2):
         with pytest.raises(RetryLater):
             await deliver(ctx, "test", 10, room)
-    monkeypatch.setattr(deliveries, "claim", claim)
+    monkeypatch.setattr(queue, "claim", claim)
     assert (await deliver(ctx, "test", 10, room)).completed == 3
 
 

@@ -8,13 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.model.delivery import (
-    Category,
-    Outcome,
-    ProviderRateLimitError,
-    ProviderTransientError,
-)
-from weighbridge.providers.base import Batch
+from weighbridge.delivery.providers.base import Batch
+from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError, ProviderTransientError
 
 STATE = "SELECT state, failure_count FROM provider_health_state"
 Statuses = Callable[[], dict[str, int]]

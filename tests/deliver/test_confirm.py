@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.delivery.confirm import MOST_TRIES, confirm
+from weighbridge.delivery.context import Context
+from weighbridge.delivery.providers.base import Confirmation, Credentials, Provider
 from weighbridge.model.delivery import Outcome, ProviderTransientError
-from weighbridge.providers.base import Confirmation, Credentials, Provider
-from weighbridge.steps.confirm import MOST_TRIES, confirm
-from weighbridge.steps.context import Context
 
 
 @dataclass

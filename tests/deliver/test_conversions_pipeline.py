@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from weighbridge.app import App
-from weighbridge.cli.load import load_files
-from weighbridge.cli.report import Outcome
-from weighbridge.steps.request import Request
+from weighbridge.cli.uploads.load import load_files
+from weighbridge.cli.uploads.report import Outcome
+from weighbridge.uploads.request import Request
 
 from .conftest import MakeSite, Query, Run, Scripted
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rules.checking import check_text
 
+from weighbridge.delivery.sales import FIELDS, checked, order_of_click
 from weighbridge.model.errors import RequestRefused
 from weighbridge.pipelines.conversions import pipeline
-from weighbridge.steps.convert import FIELDS, checked, order_of_click
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 SITE = UUID("5ac9b7d6-0000-4000-8000-000000000001")

@@ -29,7 +29,7 @@ from tests.deliver.town import Fakes, Town
 from tests.proof.scene import Stage, named
 from tests.proof.test_restart import Server
 from tests.proof.workers import Moment, until
-from weighbridge.db import embedded
+from weighbridge.postgres import embedded
 from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
 
 LEASE = timedelta(seconds=121)  # and a little

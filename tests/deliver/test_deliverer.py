@@ -12,13 +12,13 @@ import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Scripted, Sell
 from tests.observe.conftest import Lines, lines
-from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Group
-from weighbridge.db.pool import Database
+from weighbridge.delivery import queue
+from weighbridge.delivery.context import Context
+from weighbridge.delivery.providers.base import Batch
+from weighbridge.delivery.queue import Group
+from weighbridge.delivery.worker import Deliverer
 from weighbridge.model.delivery import Outcome
-from weighbridge.providers.base import Batch
-from weighbridge.steps.context import Context
-from weighbridge.worker.deliverer import Deliverer
+from weighbridge.postgres.pool import Database
 
 __all__ = ["lines"]
 
@@ -143,13 +143,13 @@ async def test_calls_of_a_process_that_is_gone_are_followed_up(
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one with each look at what waits."""
     found: list[int] = []
-    groups = deliveries.groups
+    groups = queue.groups
 
     async def counted(*asked: Any) -> list[Group]:
         found.append(1)
         return await groups(*asked)
 
-    monkeypatch.setattr(deliveries, "groups", counted)
+    monkeypatch.setattr(queue, "groups", counted)
     return found
 
 

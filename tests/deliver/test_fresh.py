@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.db import deliveries
-from weighbridge.db.deliveries import Wish
-from weighbridge.db.pool import Database
+from weighbridge.delivery import queue
+from weighbridge.delivery.queue import Wish
+from weighbridge.postgres.pool import Database
 
 FRESH = "SELECT fresh FROM offline_conversion_queue"
 
@@ -77,7 +77,7 @@ async def test_what_a_provider_takes_now_holds_for_what_waits(
 ) -> None:
     sell(make_site(), wbraid="w")
     async with db.tx() as tx:
-        await deliveries.know(tx, {"google_ads": (("wbraid",), timedelta(days=90), False)})
+        await queue.know(tx, {"google_ads": (("wbraid",), timedelta(days=90), False)})
     await run()
     [sent] = google.batches[0].conversions
     assert (sent.click_type, sent.click_id) == ("wbraid", "w")
@@ -91,7 +91,7 @@ async def test_each_batch_of_a_claim_is_found_by_a_time_of_its_own(
         sell(site, 2)
     async with db.tx("weighbridge_deliver") as tx:
         wishes = [Wish(site, "google_ads", 2) for site in sites]
-        claimed = await (await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)).read()
+        claimed = await (await queue.claim(tx, "w", timedelta(minutes=2), wishes)).read()
     found: Any = query(
         "SELECT batch_id, min(claimed_at), max(claimed_at) FROM offline_conversion_queue GROUP BY batch_id"
     )
@@ -134,7 +134,7 @@ async def test_rows_that_were_refused_or_changed_leave_the_others_of_their_claim
     query("UPDATE offline_conversion_queue SET value = 12.5 WHERE order_id <> 'order-2'")
     async with db.tx("weighbridge_deliver") as tx:
         wishes = [Wish(site, "google_ads", 10) for site in sites]
-        claimed = await (await deliveries.claim(tx, "w", timedelta(minutes=2), wishes)).read()
+        claimed = await (await queue.claim(tx, "w", timedelta(minutes=2), wishes)).read()
     assert [(batch.site_id, len(batch.conversions), batch.expired) for batch in claimed] == [
         (some, 2, 2),
         (gone, 0, 4),
@@ -162,7 +162,7 @@ async def test_a_retry_whose_sale_says_the_same_is_written_once(
     query("UPDATE offline_conversion_queue SET status = 'RETRY', fresh = false, provider_error_code = 'X'")
     async with db.tx() as tx:
         counts = "SELECT n_tup_upd FROM pg_stat_xact_user_tables WHERE relname = 'offline_conversion_queue'"
-        await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 10)])
+        await queue.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 10)])
         assert await (await tx.execute(counts)).fetchone() == (3,)
 
 
@@ -184,12 +184,12 @@ async def test_a_claim_that_was_planned_for_few_rows_finds_its_rows_among_many(
     sell(site, 4)
     async with await psycopg.AsyncConnection.connect(database_url) as tx:
         for _ in range(2):
-            await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1)])
+            await queue.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1)])
         await tx.commit()
         sell(site, 3000, prefix="more")
         query("UPDATE offline_conversion_queue SET fresh = %s WHERE status = 'QUEUED'", (fresh,))
         [batch] = await (
-            await deliveries.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1000)])
+            await queue.claim(tx, "w", timedelta(minutes=2), [Wish(site, "google_ads", 1000)])
         ).read()
         scanned = await tx.execute(
             "SELECT relname FROM pg_stat_xact_user_tables WHERE seq_tup_read > 1000"

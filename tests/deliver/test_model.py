@@ -30,11 +30,12 @@ from hypothesis.stateful import (
 
 from tests.deliver.queue_model import CRASHES, LEASE, MOODS, RETRIES, Knowing, World, opened
 from tests.proof.workers import LONG
-from weighbridge.db import deliveries, uploads
-from weighbridge.db.deliveries import Call, Claimed, Wish
+from weighbridge.delivery import queue as delivery_queue
+from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.queue import Call, Claimed, Wish
+from weighbridge.delivery.run import deliver
+from weighbridge.engine import recover
 from weighbridge.model.delivery import Outcome
-from weighbridge.steps.deliver import deliver
-from weighbridge.steps.outbound import ROLE
 
 PLAY = settings(
     max_examples=600 if LONG else 20,
@@ -172,7 +173,7 @@ class Queue(RuleBasedStateMachine):
         wishes = [
             Wish(*group, limit) for group in data.draw(st.sampled_from([groups, groups[:1], groups[2:]]))
         ]
-        found = self._tx(lambda tx: deliveries.claim(tx, "dead", LEASE, wishes))
+        found = self._tx(lambda tx: delivery_queue.claim(tx, "dead", LEASE, wishes))
         for claimed in self.world.run(found.read()):
             if not claimed.conversions:
                 continue
@@ -207,7 +208,7 @@ class Queue(RuleBasedStateMachine):
         before = self._everything()
         done = all(each.request_id for each in outcomes)
         call = Call(claimed, outcomes, success=done, transient=not done)
-        settled = self._tx(lambda tx: deliveries.settle(tx, [call], self.ctx.outbound.patience))
+        settled = self._tx(lambda tx: delivery_queue.settle(tx, [call], self.ctx.outbound.patience))
         assert set(settled) == ({claimed.id} if live else set())
         assert live or self._everything() == before
 
@@ -217,9 +218,9 @@ class Queue(RuleBasedStateMachine):
         if late:
             self.time_passes(16)
         if by_age:
-            self._tx(lambda tx: deliveries.recover_stuck(tx, 15))
+            self._tx(lambda tx: delivery_queue.recover_stuck(tx, 15))
         else:
-            self._tx(lambda tx: uploads.recover(tx, CRASHES), None)
+            self._tx(lambda tx: recover.recover(tx, CRASHES), None)
         left = (
             "q.claimed_at < weighbridge.now() - INTERVAL '15 minutes'"
             if by_age
@@ -234,7 +235,7 @@ class Queue(RuleBasedStateMachine):
 
     @rule()
     def watch(self) -> None:
-        self._tx(lambda tx: deliveries.watch(tx, timedelta(hours=24), 1000))
+        self._tx(lambda tx: delivery_queue.watch(tx, timedelta(hours=24), 1000))
         assert not self.world.query(
             "SELECT FROM offline_conversion_queue WHERE status IN ('QUEUED', 'RETRY')"
             " AND expires_at < weighbridge.now()"
@@ -358,7 +359,7 @@ class Queue(RuleBasedStateMachine):
             if not self.world.query(waiting):
                 break
             self.time_passes(60)
-            self._tx(lambda tx: uploads.recover(tx, CRASHES), None)
+            self._tx(lambda tx: recover.recover(tx, CRASHES), None)
             for site, name in self.world.query(
                 "SELECT site_id, provider_key FROM provider_credentials WHERE refused_at IS NOT NULL"
             ):

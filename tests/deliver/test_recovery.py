@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.delivery.providers.base import Batch
 from weighbridge.model.delivery import Outcome
-from weighbridge.providers.base import Batch
 
 ROWS = "SELECT status, next_retry_at, provider_error_code, attempt_count FROM offline_conversion_queue"
 LEDGER = (
@@ -100,7 +100,7 @@ async def test_a_worker_held_up_before_its_call_does_not_make_it(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, monkeypatch: Any
 ) -> None:
     """Frozen between claim and call for longer than the lease allows: others may have the rows by then."""
-    import weighbridge.steps.verdict as verdict
+    import weighbridge.delivery.call as verdict
 
     sell(make_site())
     now = verdict.monotonic

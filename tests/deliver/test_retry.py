@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.db.deliveries import Patience
+from weighbridge.delivery.providers.base import Batch
+from weighbridge.delivery.queue import Patience
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError, ProviderTransientError
-from weighbridge.providers.base import Batch
 
 Statuses = Callable[[], dict[str, int]]
 FIELDS = (

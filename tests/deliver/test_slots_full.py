@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
+from weighbridge.delivery.providers.base import Batch
+from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Outcome
-from weighbridge.providers.base import Batch
-from weighbridge.slots.base import Held, Place, SlotLimits
-from weighbridge.slots.postgres import PostgresSlots
 
 
 async def test_a_second_run_in_parallel_finds_no_slot_and_calls_nobody(

@@ -12,10 +12,10 @@ from standardwebhooks.webhooks import Webhook as Verifier
 
 from tests.deliver.conftest import Query
 from weighbridge.app import App, open_app
-from weighbridge.providers.vault import Vault, new_key
+from weighbridge.delivery.upload_webhooks import WEBHOOKS
+from weighbridge.delivery.vault import Vault, new_key
+from weighbridge.engine.announce import announce
 from weighbridge.settings import read
-from weighbridge.steps.announce import announce
-from weighbridge.steps.webhooks import WEBHOOKS
 from weighbridge.testing import FakeWebhook, Fault
 from weighbridge.testing._webhook import SECRET
 

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import pq
 from psycopg.types.json import Jsonb
 
-from weighbridge.providers.vault import Vault, new_key
+from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.testing._webhook import SECRET
 from weighbridge.testing.fake_providers import (
     FakeGoogleAds,

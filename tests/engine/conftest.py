@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from weighbridge.db import uploads
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.steps.context import Context
-from weighbridge.worker.loop import run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.uploads import queue
+from weighbridge.worker import run_until
 
 HEADER = "Day,Campaign name,Campaign ID,Ad set name,Ad set ID,Ad name,Ad ID,Impressions,Link clicks,Amount spent (USD)"
 
@@ -59,10 +59,10 @@ def put(ctx: Context, workspace: UUID, tmp_path: Path) -> Put:
             "content_sha256": digest,
             "byte_size": len(content),
         }
-        new = uploads.NewUpload(**{**values, **overrides})
+        new = queue.NewUpload(**{**values, **overrides})
         async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
-            received = await uploads.receive(tx, new)
-        return received.upload_id if isinstance(received, uploads.Known) else received
+            received = await queue.receive(tx, new)
+        return received.upload_id if isinstance(received, queue.Known) else received
 
     return put
 
@@ -78,7 +78,7 @@ def run(ctx: Context) -> Run:
     return run
 
 
-CLAIM = uploads.Claim(
+CLAIM = queue.ClaimRequest(
     worker="test",
     sources=(Status.PENDING, Status.STAGING_COMPLETE),
     pipelines=("ads",),

@@ -8,18 +8,18 @@ from typing import Any
 from uuid import UUID
 
 from tests.engine.conftest import CLAIM
-from weighbridge.db import uploads
-from weighbridge.steps.attempt import Attempt
-from weighbridge.steps.context import Context
-from weighbridge.steps.parse import parse
-from weighbridge.steps.promote import promote
+from weighbridge.delivery.context import Context
+from weighbridge.engine.attempt import Attempt
+from weighbridge.uploads import queue
+from weighbridge.uploads.parse import parse
+from weighbridge.uploads.promote import promote
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
 
 async def claim(ctx: Context) -> Attempt:
     async with ctx.db.tx() as tx:
-        claimed = await uploads.claim(tx, replace(CLAIM, pipelines=tuple(ctx.pipelines)))
+        claimed = await queue.claim(tx, replace(CLAIM, pipelines=tuple(ctx.pipelines)))
     assert claimed.lease is not None
     assert claimed.upload is not None
     return Attempt(claimed.lease, claimed.upload)
@@ -27,7 +27,7 @@ async def claim(ctx: Context) -> Attempt:
 
 async def reload(ctx: Context, attempt: Attempt) -> Attempt:
     async with ctx.db.tx() as tx:
-        upload = await uploads.get(tx, attempt.upload.id)
+        upload = await queue.get(tx, attempt.upload.id)
     assert upload is not None
     return Attempt(attempt.lease, upload)
 

@@ -10,10 +10,11 @@ from uuid import UUID
 import psycopg
 
 from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
-from weighbridge.db.events import Delivery
-from weighbridge.db.pool import Tx
-from weighbridge.steps.announce import announce, consumers
-from weighbridge.steps.context import Consumer, Context
+from weighbridge.delivery.context import Context
+from weighbridge.engine.announce import announce, consumers
+from weighbridge.engine.context import Consumer
+from weighbridge.engine.outbox import Delivery
+from weighbridge.postgres.pool import Tx
 
 LEASE = timedelta(seconds=60)
 

@@ -11,9 +11,10 @@ import pytest
 
 from tests.engine.conftest import Put, Run, meta_file, meta_line
 from tests.engine.steps import parse_by_hand
-from weighbridge.db import uploads
-from weighbridge.steps.clean import SCRATCH_SECONDS, clean, sweep
-from weighbridge.steps.context import Context
+from weighbridge.delivery.context import Context
+from weighbridge.engine import recover
+from weighbridge.uploads import queue
+from weighbridge.uploads.retention import SCRATCH_SECONDS, clean, sweep
 
 STAGED = "SELECT count(*) FROM staging_rows"
 LANDED = "SELECT (SELECT count(*) FROM campaigns), (SELECT count(*) FROM daily_metrics)"
@@ -53,7 +54,7 @@ async def test_cleaning_twice_is_cleaning_once(ctx: Context, put: Put, run: Run,
 async def test_an_upload_that_was_opened_again_meanwhile_keeps_its_staging(
     ctx: Context, put: Put, query: Any, clock: Any
 ) -> None:
-    from weighbridge.db import staging
+    from weighbridge.uploads import staging
 
     upload_id = await put(meta_file())
     attempt = await parse_by_hand(ctx)
@@ -83,12 +84,12 @@ async def test_rows_that_a_failed_parse_left_half_staged_go_too(
         raise RuntimeError("killed")
 
     await put(meta_file())
-    monkeypatch.setattr(uploads, "finish_staging", killed)
+    monkeypatch.setattr(queue, "finish_staging", killed)
     with pytest.raises(RuntimeError):
         await parse_by_hand(ctx)
     clock.forward(minutes=2)
     async with ctx.db.tx() as tx:
-        await uploads.recover(tx, max_crashes=1)
+        await recover.recover(tx, max_crashes=1)
     assert query("SELECT status, staged_at FROM data_uploads") == [("failed", None)]
     assert query(STAGED) == [(19,)]
     clock.forward(days=8)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.conftest import Put, Run
 from weighbridge import ConfigError, Entity, Field, Made, Pipeline, Ref
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
+from weighbridge.postgres import pipeline_tables
 
 OWN = "upload_id uuid, line int, created_at timestamptz, updated_at timestamptz"
 
@@ -32,7 +32,7 @@ def table(columns: str, key: str = "no") -> str:
 async def install(ctx: Context, pipeline: Pipeline) -> None:
     object.__setattr__(ctx, "pipelines", {pipeline.name: pipeline})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, [pipeline])
+        await pipeline_tables.install(tx, [pipeline])
 
 
 EVERY = things(

@@ -14,15 +14,15 @@ import pytest
 
 from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from tests.engine.steps import Query, claim, parse_by_hand, trouble
-from weighbridge.db import production
-from weighbridge.db.pool import Database
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.steps.promote import promote
-from weighbridge.worker.attempt import work
-from weighbridge.worker.loop import Worker
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import production
+from weighbridge.uploads.promote import promote
+from weighbridge.uploads.steps import work
+from weighbridge.worker import Worker
 
 Eventually = Callable[..., Awaitable[Any]]
 

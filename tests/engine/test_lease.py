@@ -11,15 +11,16 @@ from uuid import uuid4
 import pytest
 
 from tests.engine.conftest import CLAIM, Put
-from weighbridge.db import uploads
-from weighbridge.db.pool import Database
+from weighbridge.engine import recover
 from weighbridge.model.errors import LeaseLost
 from weighbridge.model.states import Status
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import queue
 
 
 async def _claim(db: Database, **overrides: Any) -> Any:
     async with db.tx() as tx:
-        claimed = await uploads.claim(tx, replace(CLAIM, **overrides))
+        claimed = await queue.claim(tx, replace(CLAIM, **overrides))
     return (claimed.lease, claimed.upload) if claimed.lease else None
 
 
@@ -73,7 +74,7 @@ async def test_a_parked_upload_waits_for_its_time(db: Database, put: Put, clock:
     await put(b"a")
     lease, _ = await _claim(db)
     async with db.tx() as tx:
-        await uploads.release(tx, lease, uploads.Release(timedelta(seconds=4), failed=True, error="away"))
+        await queue.release(tx, lease, queue.Release(timedelta(seconds=4), failed=True, error="away"))
     assert await _claim(db) is None
     clock.forward(seconds=4)
     _, upload = await _claim(db)
@@ -90,7 +91,7 @@ async def test_a_heartbeat_moves_the_lease_on_and_tells_of_lost_ones(
     assert query(beat, ([lease.token, uuid4()],)) == [(lease.token,)]
     clock.forward(seconds=50)
     async with db.tx() as tx:
-        assert await uploads.recover(tx, 5) == []
+        assert await recover.recover(tx, 5) == []
 
 
 async def test_a_run_that_beats_but_makes_no_progress_is_taken_over_after_the_ceiling(
@@ -102,7 +103,7 @@ async def test_a_run_that_beats_but_makes_no_progress_is_taken_over_after_the_ce
     query("SELECT weighbridge.heartbeat(%s, '60 seconds', '1 hour')", ([lease.token],))
     clock.forward(seconds=31)
     async with db.tx() as tx:
-        assert [each.subject for each in await uploads.recover(tx, 5)] == [upload.id]
+        assert [each.subject for each in await recover.recover(tx, 5)] == [upload.id]
 
 
 async def test_an_expired_lease_is_taken_over_and_its_holder_can_change_nothing(
@@ -112,19 +113,19 @@ async def test_an_expired_lease_is_taken_over_and_its_holder_can_change_nothing(
     old, upload = await _claim(db)
     clock.forward(seconds=61)
     async with db.tx() as tx:
-        assert [each.subject for each in await uploads.recover(tx, 5)] == [upload.id]
+        assert [each.subject for each in await recover.recover(tx, 5)] == [upload.id]
     new, _ = await _claim(db)
     assert new.token != old.token
     with pytest.raises(LeaseLost):
         async with db.fenced(old, "weighbridge_parse"):
             raise AssertionError("the fence let a lost lease in")
-    for verdict in (uploads.hand_over, uploads.restage):
+    for verdict in (queue.hand_over, queue.restage):
         with pytest.raises(LeaseLost):
             async with db.tx() as tx:
                 await verdict(tx, old)
     with pytest.raises(LeaseLost):
         async with db.tx() as tx:
-            await uploads.fail(tx, old, "code", "text")
+            await queue.fail(tx, old, "code", "text")
 
 
 async def test_no_attempt_is_taken_over_in_the_middle_of_a_fenced_transaction(
@@ -137,9 +138,9 @@ async def test_no_attempt_is_taken_over_in_the_middle_of_a_fenced_transaction(
         await tx.execute("SELECT set_config('application_name', 'busy', true)")
         clock.forward(seconds=61)
         async with db.tx() as sweep:
-            assert await uploads.recover(sweep, 5) == []
+            assert await recover.recover(sweep, 5) == []
     async with db.tx() as sweep:
-        assert len(await uploads.recover(sweep, 5)) == 1
+        assert len(await recover.recover(sweep, 5)) == 1
 
 
 async def test_a_heartbeat_passes_while_its_own_attempt_is_in_a_fenced_transaction(
@@ -162,7 +163,7 @@ async def test_an_upload_that_kills_its_workers_fails_in_the_end(
         await _claim(db)
         clock.forward(seconds=61)
         async with db.tx() as tx:
-            [dead] = await uploads.recover(tx, 3)
+            [dead] = await recover.recover(tx, 3)
         assert dead.gave_up == (crash == 3)
     [(status, code)] = query("SELECT status, error_code FROM data_uploads")
     assert (status, code) == ("failed", "worker_crashed")
@@ -177,7 +178,7 @@ async def test_a_promotion_that_lost_its_worker_goes_back_to_be_promoted(
     query("UPDATE data_uploads SET status = 'promoting'")
     clock.forward(seconds=61)
     async with db.tx() as tx:
-        await uploads.recover(tx, 5)
+        await recover.recover(tx, 5)
     _, upload = await _claim(db)
     assert upload.status == Status.PROMOTING
 
@@ -190,5 +191,5 @@ async def test_a_dead_attempt_does_not_keep_its_slot(db: Database, put: Put, clo
     assert await _claim(db) is None
     clock.forward(seconds=61)
     async with db.tx() as tx:
-        await uploads.recover(tx, 5)
+        await recover.recover(tx, 5)
     assert await _claim(db) is not None

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from tests.engine.conftest import meta_file
-from weighbridge.db import embedded
+from weighbridge.postgres import embedded
 
 Weighbridge = Callable[..., subprocess.CompletedProcess[str]]
 

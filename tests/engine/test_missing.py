@@ -10,10 +10,10 @@ import pytest
 
 from tests.engine.conftest import Put, Run
 from weighbridge import Entity, Field, Pipeline, n, upsert
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.model.upsert import Upsert
-from weighbridge.steps.context import Context
+from weighbridge.postgres import pipeline_tables
 
 POLICIES = [upsert.replace, upsert.keep_known_values, upsert.insert_only, upsert.keep_greatest]
 
@@ -35,7 +35,7 @@ async def test_a_column_that_the_file_does_not_have_changes_nothing(
 ) -> None:
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "stocked": stock(policy)})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
     sent = {"pipeline": "stocked", "platform": None}
     await run(await put(b"Day,Sku,Amount,Colour\n2026-01-01,a,1,red\n2026-01-01,b,2,blue\n", **sent))
     upload = await run(await put(b"Day,Sku,Amount\n2026-01-01,a,5\n2026-01-01,b,2\n", **sent))

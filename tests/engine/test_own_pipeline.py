@@ -11,10 +11,11 @@ import pytest
 from tests.engine.conftest import Put, Run
 from tests.engine.steps import parse_by_hand
 from weighbridge import ConfigError, Entity, Field, Normaliser, Pipeline, n, upsert, v
-from weighbridge.db import declared, uploads
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.worker.attempt import work
+from weighbridge.postgres import pipeline_tables
+from weighbridge.uploads import queue
+from weighbridge.uploads.steps import work
 
 SALES = b"Day,Sku,Amount\n2026-01-01,a,1\n2026-01-01,b,2\n2026-01-02,a,3\n"
 
@@ -37,7 +38,7 @@ async def own(ctx: Context) -> Context:
     """The context with the pipeline `sales`, installed."""
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "sales": sales()})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
     return ctx
 
 
@@ -60,7 +61,7 @@ async def test_rows_deleted_by_hand_from_a_table_of_ones_own_come_back(
     )
     object.__setattr__(ctx, "pipelines", {"sales": sales()})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, [sales()])
+        await pipeline_tables.install(tx, [sales()])
     await run(await put(SALES, pipeline="sales", platform=None))
     query("DELETE FROM takings")
     upload = await run(await put(SALES, pipeline="sales", platform=None, forced=True))
@@ -85,11 +86,11 @@ async def test_a_changed_rule_begins_a_promotion_anew(
             )
         ],
     )
-    assert declared.fingerprint(by_sku) != declared.fingerprint(other)
+    assert pipeline_tables.fingerprint(by_sku) != pipeline_tables.fingerprint(other)
     content = "Day,Sku,Amount\n" + "".join(f"2026-01-01,{i:02},{i}\n" for i in range(20))
     object.__setattr__(own, "pipelines", {"sales": by_sku})
     async with own.db.tx() as tx:
-        await declared.install(tx, [by_sku])
+        await pipeline_tables.install(tx, [by_sku])
     upload_id = await put(content.encode(), pipeline="sales", platform=None)
     small = replace(own, limits=replace(own.limits, batch_rows=10))
     attempt = await parse_by_hand(small)
@@ -102,7 +103,7 @@ async def test_a_changed_rule_begins_a_promotion_anew(
     await work(attempt, small, promotes=True)
     object.__setattr__(own, "pipelines", {"sales": other})
     async with own.db.tx() as tx:
-        await declared.install(tx, [other])
+        await pipeline_tables.install(tx, [other])
     clock.forward(seconds=5)
     upload = await run(upload_id)
     assert upload.status == Status.COMPLETED
@@ -113,7 +114,7 @@ async def test_a_table_that_cannot_take_the_rows_is_told_what_it_lacks(ctx: Cont
     query("CREATE TABLE takings (workspace_id uuid, day date, skus text)")
     with pytest.raises(ConfigError, match="table takings has no column 'sku'; did you mean 'skus'"):
         async with ctx.db.tx() as tx:
-            await declared.install(tx, [sales()])
+            await pipeline_tables.install(tx, [sales()])
     query("DROP TABLE takings")
     query(
         "CREATE TABLE takings (workspace_id uuid, day date, sku text, amount bigint, upload_id uuid, line int,"
@@ -121,7 +122,7 @@ async def test_a_table_that_cannot_take_the_rows_is_told_what_it_lacks(ctx: Cont
     )
     with pytest.raises(ConfigError, match="needs UNIQUE NULLS NOT DISTINCT"):
         async with ctx.db.tx() as tx:
-            await declared.install(tx, [sales()])
+            await pipeline_tables.install(tx, [sales()])
 
 
 async def test_migrating_while_an_upload_is_about_to_be_promoted_does_not_fail_it(
@@ -131,7 +132,7 @@ async def test_migrating_while_an_upload_is_about_to_be_promoted_does_not_fail_i
     attempt = await parse_by_hand(own)
     query("UPDATE weighbridge.pipelines SET fingerprint = 'other' WHERE name = 'sales'")
     async with own.db.tx() as tx:
-        await declared.install(tx, list(own.pipelines.values()))
+        await pipeline_tables.install(tx, list(own.pipelines.values()))
     await work(attempt, own, promotes=True)
     assert (await run(upload_id)).status == Status.COMPLETED
 
@@ -161,7 +162,7 @@ async def test_what_another_declaration_wrote_in_between_is_not_taken_for_unchan
         known = {**ctx.pipelines, pipeline.name: pipeline}
         object.__setattr__(ctx, "pipelines", known)
         async with ctx.db.tx() as tx:
-            await declared.install(tx, list(known.values()))
+            await pipeline_tables.install(tx, list(known.values()))
         content = f"Day,Sku,Amount\n2026-01-01,a,{amount}\n".encode()
         upload = await run(await put(content, pipeline=pipeline.name, platform=None, forced=forced))
         assert upload.status == Status.COMPLETED
@@ -178,7 +179,7 @@ async def test_pipelines_that_cannot_share_a_table_or_staging_are_refused(ctx: C
     ):
         with pytest.raises(ConfigError, match=sentence):
             async with ctx.db.tx() as tx:
-                await declared.install(tx, [*ctx.pipelines.values(), *pair])
+                await pipeline_tables.install(tx, [*ctx.pipelines.values(), *pair])
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ async def test_a_key_that_would_let_rows_be_doubled_is_refused(ctx: Context, que
     entity = Entity(table="shop", scope=["client_id"], key=["sku"], fields=[Field("sku")])
     with pytest.raises(ConfigError, match="needs UNIQUE NULLS NOT DISTINCT"):
         async with ctx.db.tx() as tx:
-            await declared.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])])
+            await pipeline_tables.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])])
 
 
 async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(
@@ -208,7 +209,9 @@ async def test_an_ordinary_key_will_do_where_none_of_its_columns_can_be_null(
     )
     entity = Entity(table="shop", key=["sku"], fields=[Field("sku")])
     async with ctx.db.tx() as tx:
-        assert await declared.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])]) == ["shop"]
+        assert await pipeline_tables.install(tx, [*ctx.pipelines.values(), Pipeline("shop", [entity])]) == [
+            "shop"
+        ]
 
 
 async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
@@ -227,13 +230,13 @@ async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
     object.__setattr__(ctx, "pipelines", pipelines)
     object.__setattr__(ctx, "limits", replace(ctx.limits, stage_rows=20_000))
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(pipelines.values()))
+        await pipeline_tables.install(tx, list(pipelines.values()))
     [(today, tomorrow)] = query(
         "SELECT t::date, t::date + 1 FROM (SELECT weighbridge.now() AT TIME ZONE 'UTC') x (t)"
     )
     rows = [f"{number:06},{today if number else tomorrow}" for number in range(45_000)]
     upload_id = await put(("No,Day\n" + "\n".join(rows)).encode(), pipeline="bookings", platform=None)
-    noted = uploads.note_staged
+    noted = queue.note_staged
 
     async def killed_at_the_second(tx: Any, lease: Any, name: str, seq: int) -> None:
         if seq > 20_000:
@@ -241,7 +244,7 @@ async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
         await noted(tx, lease, name, seq)
 
     with monkeypatch.context() as patched:
-        patched.setattr(uploads, "note_staged", killed_at_the_second)
+        patched.setattr(queue, "note_staged", killed_at_the_second)
         with pytest.raises(RuntimeError):
             await parse_by_hand(ctx)
     assert query("SELECT staged FROM data_uploads") == [({"booking": 20_000},)]

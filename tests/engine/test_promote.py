@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
 
 FACTS = "SELECT metric_date::text, impressions, spend::text FROM daily_metrics ORDER BY metric_date, spend, impressions"
 

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from weighbridge.db import receipts
-from weighbridge.db.pool import Database
-from weighbridge.db.production import Batch
 from weighbridge.model.upload import Scope
 from weighbridge.pipelines import ads
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import unchanged
+from weighbridge.uploads.production import Batch
 
 DAY = "2026-01-01"
 
@@ -26,11 +26,11 @@ class Writer:
 
     async def write(self, after: int, upto: int, *, spoiled: bool = False) -> None:
         async with self.db.tx() as tx:
-            await receipts.touch(tx, ads.pipeline, Batch(self.scope, after, upto), spoiled=spoiled)
+            await unchanged.touch(tx, ads.pipeline, Batch(self.scope, after, upto), spoiled=spoiled)
 
     async def would_skip(self) -> bool:
         async with self.db.tx() as tx:
-            return await receipts.unchanged_runs(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
+            return await unchanged.unchanged_runs(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
 
 
 @pytest.fixture

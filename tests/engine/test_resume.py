@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from tests.engine.steps import Query, claim, parse_by_hand, trouble
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.worker.attempt import work
+from weighbridge.uploads.steps import work
 
 Eventually = Callable[..., Awaitable[Any]]
 

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from weighbridge.db import migrate, schema
-from weighbridge.db.pool import Database
 from weighbridge.model.errors import ConfigError
+from weighbridge.postgres import migrate, schema
+from weighbridge.postgres.pool import Database
 
-SCHEMA = Path(__file__).parents[2] / "src" / "weighbridge" / "db" / "schema.sql"
+SCHEMA = Path(__file__).parents[2] / "src" / "weighbridge" / "postgres" / "schema.sql"
 
 
 def test_the_migrations_equal_schema_sql(database_url: str) -> None:

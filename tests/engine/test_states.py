@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from tests.conftest import Clock
-from weighbridge.db import history
-from weighbridge.db.pool import Database
 from weighbridge.model.states import MOVES, Status
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import history
 
 
 def test_the_database_and_python_know_the_same_moves(query: Any) -> None:

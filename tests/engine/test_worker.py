@@ -14,12 +14,12 @@ import psycopg
 
 from tests.engine.conftest import Put, meta_file
 from tests.engine.steps import claim
-from weighbridge.db import uploads
-from weighbridge.db.pool import Database
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.worker.loop import Worker, run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import queue
+from weighbridge.worker import Worker, run_until
 
 OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3))
 
@@ -70,7 +70,7 @@ async def test_a_worker_ends_although_a_library_swallows_a_cancellation(ctx: Con
 async def test_a_hook_that_hangs_holds_no_other_delivery_up(
     ctx: Context, put: Put, query: Any, eventually: Any
 ) -> None:
-    from weighbridge.steps.announce import consumers
+    from weighbridge.engine.announce import consumers
 
     release = asyncio.Event()
 
@@ -112,9 +112,9 @@ async def test_a_delivery_that_kills_its_worker_is_given_up_in_the_end(
 async def test_who_waits_for_an_upload_hears_who_has_it(ctx: Context, put: Put, clock: Any) -> None:
     upload_id = await put(meta_file())
     abandoned = await claim(ctx)
-    heard: list[uploads.Holder] = []
+    heard: list[queue.Holder] = []
 
-    def hear(holder: uploads.Holder) -> None:
+    def hear(holder: queue.Holder) -> None:
         heard.append(holder)
         clock.forward(minutes=2)  # past its lease
 

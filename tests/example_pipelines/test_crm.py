@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from weighbridge.providers.vault import new_key
+from weighbridge.delivery.vault import new_key
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "token-canary"

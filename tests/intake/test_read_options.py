@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
-from weighbridge.steps.context import Context
-from weighbridge.steps.reading import read_options
-from weighbridge.steps.receive import Received, receive
-from weighbridge.steps.request import AUTO, Request, check_sender
+from weighbridge.uploads.read_options import read_options
+from weighbridge.uploads.receive import Received, receive
+from weighbridge.uploads.request import AUTO, Request, check_sender
 
 from .conftest import CSV
 

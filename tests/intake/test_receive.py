@@ -14,14 +14,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from weighbridge.blobs.store import open_store
-from weighbridge.db import uploads
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import FileRefused, RequestRefused, RetryLater
+from weighbridge.model.limits import Limits
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context, Limits
-from weighbridge.steps.parse import stored_file
-from weighbridge.steps.receive import receive, tidy_name
-from weighbridge.steps.request import Request
+from weighbridge.storage.store import open_store
+from weighbridge.uploads import queue
+from weighbridge.uploads.parse import stored_file
+from weighbridge.uploads.receive import receive, tidy_name
+from weighbridge.uploads.request import Request
 
 from .conftest import CSV
 
@@ -152,7 +153,7 @@ async def test_a_file_that_another_machine_keeps_to_itself_is_not_called_gone(
 ) -> None:
     received = await receive(ctx, request(workspace), stream(CSV))
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-        upload = await uploads.get(tx, received.upload_id)
+        upload = await queue.get(tx, received.upload_id)
     assert upload is not None
     with pytest.raises(FileRefused) as refused:
         async with stored_file(upload, replace(ctx, blobs=open_store(None, tmp_path / "other"))):

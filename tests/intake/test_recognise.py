@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 
 from examples.orders import pipeline as orders
 from tests.proof.workers import LONG
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.pipelines import BUILT_IN
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import receive
-from weighbridge.steps.recognise import HEAD, Recognised, first_bytes, recognise
-from weighbridge.steps.request import Request
 from weighbridge.testing.exports import (
     ExportSpec,
     Family,
@@ -34,6 +31,9 @@ from weighbridge.testing.exports import (
     write_judgments,
     write_keywords,
 )
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.recognise import HEAD, Recognised, first_bytes, recognise
+from weighbridge.uploads.request import Request
 
 CONVERSIONS = "Google Click ID,Conversion Name,Conversion Time,Conversion Value,Conversion Currency"
 SPECS = [

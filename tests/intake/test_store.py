@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 
 from tests.storage.s3 import S3
-from weighbridge.blobs.base import BlobMissing, Blobs
-from weighbridge.blobs.store import FolderStore, key_of, open_store
 from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.storage.blobs import BlobMissing, Blobs
+from weighbridge.storage.store import FolderStore, key_of, open_store
 
 CONTENT = os.urandom(12 * 2**20)  # larger than one part of a multipart upload
 

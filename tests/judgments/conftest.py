@@ -14,10 +14,10 @@ from structlog.testing import LogCapture
 from tests.api.conftest import client, key, make_key  # noqa: F401 (fixtures)
 from tests.cli.conftest import environment, main  # noqa: F401
 from tests.engine.conftest import run  # noqa: F401
+from weighbridge.delivery.context import Context
 from weighbridge.model.upload import Upload
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Received, receive
-from weighbridge.steps.request import Request
+from weighbridge.uploads.receive import Received, receive
+from weighbridge.uploads.request import Request
 
 HEADER = (
     "case_number,plaintiff_name,plaintiff_email,plaintiff_phone,defendant_name,judgment_amount,filing_date,"

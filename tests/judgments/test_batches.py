@@ -13,11 +13,11 @@ import pytest
 
 from tests.cli.conftest import Command
 from tests.engine.steps import claim
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Received
-from weighbridge.steps.reopen import reopen
+from weighbridge.uploads.receive import Received
+from weighbridge.uploads.retry import reopen
 
 from .conftest import BATCH, ROW, Lines, Load, Query, Send, case, judgments
 

@@ -17,12 +17,12 @@ import pytest
 from rules.checking import Outcome, check_text
 
 import weighbridge
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ConfigError, FileRefused
 from weighbridge.model.pipeline import Entity, Field, Made, Pipeline
 from weighbridge.pipelines import judgments
+from weighbridge.postgres import pipeline_tables
 from weighbridge.rules import n, v
-from weighbridge.steps.context import Context
 
 from .conftest import Load, Query
 
@@ -59,10 +59,10 @@ async def test_a_changed_declaration_makes_the_view_of_its_staged_rows_anew(
     """Its staging table goes, and the view must not hold on to it: every later command would fail."""
     changed = replace(judgments.pipeline, min_valid=0.5, staged_as="elsewhere.rows")
     async with ctx.db.tx() as tx:
-        await declared.install(tx, [ctx.pipelines["ads"], changed])
+        await pipeline_tables.install(tx, [ctx.pipelines["ads"], changed])
     assert query("SELECT count(*) FROM elsewhere.rows") == [(0,)]
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
     assert query("SELECT count(*) FROM intake.simplicity_validated_rows") == [(0,)]
 
 
@@ -113,7 +113,7 @@ async def test_the_tables_and_the_view_are_made_and_filled(
     rents: Pipeline, ctx: Context, load: Load, query: Query
 ) -> None:
     async with ctx.db.tx() as tx:
-        await declared.install(tx, [*ctx.pipelines.values(), rents])
+        await pipeline_tables.install(tx, [*ctx.pipelines.values(), rents])
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "rents": rents})
     upload = await load(f"{HEADER}\nC-1,Ann Lee,,100,31/1/2025\n", pipeline="rents", filename="may.csv")
     assert query("SELECT contract, source_file, upload_id FROM rents") == [("C-1", "may.csv", upload.id)]

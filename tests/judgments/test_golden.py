@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.engine.steps import claim
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
 
 from .conftest import ROW, Lines, Load, Query, Send, case, judgments
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.conftest import WAITING
 from tests.engine.steps import claim, parse_by_hand
-from weighbridge.db import uploads
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
+from weighbridge.uploads import queue
 
 from .conftest import BATCH, ROW, InState, Load, Query, Send, judgments, run_of
 
@@ -172,7 +172,7 @@ async def test_a_promotion_that_was_reset_by_hand_begins_again_and_completes(
     await send(judgments(ROW), batch=BATCH)
     attempt = await parse_by_hand(ctx)
     async with ctx.db.tx() as tx:
-        await uploads.begin_promotion(tx, attempt.lease)
+        await queue.begin_promotion(tx, attempt.lease)
     clock.forward(minutes=2)
     move(query, "pending")
     upload = await load(judgments(ROW), batch=BATCH)

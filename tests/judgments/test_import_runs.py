@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.engine.steps import claim, parse_by_hand
-from weighbridge.steps.context import Context
+from weighbridge.delivery.context import Context
 
 from .conftest import BATCH, HEADER, ROW, InState, Load, Query, Send, judgments, run_of
 

@@ -11,11 +11,11 @@ import pytest
 
 from tests.api.conftest import MakeKey
 from tests.cli.conftest import Command
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Received
-from weighbridge.steps.release import release_batch
+from weighbridge.uploads.receive import Received
+from weighbridge.uploads.release_batch import release_batch
 
 from .conftest import BATCH, ROW, Load, Query, Send, case, judgments
 

@@ -13,12 +13,12 @@ import pytest
 
 from tests.conftest import WAITING
 from tests.engine.steps import claim
-from weighbridge.db import uploads
-from weighbridge.db.pool import Database
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import LeaseLost
 from weighbridge.observe import metrics
-from weighbridge.steps.context import Context
-from weighbridge.steps.parse import parse
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import queue
+from weighbridge.uploads.parse import parse
 
 from .conftest import BATCH, ROW, Lines, Query, Send, case, judgments
 
@@ -121,13 +121,13 @@ async def test_a_worker_that_wakes_up_afterwards_can_change_nothing(
     with pytest.raises(LeaseLost):
         async with db.fenced(asleep.lease, "weighbridge_promote") as tx:
             await tx.execute("UPDATE judgments SET county = 'Nowhere'")
-    for verdict in (uploads.hand_over, uploads.restage, uploads.begin_promotion):
+    for verdict in (queue.hand_over, queue.restage, queue.begin_promotion):
         with pytest.raises(LeaseLost):
             async with db.tx() as tx:
                 await verdict(tx, asleep.lease)
     with pytest.raises(LeaseLost):
         async with db.tx() as tx:
-            await uploads.fail(tx, asleep.lease, "internal_error", "woke up")
+            await queue.fail(tx, asleep.lease, "internal_error", "woke up")
     assert everything(query) == before
 
 

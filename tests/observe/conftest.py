@@ -17,10 +17,10 @@ import structlog
 
 from tests.engine.conftest import put, run
 from tests.observe.listener import Listener, listening
+from weighbridge.delivery.context import Context
+from weighbridge.engine.announce import alerting
 from weighbridge.observe import logs
 from weighbridge.observe.alerts import Alerts
-from weighbridge.steps.announce import alerting
-from weighbridge.steps.context import Context
 
 __all__ = ["put", "run"]
 

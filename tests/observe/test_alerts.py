@@ -13,15 +13,15 @@ import pytest
 from tests.engine.conftest import Put, meta_file, meta_line
 from tests.engine.steps import claim
 from tests.observe.listener import Listener, listening
-from weighbridge.db import alerts, uploads
+from weighbridge.delivery.context import Context
+from weighbridge.engine import alerts, recover
+from weighbridge.engine.announce import alerting, announce
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.states import Status
 from weighbridge.observe.alerts import Alerts
-from weighbridge.steps.announce import alerting, announce
-from weighbridge.steps.context import Context
-from weighbridge.steps.reopen import dismiss, reopen
-from weighbridge.worker.loop import Worker, run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.uploads.retry import dismiss, reopen
+from weighbridge.worker import Worker, run_until
 
 LEASE = timedelta(seconds=60)
 POOR = meta_file(days=1, ads=1, extra=(meta_line("2026-01-01", 8, impressions="x"),))
@@ -107,7 +107,7 @@ async def test_a_takeover_is_alerted_and_so_is_the_end_of_it(
     await claim(told)
     clock.forward(hours=2)
     async with told.db.tx() as tx:
-        await uploads.recover(tx, 5)
+        await recover.recover(tx, 5)
     await _tell(told)
     assert listener.messages == ["[STALE TAKEOVER] march abandoned for 2.0h"]
     assert [each["type"] for each in listener.heard] == ["warning"]
@@ -121,7 +121,7 @@ async def test_every_takeover_is_alerted(told: Context, put: Put, listener: List
         await claim(told)
         clock.forward(hours=1)
         async with told.db.tx() as tx:
-            await uploads.recover(tx, 5)
+            await recover.recover(tx, 5)
     await _tell(told)
     assert listener.messages == ["[STALE TAKEOVER] march abandoned for 1.0h"] * 2
 
@@ -185,7 +185,7 @@ async def test_an_alert_whose_sender_died_is_sent_by_another(
     assert listener.messages == []
     clock.forward(seconds=61)
     async with told.db.tx() as tx:
-        await uploads.recover(tx, 5)
+        await recover.recover(tx, 5)
     await _tell(told)
     assert listener.messages == ["Ingest backlog at 3 pending jobs"]
 

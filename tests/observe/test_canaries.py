@@ -25,7 +25,7 @@ import pytest
 
 from tests.api.conftest import new_key
 from tests.observe.listener import Listener, listening
-from weighbridge.db.pool import Database
+from weighbridge.postgres.pool import Database
 
 FIRST, LAST, DEBTOR = "Zorblatt", "Quxley", "Vexmoor"
 EMAIL = "zorblatt.quxley@example.org"

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from weighbridge.db import figures
-from weighbridge.db.pool import Database
+from weighbridge.engine import figures
 from weighbridge.observe import metrics
+from weighbridge.postgres.pool import Database
 from weighbridge.settings import read
 
 from .promql import Named, named

@@ -17,14 +17,14 @@ import structlog
 from tests.engine.conftest import Put, Run, meta_file, meta_line
 from tests.engine.steps import claim
 from tests.observe.conftest import Lines
-from weighbridge.db import uploads
+from weighbridge.delivery.context import Context
+from weighbridge.engine import recover
 from weighbridge.model.errors import ConfigError
 from weighbridge.observe import journal, logs
 from weighbridge.observe.alerts import Alerts
 from weighbridge.observe.redact import redacted, said_back, scrubbed, unquoted
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import receive
-from weighbridge.steps.request import Request
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.request import Request
 
 NAME, EMAIL, PHONE, SSN = "Ann Canary", "ann.canary@example.org", "(555) 010-4477", "078-05-1120"
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
@@ -256,13 +256,13 @@ def test_every_line_is_one_json_object_with_an_upper_case_level(lines: Lines) ->
 async def test_the_error_of_a_lost_lease_is_a_line_of_its_own(
     ctx: Context, put: Put, lines: Lines, clock: Any
 ) -> None:
-    from weighbridge.worker.attempt import work
+    from weighbridge.uploads.steps import work
 
     await put(meta_file(), source_batch_id="march")
     attempt = await claim(ctx)
     clock.forward(hours=1)
     async with ctx.db.tx() as tx:
-        await uploads.recover(tx, 5)
+        await recover.recover(tx, 5)
     await work(attempt, ctx, promotes=True)
     [lost] = lines("Lease lost")
     assert (lost["level"], lost["source_batch_id"]) == ("WARNING", "march")

@@ -13,13 +13,13 @@ import pytest
 from tests.api.conftest import client, key, make_key  # noqa: F401
 from tests.cli.conftest import environment, main  # noqa: F401
 from tests.projects.conftest import editor, standing  # noqa: F401
-from weighbridge.db import uploads
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.upload import Upload
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import receive
-from weighbridge.steps.request import Request
-from weighbridge.worker.loop import run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.uploads import queue
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.request import Request
+from weighbridge.worker import run_until
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))
 
@@ -34,7 +34,7 @@ def look(ctx: Context) -> Look:
 
     async def look(upload_id: UUID) -> Upload:
         async with ctx.db.tx() as tx:
-            found = await uploads.get(tx, upload_id)
+            found = await queue.get(tx, upload_id)
         assert found is not None
         return found
 

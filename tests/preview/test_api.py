@@ -18,9 +18,9 @@ from tests.preview.conftest import QUICK, Query, Send
 from weighbridge.api.hub import Hub
 from weighbridge.app import App
 from weighbridge.console import create as create_site
-from weighbridge.db import figures
-from weighbridge.steps import preview
-from weighbridge.worker.loop import Worker, run_until
+from weighbridge.engine import figures
+from weighbridge.uploads import preview
+from weighbridge.worker import Worker, run_until
 
 Headers = dict[str, str]
 

@@ -11,12 +11,12 @@ import pytest
 from tests.engine.conftest import HEADER, meta_line
 from tests.preview.conftest import Look, Send
 from tests.preview.files import MAKERS
-from weighbridge.db import sites
-from weighbridge.db.preview import KINDS, Page
+from weighbridge.delivery import sites
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Changes, Upload
-from weighbridge.steps import preview
-from weighbridge.steps.context import Context
+from weighbridge.uploads import preview
+from weighbridge.uploads.preview_rows import KINDS, Page
 
 
 def promoted(upload: Upload) -> dict[str, Changes]:

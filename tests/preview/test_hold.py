@@ -13,17 +13,17 @@ from tests.conftest import Clock
 from tests.engine.conftest import HEADER, meta_file, meta_line
 from tests.engine.steps import parse_by_hand, reload
 from tests.preview.conftest import Look, Query, Send
-from weighbridge.db import uploads
+from weighbridge.delivery.context import Context
+from weighbridge.engine import recover
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Changes
-from weighbridge.steps import preview
-from weighbridge.steps.clean import clean
-from weighbridge.steps.context import Context
-from weighbridge.steps.reopen import reopen
-from weighbridge.worker.attempt import work
-from weighbridge.worker.loop import Worker
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.uploads import preview, queue
+from weighbridge.uploads.retention import clean
+from weighbridge.uploads.retry import reopen
+from weighbridge.uploads.steps import work
+from weighbridge.worker import Worker
 
 
 async def test_a_preview_stops_when_it_is_staged_and_writes_nothing(
@@ -149,7 +149,7 @@ async def test_a_worker_that_dies_between_reading_and_holding_leaves_it_held(
     assert not (await look(sent.id)).held
     clock.forward(seconds=61)
     async with ctx.db.tx() as tx:
-        (taken,) = await uploads.recover(tx, 5)
+        (taken,) = await recover.recover(tx, 5)
     assert (taken.subject, taken.gave_up) == (sent.id, False)
     held = await look(sent.id)
     assert (held.held, held.crashes) == (True, 0)
@@ -162,8 +162,9 @@ async def test_the_takeover_of_a_preview_is_over_when_it_is_held(
 ) -> None:
     sent = await send(meta_file(), preview=True)
     async with ctx.db.tx() as tx:
-        await uploads.claim(
-            tx, uploads.Claim("gone", (Status.PENDING,), ("ads",), timedelta(seconds=60), per_workspace=3)
+        await queue.claim(
+            tx,
+            queue.ClaimRequest("gone", (Status.PENDING,), ("ads",), timedelta(seconds=60), per_workspace=3),
         )
     clock.forward(seconds=61)
     assert (await finish(sent.id)).held
@@ -179,7 +180,7 @@ async def test_a_worker_that_stops_between_reading_and_holding_hands_nothing_on(
     sent = await send(meta_file(), preview=True)
     attempt = await parse_by_hand(ctx)
     async with ctx.db.tx() as tx:
-        await uploads.release(tx, attempt.lease, uploads.Release())
+        await queue.release(tx, attempt.lease, queue.Release())
     assert (await look(sent.id)).held
     assert not await Worker(ctx, WorkerOptions()).run_once()
 
@@ -192,7 +193,7 @@ async def test_who_promotes_while_it_is_being_held_loses_nothing(
     attempt = await parse_by_hand(ctx)
     query("UPDATE data_uploads SET preview = false WHERE id = %s", (sent.id,))
     async with ctx.db.tx() as tx:
-        await uploads.hold(tx, (await reload(ctx, attempt)).lease)
+        await queue.hold(tx, (await reload(ctx, attempt)).lease)
     assert (await finish(sent.id)).status == Status.COMPLETED
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from tests.preview.conftest import QUICK, Look, Query, Send
 from tests.projects.conftest import keyword_file
-from weighbridge.db import projects
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Changes
-from weighbridge.steps import preview
-from weighbridge.steps.context import Context
-from weighbridge.steps.groups import Editor, regroup
-from weighbridge.steps.projects import retry_failed
-from weighbridge.worker.loop import kick
+from weighbridge.projects import queue
+from weighbridge.projects.create import retry_failed
+from weighbridge.projects.edits import Editor, regroup
+from weighbridge.uploads import preview
+from weighbridge.worker import kick
 
 OF = {"pipeline": "keywords", "platform": None, "project_id": 1}
 SHOES = keyword_file([("red shoe", 10), ("shoes red", 4)])
@@ -27,7 +27,7 @@ BOOTS = keyword_file([("blue boot", 7), ("red shoe", 12)])
 
 async def the_project(ctx: Context, workspace: UUID) -> Any:
     async with ctx.db.tx() as tx:
-        return await projects.find(tx, workspace, 1)
+        return await queue.find(tx, workspace, 1)
 
 
 async def test_a_held_preview_locks_no_project_and_is_none_of_its_files(

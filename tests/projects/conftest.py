@@ -17,15 +17,17 @@ from tests.api.conftest import new_key
 from tests.conftest import worked_out
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.db import grouping, projects, uploads
-from weighbridge.db.grouping import Place
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.project import Standing
-from weighbridge.steps.context import Context
-from weighbridge.steps.groups import Editor
-from weighbridge.steps.receive import Received, receive
-from weighbridge.steps.request import Request
-from weighbridge.worker.loop import run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.projects import groups as projects_groups
+from weighbridge.projects import queue as projects_queue
+from weighbridge.projects.edits import Editor
+from weighbridge.projects.groups import Place
+from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.receive import Received, receive
+from weighbridge.uploads.request import Request
+from weighbridge.worker import run_until
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))
 
@@ -71,7 +73,7 @@ def work(ctx: Context) -> Callable[..., Awaitable[None]]:
 def standing(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[Standing]]:
     async def standing(project: int = 1) -> Standing:
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-            found = await projects.standing(tx, project)
+            found = await projects_queue.standing(tx, project)
         assert found is not None
         return found
 
@@ -85,8 +87,8 @@ def groups(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[Groups]]:
     async def groups(project: int = 1) -> Groups:
         place = Place(workspace, project)
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-            found = await grouping.groups(tx, place, None, 1000)
-            members = await grouping.members(tx, place, [group.id for group in found])
+            found = await projects_groups.groups(tx, place, None, 1000)
+            members = await projects_groups.members(tx, place, [group.id for group in found])
         return {group.parent or "": tuple(members[group.id]) for group in found}
 
     return groups
@@ -133,20 +135,22 @@ def waited_for(query: Callable[..., Any]) -> Callable[[psycopg.Connection], bool
 
 
 @pytest.fixture
-def take_up(ctx: Context) -> Callable[..., Awaitable[projects.Run]]:
+def take_up(ctx: Context) -> Callable[..., Awaitable[projects_queue.Run]]:
     """`await take_up()`: lease a project as a worker does who then falls silent."""
 
-    async def take_up(**wishes: Any) -> projects.Run:
+    async def take_up(**wishes: Any) -> projects_queue.Run:
         async with ctx.db.tx() as tx:
-            return await projects.claim(tx, wish(ctx, **wishes))
+            return await projects_queue.claim(tx, wish(ctx, **wishes))
 
     return take_up
 
 
-def wish(ctx: Context, **wishes: Any) -> uploads.Claim:
+def wish(ctx: Context, **wishes: Any) -> uploads_queue.ClaimRequest:
     """What a worker is ready to take on."""
     usual = {"worker": "silent", "lease": timedelta(seconds=60), "per_workspace": 3}
-    return uploads.Claim(sources=QUICK.sources, pipelines=tuple(ctx.pipelines), **{**usual, **wishes})
+    return uploads_queue.ClaimRequest(
+        sources=QUICK.sources, pipelines=tuple(ctx.pipelines), **{**usual, **wishes}
+    )
 
 
 @pytest.fixture

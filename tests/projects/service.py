@@ -23,7 +23,7 @@ import psycopg
 from tests.api.conftest import new_key
 from tests.proof.scene import Stage
 from tests.proof.workers import Fleet
-from weighbridge.db.pool import Database
+from weighbridge.postgres.pool import Database
 
 APIS, WORKERS = 2, 3
 SETTINGS = {

@@ -16,8 +16,9 @@ import pytest
 
 from tests.conftest import Clock
 from tests.projects.conftest import Send, Transaction, keyword_file, numbered, wish
-from weighbridge.db import projects, uploads
-from weighbridge.steps.context import Context
+from weighbridge.delivery.context import Context
+from weighbridge.projects import queue as projects_queue
+from weighbridge.uploads import queue as uploads_queue
 
 Query = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -36,9 +37,9 @@ from uuid import UUID
 from weighbridge.app import open_app
 from weighbridge.observe.logs import configure
 from weighbridge.settings import read
-from weighbridge.steps.projects import find
-from weighbridge.worker.loop import kick
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.projects.create import find
+from weighbridge.worker import kick
+from weighbridge.engine.options import WorkerOptions
 
 async def main():
     async with open_app(read()) as app:
@@ -202,7 +203,7 @@ async def test_409_grouping_mutations_during_processing(
     await _all_refused(http, group)
     run = await take_up()
     async with ctx.db.tx() as tx:
-        await projects.claim_job(tx, run.lease, wish(ctx))
+        await projects_queue.claim_job(tx, run.lease, wish(ctx))
     assert (await standing()).status == "processing"
     await _all_refused(http, group)
     query("UPDATE data_uploads SET status = 'failed', finished_at = now() WHERE id = %s", (second.upload_id,))
@@ -211,7 +212,7 @@ async def test_409_grouping_mutations_during_processing(
     assert query(GROUPS) == before
 
     async with ctx.db.tx() as tx:
-        await projects.release(tx, run.lease, wish(ctx), anyway=True)
+        await projects_queue.release(tx, run.lease, wish(ctx), anyway=True)
     for method, path, body in _mutations(group):
         answer = await http.request(method, f"/api/projects/1/{path}", json=body)
         assert answer.status_code == 200, answer.text
@@ -262,7 +263,7 @@ async def test_recovery_sweep_requeues_stale_running_jobs(
         first = (await standing()).files[0]
         assert (first.status, first.attempts) == ("queued", crash - 1)
         async with ctx.db.tx() as tx:
-            claimed = await projects.claim_job(tx, run.lease, wish(ctx))
+            claimed = await projects_queue.claim_job(tx, run.lease, wish(ctx))
         assert claimed.upload is not None
         assert claimed.upload.id == stale.upload_id
         first = (await standing()).files[0]
@@ -289,13 +290,15 @@ async def test_a_job_that_is_put_off_in_the_middle_is_queued_while_the_next_one_
     await send(numbered(5, 5), "b.csv")
     run = await take_up()
     async with ctx.db.tx() as tx:
-        claimed = await projects.claim_job(tx, run.lease, wish(ctx))
+        claimed = await projects_queue.claim_job(tx, run.lease, wish(ctx))
     assert claimed.lease is not None
     for status in ("staging_complete", "promoting"):
         query("UPDATE data_uploads SET status = %s WHERE id = %s", (status, first.upload_id))
     async with ctx.db.tx() as tx:
-        await uploads.release(tx, claimed.lease, uploads.Release(timedelta(minutes=1), failed=True))
-        await projects.claim_job(tx, run.lease, wish(ctx))
+        await uploads_queue.release(
+            tx, claimed.lease, uploads_queue.Release(timedelta(minutes=1), failed=True)
+        )
+        await projects_queue.claim_job(tx, run.lease, wish(ctx))
     now = (await standing()).as_dict()
     assert (now["running_jobs"], now["queuedFiles"], now["current_file"]) == (1, ["a.csv"], "b.csv")
 

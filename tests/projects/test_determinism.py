@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 
 from tests.projects.conftest import Send, keyword_file
 from tests.proof.workers import LONG
-from weighbridge.db import projects, uploads
-from weighbridge.db.pool import Database, Lease, Tx
+from weighbridge.delivery.context import Context
+from weighbridge.engine.leases import Leases
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import LeaseLost
+from weighbridge.model.limits import Limits
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context, Limits
-from weighbridge.worker.attempt import work
-from weighbridge.worker.runner import Runner
+from weighbridge.postgres.pool import Database, Lease, Tx
+from weighbridge.projects import queue as projects_queue
+from weighbridge.projects.runner import Runner
+from weighbridge.uploads import queue as uploads_queue
 
 # Few, so that most rows tell of a keyword that another one has told of, or of one in the same group.
 PHRASES = ("blue shoe", "Blue Shoes", "ｂlue shoes", "the shoe blue", "shoes", "red hat", "hats red", "hat")
@@ -30,7 +33,7 @@ PHRASES = ("blue shoe", "Blue Shoes", "ｂlue shoes", "the shoe blue", "shoes", 
 ROWS = st.lists(st.tuples(st.sampled_from(PHRASES), st.integers(-4, 9)), min_size=3, max_size=14).filter(
     lambda rows: any(volume >= 0 for _, volume in rows)
 )
-WISH = uploads.Claim(
+WISH = uploads_queue.ClaimRequest(
     worker="test",
     sources=(Status.PENDING, Status.STAGING_COMPLETE),
     pipelines=("keywords",),
@@ -172,7 +175,7 @@ async def _work(ctx: Context, clock: Any, deaths: list[tuple[int, bool]]) -> Non
     """Runs, some of which die, until nothing is left to do."""
     while True:
         async with ctx.db.tx() as tx:
-            run = await projects.claim(tx, WISH)
+            run = await projects_queue.claim(tx, WISH)
         if run.lease is None or run.project is None:
             async with ctx.db.tx() as tx:
                 left = await (
@@ -183,11 +186,7 @@ async def _work(ctx: Context, clock: Any, deaths: list[tuple[int, bool]]) -> Non
             clock.forward(hours=1)
             continue
         mortal = replace(ctx, db=Dying(ctx.db, *deaths.pop())) if deaths else ctx  # type: ignore[arg-type]
-        await Runner(
-            mortal,
-            run.lease,
-            run.project,
-            WISH,
-            lambda attempt, mortal=mortal: work(attempt, mortal, promotes=True),
-        ).run()
+        options = WorkerOptions()
+        leases = Leases(ctx.db.url, options.lease, options.ceiling)
+        await Runner(mortal, run.lease, run.project, WISH, options, leases, lambda: None).run()
         clock.forward(hours=1)

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from tests.projects.conftest import Groups, Send, Work, keyword_file
-from weighbridge.db import grouping
-from weighbridge.db.grouping import Group, Place
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import NoProject, RequestRefused
-from weighbridge.steps import groups as edits
-from weighbridge.steps.context import Context
-from weighbridge.steps.groups import Editor, Target
+from weighbridge.projects import edits
+from weighbridge.projects import groups as projects_groups
+from weighbridge.projects.edits import Editor, Target
+from weighbridge.projects.groups import Group, Place
 
 SHOES = [("blue shoes", 10), ("shoes blue", 90), ("blue sneaker", 40), ("red hat", 5), ("red hats", 7)]
 ReadGroups = Callable[..., Awaitable[Groups]]
@@ -36,7 +36,7 @@ def group_of(ctx: Context, workspace: UUID) -> Callable[[str], Awaitable[Group]]
 
     async def group_of(parent: str) -> Group:
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-            found = await grouping.groups(tx, Place(workspace, 1), None, 100)
+            found = await projects_groups.groups(tx, Place(workspace, 1), None, 100)
         return next(group for group in found if group.parent == parent)
 
     return group_of

@@ -17,16 +17,16 @@ from tests.projects.conftest import Send, Transaction, keyword_file, numbered, w
 from tests.proof.scene import Stage
 from tests.proof.workers import PATIENT, Fleet, Moment, until
 from weighbridge.app import open_app
-from weighbridge.db import projects
-from weighbridge.db.grouping import Place
-from weighbridge.db.pool import Database
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import LeaseLost, ProcessingLocked
+from weighbridge.postgres.pool import Database
+from weighbridge.projects import queue
+from weighbridge.projects.edits import Editor, merge_tokens, regroup
+from weighbridge.projects.grouping import ROLE, finish
+from weighbridge.projects.groups import Place
 from weighbridge.settings import read
-from weighbridge.steps.context import Context
-from weighbridge.steps.finish import ROLE, finish
-from weighbridge.steps.groups import Editor, merge_tokens, regroup
-from weighbridge.steps.receive import receive
-from weighbridge.steps.request import Request
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.request import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -140,10 +140,10 @@ async def test_senders_and_the_run_do_not_wait_for_each_other(
 HAND_OVER_AGAIN = HAND_OVER.replace("SELECT", "SELECT reason FROM").replace("sha256('b')", "%s")
 
 
-async def _claim_job(ctx: Context, run: projects.Run) -> Any:
+async def _claim_job(ctx: Context, run: queue.Run) -> Any:
     assert run.lease is not None
     async with ctx.db.tx() as tx:
-        return await projects.claim_job(tx, run.lease, wish(ctx))
+        return await queue.claim_job(tx, run.lease, wish(ctx))
 
 
 # The race, all at once --------------------------------------------------------------------------------------
@@ -280,10 +280,10 @@ async def test_a_live_lease_locks_and_one_that_ran_out_does_not(
 LAST_RUN = "SELECT outcome FROM weighbridge.attempts WHERE queue = 'projects' ORDER BY opened_at DESC LIMIT 1"
 
 
-async def _release(ctx: Context, run: projects.Run) -> None:
+async def _release(ctx: Context, run: queue.Run) -> None:
     assert run.lease is not None
     async with ctx.db.tx() as tx:
-        await projects.release(tx, run.lease, wish(ctx), anyway=False)
+        await queue.release(tx, run.lease, wish(ctx), anyway=False)
 
 
 async def test_a_runner_whose_lease_ran_out_does_not_begin_to_group(

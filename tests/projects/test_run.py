@@ -14,12 +14,12 @@ import pytest
 
 from tests.conftest import WAITING
 from tests.projects.conftest import QUICK, Send, Work, keyword_file, numbered
-from weighbridge.db import projects
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RequestRefused, RetryLater
-from weighbridge.steps.context import Context
-from weighbridge.steps.projects import retry_failed
-from weighbridge.worker.loop import Worker, run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.projects import queue
+from weighbridge.projects.create import retry_failed
+from weighbridge.worker import Worker, run_until
 
 
 @asynccontextmanager
@@ -153,7 +153,7 @@ async def test_a_sender_does_not_wait_for_an_edit_for_ever(
 ) -> None:
     await work(await send(numbered(0, 3)))
     async with ctx.db.tx("weighbridge_group", workspace) as tx:
-        await projects.lock(tx, 1, "test", "project.regroup")
+        await queue.lock(tx, 1, "test", "project.regroup")
         with pytest.raises(RetryLater, match="try again"):
             await send(numbered(10, 3), "b.csv")
     await work(await send(numbered(10, 3), "b.csv"))
@@ -175,7 +175,7 @@ async def test_a_failed_file_that_is_sent_again_is_one_file(
     now = (await standing()).as_dict()
     assert (now["uploadedFiles"], now["failed_jobs"]) == (["bad again.csv"], 1)
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-        project = await projects.find(tx, workspace, 1)
+        project = await queue.find(tx, workspace, 1)
     assert project is not None
     retried = await retry_failed(ctx.db, project, force_partial=False, actor="test")
     assert retried.retried == (tries[1].upload_id,)

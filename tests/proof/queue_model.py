@@ -16,12 +16,12 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from tests.engine.conftest import CLAIM
-from weighbridge.db import uploads
-from weighbridge.db.pool import Database, Lease, Tx
-from weighbridge.db.uploads import Staged, Verdict
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Watermark
+from weighbridge.postgres.pool import Database, Lease, Tx
+from weighbridge.uploads import queue
+from weighbridge.uploads.queue import Staged, Verdict
 
 T = TypeVar("T")
 
@@ -256,7 +256,7 @@ class QueueModel(RuleBasedStateMachine):
                 each.subject.failures += 1
                 each.subject.over = each.subject.failures > MOST_FAILURES
 
-    async def _claim(self, sources: tuple[Status, ...]) -> uploads.Claimed:
+    async def _claim(self, sources: tuple[Status, ...]) -> queue.Claimed:
         wish = replace(
             CLAIM,
             sources=sources,
@@ -265,7 +265,7 @@ class QueueModel(RuleBasedStateMachine):
             max_crashes=MAX_CRASHES,
         )
         async with self.world.db.tx() as tx:
-            return await uploads.claim(tx, wish)
+            return await queue.claim(tx, wish)
 
     def _enter(self, attempt: Try) -> None:
         role = "weighbridge_parse" if attempt.piece.status == Status.PROCESSING else "weighbridge_promote"
@@ -310,26 +310,26 @@ class QueueModel(RuleBasedStateMachine):
             case Status.PROCESSING:
                 entity = next((e for e in ENTITIES if e not in piece.staged), None)
                 if not attempt.begun:
-                    kept = self.world.run(uploads.begin_staging(tx, lease, piece.digest.to_bytes(1, "big")))
+                    kept = self.world.run(queue.begin_staging(tx, lease, piece.digest.to_bytes(1, "big")))
                     assert kept == (bool(piece.staged) and piece.staging_digest == piece.digest)
                     opened.effect = lambda: self._begin_staging(attempt, kept)
                 elif entity:
                     after(
                         lambda: piece.staged.update({entity: ROWS}),
-                        uploads.note_staged(tx, lease, entity, ROWS),
+                        queue.note_staged(tx, lease, entity, ROWS),
                     )
                 else:
                     found = Staged(Bins(accepted=ROWS), (), {}, (), piece.digest.to_bytes(1, "big"))
-                    after(lambda: self._staged(piece), uploads.finish_staging(tx, lease, found))
+                    after(lambda: self._staged(piece), queue.finish_staging(tx, lease, found))
             case Status.STAGING_COMPLETE:
-                self.world.run(uploads.begin_promotion(tx, lease))
+                self.world.run(queue.begin_promotion(tx, lease))
                 opened.effect = lambda: self._move(piece, Status.PROMOTING)
             case Status.PROMOTING if piece.place < (len(ENTITIES) - 1, ROWS):
                 mark, rows = self._advanced(piece)
                 after(lambda: self._advance(piece, mark, rows), self._promote(attempt, tx, mark, rows))
             case Status.PROMOTING:
                 verdict = Verdict(Status.COMPLETED if piece.number % 2 else Status.PARTIAL, 0)
-                self.world.run(uploads.finish(tx, lease, verdict, ["audit_log"]))
+                self.world.run(queue.finish(tx, lease, verdict, ["audit_log"]))
                 opened.effect = lambda: self._finish(attempt, verdict.status)
 
     async def _promote(self, attempt: Try, tx: Tx, mark: Watermark, rows: frozenset[int]) -> None:
@@ -348,7 +348,7 @@ class QueueModel(RuleBasedStateMachine):
                     mark.seq,
                 ),
             )
-        await uploads.advance(tx, attempt.lease, mark, {}, len(rows))
+        await queue.advance(tx, attempt.lease, mark, {}, len(rows))
 
     def _advanced(self, piece: Piece) -> tuple[Watermark, frozenset[int]]:
         place, seq = piece.place

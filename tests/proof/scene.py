@@ -18,11 +18,11 @@ import psycopg
 
 from tests.engine.conftest import HEADER, meta_line
 from weighbridge.app import App, open_app
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.settings import read
-from weighbridge.steps.receive import receive
-from weighbridge.steps.request import Request
-from weighbridge.worker.loop import run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.request import Request
+from weighbridge.worker import run_until
 
 WORKSPACE = UUID("0b5c2a52-6d0e-4c8e-9d5a-3f4b8c1d2e6f")
 LANDED = "\n".join([HEADER, *(meta_line(f"2026-01-0{day}", ad) for day in (1, 2, 3) for ad in range(4))])

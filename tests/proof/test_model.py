@@ -45,12 +45,13 @@ from tests.proof.queue_model import (
     minutes,
 )
 from tests.proof.workers import LONG, until
-from weighbridge.db import events, uploads
-from weighbridge.db.pool import Lease, Tx
-from weighbridge.db.uploads import NewUpload, Release, Staged, Verdict
+from weighbridge.engine import outbox, recover
 from weighbridge.model.errors import LeaseLost
 from weighbridge.model.states import MOVES, Status
 from weighbridge.model.upload import Bins, Watermark
+from weighbridge.postgres.pool import Lease, Tx
+from weighbridge.uploads import queue
+from weighbridge.uploads.queue import NewUpload, Release, Staged, Verdict
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ class Queue(QueueModel):
     def _claim_all_at_once(self) -> None:
         """The end of a game, as who gets what is open; nobody may get what nobody may have."""
 
-        async def rush() -> list[uploads.Claimed]:
+        async def rush() -> list[queue.Claimed]:
             return await asyncio.gather(*(self._claim(BOTH) for _ in range(6)))
 
         self.recover(late=False)
@@ -120,7 +121,7 @@ class Queue(QueueModel):
             number.to_bytes(32, "big"),
             byte_size=1,
         )
-        upload_id = self._tx(lambda tx: uploads.receive(tx, new), "weighbridge_intake", workspace)
+        upload_id = self._tx(lambda tx: queue.receive(tx, new), "weighbridge_intake", workspace)
         assert isinstance(upload_id, UUID)
         self.pieces[upload_id] = Piece(upload_id, workspace, number)
 
@@ -175,7 +176,7 @@ class Queue(QueueModel):
 
         def all_taken() -> bool:
             # A session that is ended here lets go of its attempt a moment later.
-            recovered = self._tx(lambda tx: uploads.recover(tx, MAX_CRASHES))
+            recovered = self._tx(lambda tx: recover.recover(tx, MAX_CRASHES))
             taken.update(each.subject for each in recovered)
             return taken.total() >= len(overdue)
 
@@ -230,24 +231,24 @@ class Queue(QueueModel):
 
     def _release(self, attempt: Try, data: st.DataObject) -> None:
         delay, failed = data.draw(st.sampled_from([0, 0, 30])), data.draw(st.booleans())
-        self._tx(lambda tx: uploads.release(tx, attempt.lease, Release(minutes(delay), failed, "trouble")))
+        self._tx(lambda tx: queue.release(tx, attempt.lease, Release(minutes(delay), failed, "trouble")))
         piece = attempt.piece
         piece.run_after, piece.failures = self.now + delay, piece.failures + failed
         self._back(piece)
 
     def _fail(self, attempt: Try, _: st.DataObject) -> None:
-        self._tx(lambda tx: uploads.fail(tx, attempt.lease, "code", "text"))
+        self._tx(lambda tx: queue.fail(tx, attempt.lease, "code", "text"))
         self._move(attempt.piece, Status.FAILED)
 
     def _hand_over(self, attempt: Try, _: st.DataObject) -> None:
-        self._tx(lambda tx: uploads.hand_over(tx, attempt.lease))
+        self._tx(lambda tx: queue.hand_over(tx, attempt.lease))
 
     @precondition(lambda self: self._idle(Status.STAGING_COMPLETE, Status.PROMOTING))
     @rule(data=st.data(), changed=st.booleans(), again=st.booleans())
     def staging_is_gone(self, data: st.DataObject, changed: bool, again: bool) -> None:
         """The program that stages again may be another version, and stage something else."""
         attempt = data.draw(st.sampled_from(self._idle(Status.STAGING_COMPLETE, Status.PROMOTING)))
-        self._tx(lambda tx: uploads.restage(tx, attempt.lease))
+        self._tx(lambda tx: queue.restage(tx, attempt.lease))
         attempt.live = False
         self._move(attempt.piece, Status.PENDING)
         attempt.piece.staged = {}
@@ -270,9 +271,7 @@ class Queue(QueueModel):
         """The guard stops a worker that gets its own steps wrong."""
         attempt = data.draw(st.sampled_from(self._idle(Status.PROCESSING)))
         with pytest.raises(psycopg.Error, match="is not a move"):
-            self._tx(
-                lambda tx: uploads.finish(tx, attempt.lease, Verdict(Status.COMPLETED, 0), ["audit_log"])
-            )
+            self._tx(lambda tx: queue.finish(tx, attempt.lease, Verdict(Status.COMPLETED, 0), ["audit_log"]))
 
     @precondition(lambda self: self._lost())
     @rule(data=st.data())
@@ -298,7 +297,7 @@ class Queue(QueueModel):
         # A transaction that is open here would make the operator wait.
         if any(t.subject is piece and t.opened for t in self.tries.values()):
             return
-        status = self._tx(lambda tx: uploads.retry(tx, piece.id, force_partial=False, actor="someone"))
+        status = self._tx(lambda tx: queue.retry(tx, piece.id, force_partial=False, actor="someone"))
         if piece.status in (Status.FAILED, Status.PARTIAL):
             self._move(piece, Status.PENDING)
             kept = ("written", "announced", "digest", "staging_digest", "staged_digest")
@@ -317,8 +316,8 @@ class Queue(QueueModel):
             for a in self.announcements.values()
             if not a.over and a.run_after <= self.now and id(a) not in live
         }
-        wish = events.Claim("test", ("audit_log",), minutes(LEASE), limit=20)
-        claimed = self._tx(lambda tx: events.claim(tx, wish))
+        wish = outbox.Claim("test", ("audit_log",), minutes(LEASE), limit=20)
+        claimed = self._tx(lambda tx: outbox.claim(tx, wish))
         assert sorted(UUID(each.payload["upload_id"]) for each in claimed) == sorted(due)
         by_upload = {UUID(each.payload["upload_id"]): each for each in claimed}
         for subject in [self.announcements[upload] for upload in self.announcements if upload in by_upload]:
@@ -329,14 +328,14 @@ class Queue(QueueModel):
     @rule(data=st.data(), well=st.booleans())
     def announce(self, data: st.DataObject, well: bool) -> None:
         attempt = data.draw(st.sampled_from(self._announcing()))
-        delivery = events.Delivery(attempt.lease, uuid4(), "audit_log", 0, "", {})
+        delivery = outbox.Delivery(attempt.lease, uuid4(), "audit_log", 0, "", {})
         subject = attempt.subject
         assert isinstance(subject, Announcement)
         if well:
-            self._tx(lambda tx: events.finish(tx, delivery))
+            self._tx(lambda tx: outbox.finish(tx, delivery))
             subject.over = True
         else:
-            self._tx(lambda tx: events.fail(tx, delivery, minutes(30), "trouble"))
+            self._tx(lambda tx: outbox.fail(tx, delivery, minutes(30), "trouble"))
             subject.failures, subject.run_after = subject.failures + 1, self.now + 30
         attempt.live = False
 
@@ -397,19 +396,19 @@ class Queue(QueueModel):
 
 
 _WRITES: list[Callable[[Tx, Lease], Awaitable[None]]] = [
-    lambda tx, lease: uploads.release(tx, lease, Release()),
-    lambda tx, lease: uploads.fail(tx, lease, "code", "text"),
-    lambda tx, lease: uploads.hand_over(tx, lease),
-    lambda tx, lease: uploads.restage(tx, lease),
-    lambda tx, lease: uploads.begin_staging(tx, lease, b""),
-    lambda tx, lease: uploads.note_rows_read(tx, lease, 7),
-    lambda tx, lease: uploads.note_staged(tx, lease, "campaign", 7),
-    lambda tx, lease: uploads.finish_staging(tx, lease, Staged(Bins(accepted=7), (), {}, (), b"")),
-    lambda tx, lease: uploads.begin_promotion(tx, lease),
-    lambda tx, lease: uploads.advance(tx, lease, Watermark("daily_metric", 7), {}, 7),
-    lambda tx, lease: uploads.finish(tx, lease, Verdict(Status.COMPLETED, 0), ["audit_log"]),
-    lambda tx, lease: events.finish(tx, events.Delivery(lease, uuid4(), "", 0, "", {})),
-    lambda tx, lease: events.fail(tx, events.Delivery(lease, uuid4(), "", 0, "", {}), None, "text"),
+    lambda tx, lease: queue.release(tx, lease, Release()),
+    lambda tx, lease: queue.fail(tx, lease, "code", "text"),
+    lambda tx, lease: queue.hand_over(tx, lease),
+    lambda tx, lease: queue.restage(tx, lease),
+    lambda tx, lease: queue.begin_staging(tx, lease, b""),
+    lambda tx, lease: queue.note_rows_read(tx, lease, 7),
+    lambda tx, lease: queue.note_staged(tx, lease, "campaign", 7),
+    lambda tx, lease: queue.finish_staging(tx, lease, Staged(Bins(accepted=7), (), {}, (), b"")),
+    lambda tx, lease: queue.begin_promotion(tx, lease),
+    lambda tx, lease: queue.advance(tx, lease, Watermark("daily_metric", 7), {}, 7),
+    lambda tx, lease: queue.finish(tx, lease, Verdict(Status.COMPLETED, 0), ["audit_log"]),
+    lambda tx, lease: outbox.finish(tx, outbox.Delivery(lease, uuid4(), "", 0, "", {})),
+    lambda tx, lease: outbox.fail(tx, outbox.Delivery(lease, uuid4(), "", 0, "", {}), None, "text"),
 ]
 
 

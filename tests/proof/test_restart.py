@@ -23,7 +23,7 @@ from tests.conftest import TEMPLATE, _make_template, server_folder
 from tests.proof.conftest import make_scene
 from tests.proof.scene import Scene, Stage, differences
 from tests.proof.workers import Fleet, Moment, points, until
-from weighbridge.db import embedded
+from weighbridge.postgres import embedded
 
 SHARES = 2
 

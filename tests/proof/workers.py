@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(
-    ["tests.proof.workers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker.loop"]
+    ["tests.proof.workers", "weighbridge.cli.root", "weighbridge.app", "weighbridge.worker"]
 )
 
 # make soak: every commit, where otherwise a part of them must do.
@@ -161,7 +161,7 @@ def _run(environment: dict[str, str], log: str, moment: Moment | None) -> None:
 @contextmanager
 def _at_commit(moment: Moment) -> Iterator[None]:
     """Count the transactions that wrote: those that Postgres gave an id. A poll that found nothing has none."""
-    from weighbridge.db.pool import Database
+    from weighbridge.postgres.pool import Database
 
     begin = Database._begin
     commits = 0

@@ -9,14 +9,14 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
 
+from weighbridge.delivery.providers.base import Batch, Credentials, Provider
+from weighbridge.delivery.providers.google_ads import GoogleAds
+from weighbridge.delivery.providers.google_datamanager import GoogleDataManager
+from weighbridge.delivery.providers.meta_capi import MetaCapi
+from weighbridge.delivery.providers.tiktok_events import TikTokEvents
+from weighbridge.delivery.providers.webhook import Webhook
 from weighbridge.model.delivery import Conversion
 from weighbridge.model.digests import digests
-from weighbridge.providers.base import Batch, Credentials, Provider
-from weighbridge.providers.google_ads import GoogleAds
-from weighbridge.providers.google_datamanager import GoogleDataManager
-from weighbridge.providers.meta_capi import MetaCapi
-from weighbridge.providers.tiktok_events import TikTokEvents
-from weighbridge.providers.webhook import Webhook
 from weighbridge.testing._webhook import SECRET
 from weighbridge.testing.fake_providers import (
     FakeGoogleAds,

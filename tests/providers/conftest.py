@@ -8,21 +8,21 @@ import httpx
 import pytest
 
 from tests.providers.cases import CASES, Case
-from weighbridge.providers import lanes
-from weighbridge.providers.base import Provider
+from weighbridge.delivery.providers import connections
+from weighbridge.delivery.providers.base import Provider
 from weighbridge.testing._server import FakeServer
 
 
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
-    async with lanes.client(httpx.Timeout(10)) as client:
+    async with connections.client(httpx.Timeout(10)) as client:
         yield client
 
 
 @pytest.fixture
 async def hasty() -> AsyncIterator[httpx.AsyncClient]:
     """One that soon gives up."""
-    async with lanes.client(httpx.Timeout(0.3)) as client:
+    async with connections.client(httpx.Timeout(0.3)) as client:
         yield client
 
 

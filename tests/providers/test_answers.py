@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from tests.providers.cases import META, NOW
+from weighbridge.delivery.providers import answers, split
+from weighbridge.delivery.providers.base import Credentials, Needed
 from weighbridge.model.delivery import (
     Category,
     Conversion,
@@ -19,8 +21,6 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
-from weighbridge.providers import answers, parts
-from weighbridge.providers.base import Credentials, Needed
 from weighbridge.testing import FakeMeta, Fault
 from weighbridge.testing._server import Reply
 
@@ -273,7 +273,7 @@ class Picky:
 
 async def test_bad_rows_are_found_by_halves() -> None:
     picky = Picky(2, 8)
-    outcomes = await parts.bisected(ROWS, picky)
+    outcomes = await split.bisected(ROWS, picky)
     assert [at for at, outcome in enumerate(outcomes) if outcome is REFUSED] == [2, 8]
     assert outcomes.count(TAKEN) == 7
     assert picky.calls[0] == 9
@@ -281,19 +281,19 @@ async def test_bad_rows_are_found_by_halves() -> None:
 
 async def test_no_rows_are_no_call() -> None:
     picky = Picky()
-    assert await parts.bisected([], picky) == []
+    assert await split.bisected([], picky) == []
     assert picky.calls == []
 
 
 async def test_trouble_between_the_halves_keeps_what_was_settled() -> None:
     picky = Picky(8, fails_at=2)
-    outcomes = await parts.bisected(ROWS, picky)
+    outcomes = await split.bisected(ROWS, picky)
     assert outcomes[:4] == [TAKEN] * 4
     assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
 
 
 async def test_parts_that_trouble_kept_from_being_sent_use_up_no_retry() -> None:
-    outcomes = await parts.bisected(ROWS, Picky(8, fails_at=3))  # of 9, of 4, of 5; then 4 and 5 meet it
+    outcomes = await split.bisected(ROWS, Picky(8, fails_at=3))  # of 9, of 4, of 5; then 4 and 5 meet it
     assert outcomes[:4] == [TAKEN] * 4
     assert {(each.verdict, each.code) for each in outcomes[4:]} == {(Verdict.RETRY, "CUT")}
     assert [each.counts for each in outcomes[4:]] == [True, True, False, False, False]
@@ -301,7 +301,7 @@ async def test_parts_that_trouble_kept_from_being_sent_use_up_no_retry() -> None
 
 async def test_parts_that_would_outlast_the_call_are_not_begun() -> None:
     picky = Picky(2)
-    outcomes = await parts.bisected(ROWS, picky, in_time=lambda: len(picky.calls) < 4)
+    outcomes = await split.bisected(ROWS, picky, in_time=lambda: len(picky.calls) < 4)
     assert picky.calls == [9, 4, 2, 2]
     assert outcomes[:2] == [TAKEN] * 2
     assert set(map(repr, outcomes[2:])) == {repr(answers.NOT_SENT)}
@@ -309,7 +309,7 @@ async def test_parts_that_would_outlast_the_call_are_not_begun() -> None:
 
 
 async def test_where_a_call_settles_nothing_all_its_rows_count_as_sent() -> None:
-    outcomes = await parts.bisected(ROWS, Picky(2), in_time=lambda: False)
+    outcomes = await split.bisected(ROWS, Picky(2), in_time=lambda: False)
     assert {(each.verdict, each.code, each.counts) for each in outcomes} == {
         (Verdict.RETRY, "NOT_SENT", True)
     }
@@ -317,7 +317,7 @@ async def test_where_a_call_settles_nothing_all_its_rows_count_as_sent() -> None
 
 async def test_a_batch_full_of_bad_rows_does_not_take_requests_without_end() -> None:
     picky = Picky(*range(9))
-    outcomes = await parts.bisected(ROWS, picky, most=6)
+    outcomes = await split.bisected(ROWS, picky, most=6)
     assert len(picky.calls) == 6
     assert REFUSED in outcomes
     left = [each for each in outcomes if each is not REFUSED]
@@ -330,10 +330,10 @@ async def test_rows_that_are_not_sent_are_refused_even_if_the_others_meet_troubl
     async def trouble(rows: Sequence[Conversion]) -> list[Outcome]:
         raise ProviderRateLimitError("Too much.", "429", timedelta(seconds=3))
 
-    outcomes = await parts.sifted(
+    outcomes = await split.sifted(
         ROWS[:2], lambda row: REFUSED if row.order_id == "order-1" else None, trouble
     )
     assert outcomes[1] is REFUSED
     assert (outcomes[0].category, outcomes[0].retry_after) == (Category.RATE_LIMIT, timedelta(seconds=3))
     with pytest.raises(ProviderRateLimitError):
-        await parts.sifted(ROWS[:2], lambda row: None, trouble)
+        await split.sifted(ROWS[:2], lambda row: None, trouble)

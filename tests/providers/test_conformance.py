@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from tests.providers.cases import CASES, Case
+from weighbridge.delivery.providers.base import Batch, Provider
 from weighbridge.model.delivery import (
     Category,
     Outcome,
@@ -17,7 +18,6 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
-from weighbridge.providers.base import Batch, Provider
 from weighbridge.testing._server import FakeServer, Fault
 
 ORDERS = {"order-0": 1, "order-1": 1, "order-2": 1}

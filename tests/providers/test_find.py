@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge import providers
+from weighbridge.delivery import providers
+from weighbridge.delivery.providers import find
+from weighbridge.delivery.providers.base import Confirms
 from weighbridge.model.errors import ConfigError
-from weighbridge.providers import find
-from weighbridge.providers.base import Confirms
 from weighbridge.testing.fake_providers import FAKES
 
 OWN = """
@@ -70,7 +70,7 @@ def test_what_cannot_be_found_is_explained(module: str, tmp_path: Path) -> None:
         find([f"{module}:owm"])
     with pytest.raises(ConfigError, match="WEIGHBRIDGE_PROVIDERS: cannot import 'nowhere'"):
         find(["nowhere"])
-    (tmp_path / "empty_ads.py").write_text("from weighbridge.providers.webhook import Webhook")
+    (tmp_path / "empty_ads.py").write_text("from weighbridge.delivery.providers.webhook import Webhook")
     with pytest.raises(ConfigError, match="has no provider in it"):
         find(["empty_ads"])
     (tmp_path / "half_ads.py").write_text(f"from {module} import Half\nhalf = Half()")

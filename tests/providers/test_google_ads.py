@@ -18,15 +18,10 @@ from google.ads.googleads.v26.services.types.conversion_upload_service import (
 )
 
 from tests.providers.cases import GOOGLE_ADS, Case
-from weighbridge.model.delivery import (
-    Category,
-    Outcome,
-    ProviderTransientError,
-    Verdict,
-)
-from weighbridge.providers.base import Provider
-from weighbridge.providers.google_ads import GoogleAds
-from weighbridge.providers.google_errors import CONVERSION_UPLOAD, Fate
+from weighbridge.delivery.providers.base import Provider
+from weighbridge.delivery.providers.google_ads import GoogleAds
+from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, Fate
+from weighbridge.model.delivery import Category, Outcome, ProviderTransientError, Verdict
 from weighbridge.testing._google_ads import FakeGoogleAds
 from weighbridge.testing._server import Call, Fault
 

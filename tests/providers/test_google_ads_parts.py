@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from tests.providers.cases import GOOGLE_ADS, Case
+from weighbridge.delivery.providers.base import Provider
+from weighbridge.delivery.providers.google_ads import ROUNDS
 from weighbridge.model.delivery import Category, Outcome, Verdict
-from weighbridge.providers.base import Provider
-from weighbridge.providers.google_ads import ROUNDS
 from weighbridge.testing._google_ads import FakeGoogleAds
 from weighbridge.testing._server import Call, Fault, Reply
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.providers.cases import GOOGLE_ADS, Case
+from weighbridge.delivery.providers.base import Provider
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
-from weighbridge.providers.base import Provider
 from weighbridge.testing._google_ads import FakeGoogleAds
 from weighbridge.testing._server import Call
 

@@ -11,9 +11,9 @@ import pytest
 from google.ads import datamanager_v1 as wheel
 
 from tests.providers.cases import GOOGLE_ADS, GOOGLE_DATAMANAGER, Case
+from weighbridge.delivery.providers.base import Confirmation, Credentials
+from weighbridge.delivery.providers.google_datamanager import GoogleDataManager, confirmation
 from weighbridge.model.delivery import ProviderTransientError
-from weighbridge.providers.base import Confirmation, Credentials
-from weighbridge.providers.google_datamanager import GoogleDataManager, confirmation
 from weighbridge.testing._google_datamanager import FakeGoogleDataManager
 from weighbridge.testing._server import Fault
 

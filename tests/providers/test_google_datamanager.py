@@ -15,6 +15,8 @@ import pytest
 from google.ads import datamanager_v1 as wheel
 
 from tests.providers.cases import GOOGLE_ADS, GOOGLE_DATAMANAGER, Case
+from weighbridge.delivery.providers.base import Confirms, Provider
+from weighbridge.delivery.providers.google_datamanager import REQUESTS, GoogleDataManager
 from weighbridge.model.delivery import (
     Category,
     Outcome,
@@ -22,8 +24,6 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
-from weighbridge.providers.base import Confirms, Provider
-from weighbridge.providers.google_datamanager import REQUESTS, GoogleDataManager
 from weighbridge.testing._google_datamanager import FakeGoogleDataManager
 from weighbridge.testing._server import Call, Fault
 

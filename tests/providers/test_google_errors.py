@@ -10,9 +10,9 @@ import pytest
 from google.ads.googleads.v26.errors.types.conversion_upload_error import ConversionUploadErrorEnum
 from google.ads.googleads.v26.errors.types.errors import ErrorCode
 
+from weighbridge.delivery.providers import google_errors
+from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, FAMILIES, Fate, GoogleError
 from weighbridge.model.delivery import Category, Conversion, Outcome, Verdict
-from weighbridge.providers import google_errors
-from weighbridge.providers.google_errors import CONVERSION_UPLOAD, FAMILIES, Fate, GoogleError
 
 KNOWN = {value.name for value in ConversionUploadErrorEnum.ConversionUploadError}
 HOUR = timedelta(hours=1)

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from tests.providers.cases import GOOGLE_ADS, GOOGLE_DATAMANAGER, NOW, Case
+from weighbridge.delivery.providers.base import Provider
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
-from weighbridge.providers.base import Provider
 from weighbridge.testing._google_oauth import FakeGoogle
 from weighbridge.testing._server import Fault
 

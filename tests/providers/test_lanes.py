@@ -8,8 +8,8 @@ import httpcore
 import httpx
 import pytest
 
-from weighbridge.providers import answers, lanes
-from weighbridge.providers.lanes import Client, Lanes
+from weighbridge.delivery.providers import answers, connections
+from weighbridge.delivery.providers.connections import Client, Lanes
 from weighbridge.testing import FakeMeta, Fault
 
 
@@ -55,7 +55,7 @@ async def test_a_line_with_half_an_answer_on_it_is_not_used_again() -> None:
 
 
 async def test_idle_ones_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "KEPT", 2)
+    monkeypatch.setattr(connections, "KEPT", 2)
     kept = Lanes()
     with FakeMeta() as fake:
         async with Client(kept, httpx.Timeout(5)) as http:
@@ -77,12 +77,12 @@ async def test_the_last_idle_one_may_go_while_an_old_one_is_closed(monkeypatch: 
             closing.set()
             await closed.wait()
 
-    monkeypatch.setattr(lanes, "monotonic", lambda: now)
+    monkeypatch.setattr(connections, "monotonic", lambda: now)
     origin = httpcore.Origin(b"http", b"new.test", 80)
     kept, ours = Lanes(), Idle(origin)
     old, new = ("http", "old.test", 80, None), ("http", "new.test", 80, None)
     await kept.give(old, Slow(origin))
-    now = lanes.IDLE + 1
+    now = connections.IDLE + 1
     giving = asyncio.create_task(kept.give(new, ours))
     await closing.wait()
     assert await kept.take(new) is ours  # by a request that begins meanwhile
@@ -99,6 +99,6 @@ async def test_an_address_that_is_none_of_the_web_is_refused_as_httpx_does() -> 
 
 
 def test_behind_a_proxy_httpx_finds_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(lanes.client(httpx.Timeout(1)), Client)
+    assert isinstance(connections.client(httpx.Timeout(1)), Client)
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
-    assert type(lanes.client(httpx.Timeout(1))) is httpx.AsyncClient
+    assert type(connections.client(httpx.Timeout(1))) is httpx.AsyncClient

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from tests.providers.cases import META, NOW
+from weighbridge.delivery.providers.meta_capi import PROBE, MetaCapi
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
-from weighbridge.providers.meta_capi import PROBE, MetaCapi
 from weighbridge.testing import FakeMeta, Fault
 from weighbridge.testing._server import Call, Reply
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tests.providers.cases import NOW, TIKTOK
+from weighbridge.delivery.providers.tiktok_events import PROBE, TikTokEvents
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
-from weighbridge.providers.tiktok_events import PROBE, TikTokEvents
 from weighbridge.testing import FakeTikTok
 from weighbridge.testing._server import Reply
 

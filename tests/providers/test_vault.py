@@ -20,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.observe.conftest import Lines, lines  # noqa: F401 (a fixture)
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.delivery.vault import Sealed, Tampered, UnknownKey, Vault, VaultError, new_key
 from weighbridge.model.errors import ConfigError
-from weighbridge.providers.base import Credentials
-from weighbridge.providers.vault import Sealed, Tampered, UnknownKey, Vault, VaultError, new_key
 
 SITE, OTHER = UUID(int=1), UUID(int=2)
 CANARY = "canary-5f1c-do-not-show"

@@ -17,10 +17,10 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from tests.providers.cases import WEBHOOK
+from weighbridge.delivery.providers import addresses
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.delivery.providers.webhook import AT_ONCE, PATIENCE, Webhook
 from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
-from weighbridge.providers import addresses
-from weighbridge.providers.base import Credentials
-from weighbridge.providers.webhook import AT_ONCE, PATIENCE, Webhook
 from weighbridge.settings import Settings
 from weighbridge.testing import FakeWebhook, Fault
 from weighbridge.testing._server import Reply

@@ -15,12 +15,12 @@ from tests.api.conftest import client, key, make_key  # noqa: F401 (fixtures)
 from tests.cli.conftest import environment, main  # noqa: F401
 from tests.engine.conftest import run  # noqa: F401
 from weighbridge import Entity, Field, Pipeline, n, v
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.upload import Upload
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import receive
-from weighbridge.steps.rejects import RejectsForm, rejects_csv
-from weighbridge.steps.request import Request
+from weighbridge.postgres import pipeline_tables
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.rejects import RejectsForm, rejects_csv
+from weighbridge.uploads.request import Request
 
 Send = Callable[..., Awaitable[UUID]]
 Load = Callable[..., Awaitable[Upload]]
@@ -54,7 +54,7 @@ async def parts(ctx: Context) -> Context:
     """The context with the pipeline `parts`, installed."""
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "parts": PARTS})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
     return ctx
 
 

@@ -14,12 +14,12 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.db.rejections import Rejection
 from weighbridge.formats import open_sheet, without_added
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
-from weighbridge.steps.rejects import RejectsForm, header_text, rows_text
+from weighbridge.uploads.rejections import Rejection
+from weighbridge.uploads.rejects import RejectsForm, header_text, rows_text
 
 ID = UUID("7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b")
 # Characters that show nothing are removed before a row is rejected.

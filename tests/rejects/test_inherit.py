@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from weighbridge import Entity, Field, Pipeline, n
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import Status
-from weighbridge.steps import parse
-from weighbridge.steps.context import Context
+from weighbridge.postgres import pipeline_tables
+from weighbridge.uploads import parse
 
 from .conftest import Download, Load, Query, Send, changed, table
 
@@ -44,7 +44,7 @@ POINTS = 'Number,At,Day,Price\n1,,4/13/2025,12.34\n3,never,3/4/2025,"1,234"\n'
 async def _installed(ctx: Context) -> None:
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "calls": CALLS})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
 
 
 @pytest.fixture

@@ -11,14 +11,14 @@ import httpx
 import pytest
 
 from tests.engine.steps import parse_by_hand
-from weighbridge.db import fixes
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.rules.sheets import SMALL
-from weighbridge.steps.context import Context
-from weighbridge.steps.reopen import reopen
-from weighbridge.worker.loop import run_until
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.uploads import fixes
+from weighbridge.uploads.retry import reopen
+from weighbridge.worker import run_until
 
 from .conftest import Download, Load, Query, Send, changed, table, written
 

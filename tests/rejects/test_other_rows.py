@@ -7,9 +7,9 @@ from uuid import uuid4
 import pytest
 
 from weighbridge import Entity, Field, Pipeline, upsert
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
+from weighbridge.postgres import pipeline_tables
 
 from .conftest import Download, Load, Query, changed, table
 from .test_whole_keys import SOLD, TILLS, cell
@@ -33,7 +33,7 @@ TEXT = "Till,Sold,Taken\nA,5,2\n,7,3\nB,1,1\n"
 async def _installed(ctx: Context) -> None:
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "tills": TILLS, "peaks": PEAKS})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
 
 
 @pytest.mark.parametrize("case", ["new", "in production already", "staging expired"])

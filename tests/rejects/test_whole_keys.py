@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from weighbridge import Entity, Field, Pipeline, upsert
-from weighbridge.db import declared
+from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.steps.context import Context
-from weighbridge.steps.preview import promote_held
-from weighbridge.steps.reopen import reopen
+from weighbridge.postgres import pipeline_tables
+from weighbridge.uploads.preview import promote_held
+from weighbridge.uploads.retry import reopen
 
 from .conftest import Download, Load, Query, changed, table
 
@@ -44,7 +44,7 @@ SOLD = "SELECT till, sold, taken FROM tills ORDER BY till"
 async def _installed(ctx: Context) -> None:
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "tills": TILLS})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
 
 
 def cell(column: str, old: str, new: str) -> Callable[[dict[str, str]], dict[str, str]]:

@@ -15,10 +15,10 @@ import pytest
 
 from tests.observe.conftest import lines
 from tests.slots.redis_server import RedisServer
-from weighbridge.db.pool import Database
-from weighbridge.slots.base import SlotLimits, Slots
-from weighbridge.slots.postgres import PostgresSlots
-from weighbridge.slots.redis import RedisSlots
+from weighbridge.delivery.slots.base import SlotLimits, Slots
+from weighbridge.delivery.slots.postgres import PostgresSlots
+from weighbridge.delivery.slots.redis import RedisSlots
+from weighbridge.postgres.pool import Database
 
 __all__ = ["lines"]
 

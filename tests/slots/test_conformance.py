@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.slots.conftest import SHORT, TTL, Keeper
-from weighbridge.slots.base import Held, Place, SlotLimits, Slots
+from weighbridge.delivery.slots.base import Held, Place, SlotLimits, Slots
 
 Make = Callable[..., Slots]
 GOOGLE, META = "google_ads", "meta_capi"
@@ -261,9 +261,9 @@ def _process(keeper: str, address: str, rounds: int, answers: Any) -> None:
 async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> None:
     from time import clock_gettime_ns
 
-    from weighbridge.db.pool import Database
-    from weighbridge.slots.postgres import PostgresSlots
-    from weighbridge.slots.redis import RedisSlots
+    from weighbridge.delivery.slots.postgres import PostgresSlots
+    from weighbridge.delivery.slots.redis import RedisSlots
+    from weighbridge.postgres.pool import Database
 
     limits = SlotLimits(2, 3, TTL)
     db = Database(address) if keeper == "postgres" else None

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.proof.workers import LONG
 from tests.slots.conftest import Keeper, PostgresKeeper, RedisKeeper
 from tests.slots.redis_server import RedisServer
-from weighbridge.db.pool import Database
-from weighbridge.slots.base import Held, Place, Slots
+from weighbridge.delivery.slots.base import Held, Place, Slots
+from weighbridge.postgres.pool import Database
 
 # In minutes, so that the real time that a game takes does not count.
 LEASE = 60

@@ -14,9 +14,9 @@ import pytest
 from tests.conftest import WAITING, Clock
 from tests.observe.conftest import Lines
 from tests.slots.test_conformance import A, got, pattern
-from weighbridge.db.pool import Database
-from weighbridge.slots.base import Place, SlotLimits
-from weighbridge.slots.postgres import PostgresSlots
+from weighbridge.delivery.slots.base import Place, SlotLimits
+from weighbridge.delivery.slots.postgres import PostgresSlots
+from weighbridge.postgres.pool import Database
 
 B = Place(UUID(int=2), "meta_capi")
 Query = Callable[..., list[tuple[Any, ...]]]

@@ -15,9 +15,9 @@ import pytest
 from tests.observe.conftest import Lines
 from tests.slots.redis_server import RedisServer
 from tests.slots.test_conformance import A, got, pattern
+from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.redis import PATIENCE, RedisSlots
 from weighbridge.model.errors import ConfigError
-from weighbridge.slots.base import Held, Place, SlotLimits
-from weighbridge.slots.redis import PATIENCE, RedisSlots
 
 B = Place(UUID(int=2), "meta_capi")
 SECRET = "canary-password"

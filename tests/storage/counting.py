@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from weighbridge.db import usage
-from weighbridge.db.pool import Database
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Received, receive
-from weighbridge.steps.request import Request
+from weighbridge.delivery.context import Context
+from weighbridge.postgres.pool import Database
+from weighbridge.storage import usage
+from weighbridge.uploads.receive import Received, receive
+from weighbridge.uploads.request import Request
 
 USAGE = "SELECT total_bytes, total_sources, month_bytes, interpretation_count_month, billing_month FROM storage_usage"
 CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"

@@ -36,7 +36,7 @@ _PROCESSES.set_forkserver_preload(
         "tests.storage.site",
         "weighbridge.cli.root",
         "weighbridge.api",
-        "weighbridge.worker.loop",
+        "weighbridge.worker",
         "obstore.store",
     ]
 )

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from tests.engine.conftest import meta_file
 from tests.observe.conftest import Lines
 from tests.observe.conftest import lines as lines
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import Received, receive
-from weighbridge.steps.request import Request
+from weighbridge.uploads.receive import Received, receive
+from weighbridge.uploads.request import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 CSV = meta_file(1, 1)
@@ -136,8 +136,8 @@ async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
         await tx.execute("COMMIT")  # what the server did; the client hears only of the lost connection
         raise ConnectionError
 
-    from weighbridge.steps import receive as step
-    from weighbridge.steps.request import check
+    from weighbridge.uploads import receive as step
+    from weighbridge.uploads.request import check
 
     asked = Request(workspace_id=UUID(int=5), platform="meta")
     checked = check(ctx, asked)
@@ -187,7 +187,7 @@ async def test_no_log_line_has_the_path_or_the_name(
 def test_sha256_hashing_is_deterministic(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     """S5: a hundred runs. Whatever the pieces it comes in, the hash is that of the raw bytes."""
     from weighbridge.pipelines import BUILT_IN
-    from weighbridge.steps.receive import _Spooler
+    from weighbridge.uploads.receive import _Spooler
 
     expected = hashlib.sha256(content).digest()
     for size in (1, 7, len(content)):

@@ -14,10 +14,12 @@ from tests.api.conftest import client, key, make_key, make_upload  # noqa: F401 
 from tests.storage.counting import until_next_month
 from tests.storage.test_quota import counted
 from weighbridge.app import App
-from weighbridge.db import projects, uploads, usage
-from weighbridge.steps.projects import retry_failed
-from weighbridge.steps.quota import DEFAULT_USER
-from weighbridge.steps.reopen import reopen
+from weighbridge.projects import queue as projects_queue
+from weighbridge.projects.create import retry_failed
+from weighbridge.storage import usage
+from weighbridge.storage.quota import DEFAULT_USER
+from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.retry import reopen
 
 
 async def test_it_010_interpretation_quota_enforcement(
@@ -82,7 +84,7 @@ async def test_the_command_line_counts_and_is_not_refused(
         await usage.set_limit(tx, usage.Limit(DEFAULT_USER, interpretations=0), "test")
     for _ in range(2):
         async with app.db.tx() as tx:
-            upload = await uploads.get(tx, make_upload(status="failed"))
+            upload = await uploads_queue.get(tx, make_upload(status="failed"))
         assert upload is not None
         assert await reopen(app.db, upload, force_partial=False, actor="command line") == "pending"
     assert query("SELECT interpretation_count_month FROM storage_usage") == [(2,)]
@@ -112,7 +114,7 @@ async def test_the_failed_files_of_a_project_are_opened_all_or_none(
     workspace: UUID,
 ) -> None:
     async with app.db.tx("weighbridge_intake", workspace) as tx:
-        await projects.make(tx, 7, "Shoes")
+        await projects_queue.make(tx, 7, "Shoes")
     job = {"status": "failed", "project_id": 7, "pipeline": "keywords", "platform": None, "file_kind": "csv"}
     user = uuid4()
     for created_by in (user, user, user, None):
@@ -138,6 +140,6 @@ async def test_the_failed_files_of_a_project_are_opened_all_or_none(
         (user, 4),
     ]
     async with app.db.tx(workspace_id=workspace) as tx:
-        project = await projects.find(tx, workspace, 7)
+        project = await projects_queue.find(tx, workspace, 7)
     assert project is not None
     assert (await retry_failed(app.db, project, force_partial=False, actor="test")).retried == ()

@@ -18,10 +18,10 @@ from tests.api.conftest import CSV, Query
 from tests.storage.files import File, Sender, bytes_of
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.blobs import parts
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused, RetryLater
-from weighbridge.steps import resume
-from weighbridge.steps.context import Context
+from weighbridge.storage import parts
+from weighbridge.uploads import resumable
 
 # Any statement that records an upload fails as if the connection were lost.
 AWAY = """
@@ -136,7 +136,7 @@ async def test_another_process_at_the_file_is_423(sender: Sender, ctx: Context) 
         for answer in (await file.patch(CSV[9:], 9), await file.ask("DELETE")):
             assert (answer.status_code, answer.json()["error"]) == (423, "locked")
         assert (await file.ask("HEAD")).status_code == 423
-        assert await resume.sweep(ctx) == 0
+        assert await resumable.sweep(ctx) == 0
     assert (await file.patch(CSV[9:], 9)).headers["weighbridge-status"] == "pending"
 
 
@@ -153,11 +153,11 @@ async def test_a_whole_file_is_taken_in_once_the_database_is_back(
     assert (answer.status_code, answer.json()["error"]) == (503, "unavailable")
     assert await file.offset() == len(CSV)  # a client takes it for done
     with pytest.raises(RetryLater):
-        await resume.finish_waiting(ctx)
+        await resumable.finish_waiting(ctx)
     assert lying() == [str(file.id)]
     query(BACK)
-    assert await resume.finish_waiting(ctx) == 1
-    assert await resume.finish_waiting(ctx) == 0
+    assert await resumable.finish_waiting(ctx) == 1
+    assert await resumable.finish_waiting(ctx) == 0
     told = (await file.ask("GET")).json()
     assert query("SELECT id::text, content_sha256 FROM data_uploads") == [
         (told["upload_id"], hashlib.sha256(CSV).digest())
@@ -181,9 +181,9 @@ async def test_a_file_that_waits_for_intake_does_not_expire(
     query(AWAY)
     assert (await file.patch(CSV, 0)).status_code == 503
     query("UPDATE weighbridge.resumable_uploads SET expires_at = '2000-01-01'")
-    assert await resume.sweep(ctx) == 0
+    assert await resumable.sweep(ctx) == 0
     query(BACK)
-    assert await resume.finish_waiting(ctx) == 1
+    assert await resumable.finish_waiting(ctx) == 1
     assert query("SELECT count(*) FROM data_uploads") == [(1,)]
 
 
@@ -194,9 +194,9 @@ async def test_what_intake_refuses_later_is_told(sender: Sender, ctx: Context, q
     await file.patch(content[:10], 0)
     (ctx.spool.folder / "files" / str(file.id)).write_bytes(content)
     query("UPDATE weighbridge.resumable_uploads SET received = length")
-    assert await resume.finish_waiting(ctx) == 1
+    assert await resumable.finish_waiting(ctx) == 1
     assert (await file.ask("HEAD")).headers["weighbridge-error"] == "unsupported_format"
-    assert await resume.finish_waiting(ctx) == 0
+    assert await resumable.finish_waiting(ctx) == 0
 
 
 async def test_a_file_becomes_one_upload_however_often_it_is_finished(
@@ -208,13 +208,13 @@ async def test_a_file_becomes_one_upload_however_often_it_is_finished(
     await file.patch(CSV, 0)
     query(BACK)
     ((workspace,),) = query("SELECT workspace_id FROM weighbridge.resumable_uploads")
-    upload = await resume.find(ctx, workspace, file.id)
+    upload = await resumable.find(ctx, workspace, file.id)
     part = parts.hold(ctx.spool, file.id)
-    await resume.finish(ctx, upload, part)
+    await resumable.finish(ctx, upload, part)
     part.close()
     part.path.write_bytes(CSV)  # as if it had died before it could clean up
     with parts.hold(ctx.spool, file.id) as again, pytest.raises(RequestRefused):
-        await resume.finish(ctx, upload, again)  # somebody who has not seen that it ended
+        await resumable.finish(ctx, upload, again)  # somebody who has not seen that it ended
     assert query("SELECT count(*) FROM data_uploads") == [(1,)]
     assert (await file.ask("HEAD")).status_code == 200
 
@@ -242,7 +242,7 @@ async def test_the_sweep_removes_bytes_that_belong_to_nobody(
     (folder / str(uuid4())).write_bytes(b"of no row")
     (folder / str(ended.id)).write_bytes(b"of one that has ended")
     (folder / f".{uuid4()}").write_bytes(b"of a store that was killed")
-    assert await resume.sweep(ctx) == 2
+    assert await resumable.sweep(ctx) == 2
     assert lying() == [str(going.id)]
     assert await going.offset() == 9
 
@@ -255,7 +255,7 @@ async def test_a_row_whose_bytes_are_gone_says_so(
     await file.patch(CSV[:9], 0)
     bytes_of(home, file.id).unlink()
     if found_by == "sweep":
-        await resume.sweep(ctx)
+        await resumable.sweep(ctx)
     answer = await file.patch(CSV[9:], 9)
     assert (answer.status_code, answer.json()["error"]) == (410, "bytes_lost")
     assert (await file.ask("HEAD")).headers["weighbridge-error"] == "bytes_lost"

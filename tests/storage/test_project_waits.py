@@ -19,10 +19,10 @@ from tests.projects.conftest import transaction as transaction
 from tests.projects.conftest import work as work
 from tests.storage.test_defer import Query, Store
 from tests.storage.test_defer import store as store
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ProcessingLocked, RetryLater
-from weighbridge.steps import replay as step
-from weighbridge.steps.context import Context
-from weighbridge.steps.groups import Editor, merge_tokens
+from weighbridge.projects.edits import Editor, merge_tokens
+from weighbridge.storage import replay as step
 
 RED = keyword_file([("red shoes", 10), ("shoes red", 20)])
 BLUE = keyword_file([("blue hats", 5)])

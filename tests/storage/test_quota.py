@@ -19,14 +19,14 @@ from tests.api.conftest import client, key, make_key  # noqa: F401 (fixtures)
 from tests.cli.conftest import Command, environment, main  # noqa: F401 (fixtures)
 from tests.storage.counting import CSV, increment, send, until_next_month
 from weighbridge.app import App
-from weighbridge.db import usage
+from weighbridge.delivery.context import Context
+from weighbridge.engine.announce import announce
 from weighbridge.model.errors import QuotaExceeded
+from weighbridge.model.limits import Allowance
 from weighbridge.observe import metrics
-from weighbridge.steps import quota
-from weighbridge.steps.announce import announce
-from weighbridge.steps.context import Allowance, Context
-from weighbridge.steps.quota import DEFAULT_USER
-from weighbridge.steps.request import Checked, Request, check
+from weighbridge.storage import quota, usage
+from weighbridge.storage.quota import DEFAULT_USER
+from weighbridge.uploads.request import Checked, Request, check
 
 Limited = Callable[..., Context]
 EVENTS = "SELECT payload FROM weighbridge.events WHERE type = 'quota.storage.exceeded' ORDER BY created_at"

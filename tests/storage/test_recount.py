@@ -18,15 +18,15 @@ from tests.cli.conftest import Command, environment, weighbridge  # noqa: F401 (
 from tests.conftest import WAITING
 from tests.storage.counting import CSV, USAGE, increment, send
 from tests.storage.s3 import S3
-from weighbridge.blobs.store import open_store
-from weighbridge.db import clock as db_clock
-from weighbridge.db import usage
-from weighbridge.db.pool import Tx
-from weighbridge.steps import receive
-from weighbridge.steps.context import Context
-from weighbridge.steps.quota import DEFAULT_USER
-from weighbridge.steps.recount import Recounted, recount
-from weighbridge.steps.request import Request, check
+from weighbridge.delivery.context import Context
+from weighbridge.postgres import clock as db_clock
+from weighbridge.postgres.pool import Tx
+from weighbridge.storage import usage
+from weighbridge.storage.quota import DEFAULT_USER
+from weighbridge.storage.recount import Recounted, recount
+from weighbridge.storage.store import open_store
+from weighbridge.uploads import receive
+from weighbridge.uploads.request import Request, check
 
 OTHER = CSV.replace(b"10.50", b"11.50")
 

@@ -19,20 +19,22 @@ from tests.engine.conftest import run as run
 from tests.storage.test_defer import CSV, Query, Store
 from tests.storage.test_defer import send as send
 from tests.storage.test_defer import store as store
-from weighbridge.db import storage
-from weighbridge.db.figures import of_service
+from weighbridge.delivery.context import Context
+from weighbridge.engine import recover
+from weighbridge.engine.figures import of_service
+from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.reading import ReadOptions
 from weighbridge.model.states import Status
-from weighbridge.steps import replay as step
-from weighbridge.steps.context import Context
-from weighbridge.steps.reopen import reopen
-from weighbridge.worker.replayer import Replayer
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage import replay as step
+from weighbridge.storage.replayer import Replayer
+from weighbridge.uploads.retry import reopen
 
 LEASE = timedelta(seconds=60)
 
 
-async def due(ctx: Context, worker: str = "one", *, early: bool = False) -> list[storage.Replay]:
+async def due(ctx: Context, worker: str = "one", *, early: bool = False) -> list[storage_queue.Replay]:
     return await step.due(ctx, worker, LEASE, 10, early=early)
 
 
@@ -97,7 +99,7 @@ async def test_each_failure_puts_it_off_longer_and_the_last_leaves_it_to_an_oper
 async def test_a_retry_of_the_upload_is_one_of_its_file(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
-    from weighbridge.db import uploads
+    from weighbridge.uploads import queue as uploads_queue
 
     store.fails()
     received = await send()
@@ -106,7 +108,7 @@ async def test_a_retry_of_the_upload_is_one_of_its_file(
         await pass_(ctx)
     store.works()
     async with ctx.db.tx() as tx:
-        upload = await uploads.get(tx, received.upload_id)
+        upload = await uploads_queue.get(tx, received.upload_id)
     assert upload is not None
     assert await reopen(ctx.db, upload, force_partial=False, actor="me") == "pending"
     assert await pass_(ctx) == 1
@@ -116,7 +118,7 @@ async def test_a_retry_of_the_upload_is_one_of_its_file(
 async def test_a_retry_of_a_file_that_waits_takes_other_read_options(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
-    from weighbridge.db import uploads
+    from weighbridge.uploads import queue as uploads_queue
 
     store.fails()
     received = await send(date_order="mdy")
@@ -125,7 +127,7 @@ async def test_a_retry_of_a_file_that_waits_takes_other_read_options(
         await pass_(ctx)
     store.works()
     async with ctx.db.tx() as tx:
-        upload = await uploads.get(tx, received.upload_id)
+        upload = await uploads_queue.get(tx, received.upload_id)
     assert upload is not None
     options = ReadOptions(date_order="dmy")
     assert await reopen(ctx.db, upload, force_partial=False, actor="me", reading=options) == "pending"
@@ -139,7 +141,7 @@ async def test_a_retry_of_a_file_that_waits_takes_other_read_options(
 async def test_dropped_is_gone_and_a_retry_says_so(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
-    from weighbridge.db import uploads
+    from weighbridge.uploads import queue as uploads_queue
 
     store.fails()
     received = await send(source_batch_id="march")
@@ -149,7 +151,7 @@ async def test_dropped_is_gone_and_a_retry_says_so(
         ("failed", "STORAGE_DROPPED", True)
     ]
     async with ctx.db.tx() as tx:
-        upload = await uploads.get(tx, received.upload_id)
+        upload = await uploads_queue.get(tx, received.upload_id)
     assert upload is not None
     with pytest.raises(RequestRefused, match="Upload it again") as refusal:
         await reopen(ctx.db, upload, force_partial=False, actor="me")
@@ -182,7 +184,10 @@ async def test_a_worker_of_another_spool_leaves_it_to_its_owner(
     await send()
     clock.forward(hours=1)
     async with ctx.db.tx() as tx:
-        assert await storage.claim(tx, storage.Claim("elsewhere", uuid4(), LEASE, 10, early=True)) == []
+        assert (
+            await storage_queue.claim(tx, storage_queue.Claim("elsewhere", uuid4(), LEASE, 10, early=True))
+            == []
+        )
     assert len(await due(ctx)) == 1
 
 
@@ -196,10 +201,9 @@ async def test_two_workers_have_it_once_and_a_lost_lease_changes_nothing(
     [first] = await due(ctx, "first")
     assert await due(ctx, "second") == []
     clock.forward(seconds=61)
-    from weighbridge.db import uploads
 
     async with ctx.db.tx() as tx:
-        assert [each.queue for each in await uploads.recover(tx, 5)] == ["storage"]
+        assert [each.queue for each in await recover.recover(tx, 5)] == ["storage"]
     [second] = await due(ctx, "second")
     await step.replay(ctx, first)  # it froze, and wakes up
     assert query("SELECT storage_status FROM data_uploads") == [("pending_retry",)]
@@ -235,7 +239,9 @@ async def test_one_file_that_goes_through_calls_the_others(
     clock.forward(minutes=2)
     store.works()
     stop = asyncio.Event()
-    running = asyncio.create_task(Replayer(ctx, "me", LEASE, timedelta(seconds=0.05)).run(stop))
+    running = asyncio.create_task(
+        Replayer(ctx, WorkerOptions(name="me", lease=LEASE, poll=timedelta(seconds=0.05))).run(stop)
+    )
     await eventually(
         lambda: query("SELECT count(*) FROM data_uploads WHERE storage_status = 'stored'") == [(7,)]
     )
@@ -267,7 +273,6 @@ async def test_the_database_s_trouble_is_not_the_store_s(
 async def test_a_replay_that_dies_counts(
     ctx: Context, store: Store, send: Any, query: Query, clock: Clock
 ) -> None:
-    from weighbridge.db import uploads
 
     store.fails()
     received = await send()
@@ -276,7 +281,7 @@ async def test_a_replay_that_dies_counts(
         assert len(await due(ctx)) == 1
         clock.forward(seconds=61)
         async with ctx.db.tx() as tx:
-            [dead] = await uploads.recover(tx, 5)
+            [dead] = await recover.recover(tx, 5)
         assert query("SELECT retry_count FROM upload_queue") == [(retry,)]
         assert dead.gave_up == (retry == 5)
     assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_RETRY_FAILED")]
@@ -367,13 +372,13 @@ async def test_folder_and_table_agree_again(ctx: Context, store: Store, send: An
 async def test_a_file_that_waits_can_not_be_claimed_and_figures_count_it(
     ctx: Context, store: Store, send: Any, query: Query
 ) -> None:
-    from weighbridge.db import uploads
+    from weighbridge.uploads import queue as uploads_queue
 
     store.fails()
     await send()
     async with ctx.db.tx() as tx:
-        wish = uploads.Claim("me", (Status.PENDING,), ("ads",), LEASE, 3)
-        assert (await uploads.claim(tx, wish)).lease is None
+        wish = uploads_queue.ClaimRequest("me", (Status.PENDING,), ("ads",), LEASE, 3)
+        assert (await uploads_queue.claim(tx, wish)).lease is None
         figures = await of_service(tx)
     assert (figures.storage_queue, figures.backlog, figures.backlog_age) == (1, 1, 0)
     with pytest.raises(Exception, match="claimed_when_stored"):
@@ -388,10 +393,10 @@ async def test_too_many_for_too_long_are_alerted(
     for minutes, alerts in ((0, []), (16, [("storage_queue",)])):
         clock.forward(minutes=minutes)
         async with ctx.db.tx() as tx:
-            await storage.watch(tx, 0, timedelta(minutes=15))
+            await storage_queue.watch(tx, 0, timedelta(minutes=15))
         assert query("SELECT condition FROM weighbridge.alerts WHERE closed_at IS NULL") == alerts
     store.works()
     await pass_(ctx)
     async with ctx.db.tx() as tx:
-        await storage.watch(tx, 0, timedelta(minutes=15))
+        await storage_queue.watch(tx, 0, timedelta(minutes=15))
     assert query("SELECT FROM weighbridge.alerts WHERE closed_at IS NULL") == []

@@ -24,7 +24,7 @@ from tusclient.client import TusClient
 from tests.api.conftest import new_key
 from tests.storage.files import PART, VERSION, metadata
 from tests.storage.proxy import Proxy
-from weighbridge.db.pool import Database
+from weighbridge.postgres.pool import Database
 
 ROWS = 12_000
 HEADER = "Day,Campaign name,Amount spent (USD),Notes\n"

@@ -20,14 +20,15 @@ from tests.engine.conftest import Run, meta_file, run  # noqa: F401 (a fixture)
 from tests.storage.counting import CSV, USAGE, send, until_next_month
 from tests.storage.s3 import S3
 from weighbridge.app import App
-from weighbridge.blobs.store import open_store
-from weighbridge.db import uploads, usage
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused, RetryLater
-from weighbridge.steps.context import Context
-from weighbridge.steps.quota import DEFAULT_USER
-from weighbridge.steps.recount import recount
-from weighbridge.steps.reopen import reopen
-from weighbridge.steps.retain import PATIENCE, retain
+from weighbridge.storage import usage
+from weighbridge.storage.quota import DEFAULT_USER
+from weighbridge.storage.recount import recount
+from weighbridge.storage.retention import PATIENCE, retain
+from weighbridge.storage.store import open_store
+from weighbridge.uploads import queue
+from weighbridge.uploads.retry import reopen
 
 STATES = "SELECT storage_status, blob_removed_at IS NOT NULL FROM data_uploads ORDER BY created_at"
 BROKEN = b"Day,Campaign name,Amount spent (USD)\nx,y,z\n"
@@ -186,7 +187,7 @@ async def test_retries_and_removals_at_once_never_leave_an_open_upload_without_i
 
     async def open_again(upload_id: UUID) -> bool:
         async with kept.db.tx() as tx:
-            upload = await uploads.get(tx, upload_id)
+            upload = await queue.get(tx, upload_id)
         assert upload is not None
         try:
             await reopen(kept.db, upload, force_partial=False, actor="test")
@@ -273,7 +274,7 @@ async def test_a_removal_that_was_begun_is_ended_by_the_next_run(
     assert len(blobs(kept)) == (0 if after else 1)
     assert query(USAGE)[0][:2] == (len(BROKEN), 1)  # as long as it may be there
     async with kept.db.tx() as tx:
-        upload = await uploads.get(tx, upload_id)
+        upload = await queue.get(tx, upload_id)
     assert upload is not None
     with pytest.raises(RequestRefused, match="removed after 4 days"):
         await reopen(kept.db, upload, force_partial=False, actor="test")

@@ -11,7 +11,7 @@ import pytest
 from tests.api.conftest import CSV, Query
 from weighbridge.api import create
 from weighbridge.app import App
-from weighbridge.steps.context import Allowance
+from weighbridge.model.limits import Allowance
 
 LINES = CSV.splitlines(keepends=True)
 

@@ -18,10 +18,10 @@ from tests.storage.test_defer import CSV, Query, Store
 from tests.storage.test_defer import send as send
 from tests.storage.test_defer import store as store
 from tests.storage.test_replay import due, pass_
-from weighbridge.blobs.spool import Spool
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ConfigError, RequestRefused, RetryLater
-from weighbridge.steps import replay as step
-from weighbridge.steps.context import Context
+from weighbridge.storage import replay as step
+from weighbridge.storage.spool import Spool
 
 LONG_AGO = time.time() - 24 * 3600
 
@@ -154,7 +154,7 @@ async def test_a_row_that_nobody_tries_is_alerted(
 ) -> None:
     from datetime import timedelta
 
-    from weighbridge.db import storage
+    from weighbridge.storage import queue
 
     store.fails()
     await send()
@@ -163,5 +163,5 @@ async def test_a_row_that_nobody_tries_is_alerted(
         clock.forward(hours=hours)
         assert await due(ctx) == []
         async with ctx.db.tx() as tx:
-            await storage.watch(tx, 100, timedelta(minutes=15))
+            await queue.watch(tx, 100, timedelta(minutes=15))
         assert query("SELECT condition, severity FROM weighbridge.alerts WHERE closed_at IS NULL") == alerts

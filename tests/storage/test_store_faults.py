@@ -17,9 +17,9 @@ import pytest
 
 from tests.storage.proxy import Proxy
 from tests.storage.s3 import S3
-from weighbridge.blobs.base import BlobMissing, Blobs
-from weighbridge.blobs.store import open_store
 from weighbridge.model.errors import RetryLater
+from weighbridge.storage.blobs import BlobMissing, Blobs
+from weighbridge.storage.store import open_store
 
 PATIENCE = timedelta(seconds=1)
 SMALL, LARGE = 1000, 12 * 2**20  # one request; several parts, and two requests around them
@@ -241,7 +241,7 @@ async def test_what_is_deleted_is_gone_and_may_be_gone_already(
 ONE_PUT = """
 import asyncio, sys
 from pathlib import Path
-from weighbridge.blobs.store import open_store
+from weighbridge.storage.store import open_store
 asyncio.run(open_store(sys.argv[1], Path(".")).put(sys.argv[2], Path(sys.argv[3]), keep=True))
 """
 
@@ -267,7 +267,7 @@ async def test_a_process_that_ends_right_after_it_stored_a_file_ends_well(
 PUT = """
 import asyncio, re, sys
 from pathlib import Path
-from weighbridge.blobs.store import open_store
+from weighbridge.storage.store import open_store
 
 def peak():
     return int(re.search(r"VmHWM:\\s*(\\d+) kB", Path("/proc/self/status").read_text())[1])

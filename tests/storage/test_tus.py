@@ -17,8 +17,8 @@ import pytest
 from tests.api.conftest import CSV, MakeKey, Query
 from tests.conftest import Clock
 from tests.storage.files import PART, File, Sender, bytes_of, metadata
-from weighbridge.steps import resume
-from weighbridge.steps.context import Context
+from weighbridge.delivery.context import Context
+from weighbridge.uploads import resumable
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
 
@@ -264,14 +264,14 @@ async def test_a_file_expires_after_its_last_part(
     assert 22 * 3600 < (after - before).total_seconds() < 24 * 3600
     clock.forward(hours=2)
     assert (await other.ask("HEAD")).status_code == 410
-    assert await resume.sweep(ctx) == 1
+    assert await resumable.sweep(ctx) == 1
     assert (await other.ask("HEAD")).status_code == 404
     assert await file.offset() == 9
     clock.forward(hours=23)
     for method in ("HEAD", "GET", "DELETE"):
         assert (await file.ask(method)).status_code == 410
     assert (await file.patch(CSV[9:], 9)).json()["error"] == "file_expired"
-    assert await resume.sweep(ctx) == 1
+    assert await resumable.sweep(ctx) == 1
     assert parts() == []
     assert query("SELECT count(*) FROM weighbridge.resumable_uploads") == [(0,)]
 
@@ -318,9 +318,9 @@ async def test_a_file_belongs_to_the_machine_that_gets_its_first_bytes(
     assert (await moved.patch(CSV, 0)).headers["weighbridge-status"] == "pending"
     query("UPDATE weighbridge.resumable_uploads SET spool_id = gen_random_uuid()")
     assert parts() == [str(file.id)]
-    assert await resume.sweep(ctx) == 0  # that folder may be this one, by an older name
+    assert await resumable.sweep(ctx) == 0  # that folder may be this one, by an older name
     query("UPDATE weighbridge.resumable_uploads SET expires_at = '2000-01-01'")
-    assert await resume.sweep(ctx) == 2
+    assert await resumable.sweep(ctx) == 2
     assert parts() == []
 
 

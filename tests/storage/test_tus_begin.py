@@ -13,10 +13,12 @@ from tests.api.conftest import CSV, Query
 from tests.conftest import Clock
 from tests.storage.files import PART, VERSION, Sender, metadata
 from weighbridge.app import App
-from weighbridge.db import resumable
-from weighbridge.steps import quota, resume
-from weighbridge.steps.context import Allowance, Context
-from weighbridge.steps.request import Request, check
+from weighbridge.delivery.context import Context
+from weighbridge.model.limits import Allowance
+from weighbridge.storage import quota
+from weighbridge.storage import resumable as storage_resumable
+from weighbridge.uploads import resumable as uploads_resumable
+from weighbridge.uploads.request import Request, check
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
 # Length, metadata, other headers, and what is said.
@@ -113,11 +115,11 @@ async def test_a_file_whose_part_comes_while_it_expires_stays(
     await file.patch(CSV[:9], 0)
     clock.forward(hours=25)
     async with ctx.db.tx() as tx:
-        [place] = await resumable.expired(tx)
-        found = await resumable.get(tx, place.id)
+        [place] = await storage_resumable.expired(tx)
+        found = await storage_resumable.get(tx, place.id)
     assert found is not None
     query(
         "UPDATE weighbridge.resumable_uploads SET expires_at = weighbridge.now() + interval '1 h'"
     )  # the part
-    assert not await resume._forgotten(ctx, found)
+    assert not await uploads_resumable._forgotten(ctx, found)
     assert (await file.patch(CSV[9:], 9)).status_code == 204

@@ -13,12 +13,12 @@ from tests.conftest import Clock
 from tests.engine.conftest import meta_file
 from tests.storage.s3 import S3
 from tests.storage.test_defer import Query
-from weighbridge.blobs.store import open_store
-from weighbridge.steps.context import Context
-from weighbridge.steps.receive import receive
-from weighbridge.steps.request import Request
-from weighbridge.worker.loop import Worker
-from weighbridge.worker.options import WorkerOptions
+from weighbridge.delivery.context import Context
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.storage.store import open_store
+from weighbridge.uploads.receive import receive
+from weighbridge.uploads.request import Request
+from weighbridge.worker import Worker
 
 
 async def test_a_bucket_that_dies_after_it_has_taken_a_file_fails_no_upload(

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tests.conftest import WAITING
 from tests.storage.counting import CSV, USAGE, increment, month_of, send, until_next_month
 from weighbridge.app import App
-from weighbridge.db import migrate, roles, usage
-from weighbridge.db.errors import RowFault
-from weighbridge.db.pool import Database
+from weighbridge.delivery.context import Context
 from weighbridge.model.errors import Refused
-from weighbridge.steps import quota
-from weighbridge.steps.context import Context
-from weighbridge.steps.quota import DEFAULT_USER, readable
+from weighbridge.postgres import migrate, roles
+from weighbridge.postgres.errors import RowFault
+from weighbridge.postgres.pool import Database
+from weighbridge.storage import quota, usage
+from weighbridge.storage.quota import DEFAULT_USER, readable
 
 # S5's unit test 2: incrementStorageUsage calls the function with the correct parameters and surfaces errors ----
 
@@ -365,7 +365,7 @@ async def _migrated_from_before(url: str, workspace: UUID) -> None:
 
 
 async def test_the_gauge_is_the_sum_of_what_is_stored(app: App, workspace: UUID) -> None:
-    from weighbridge.db import figures
+    from weighbridge.engine import figures
 
     for owner in (workspace, uuid4()):
         await increment(app.db, owner, DEFAULT_USER, 700)

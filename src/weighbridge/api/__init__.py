@@ -9,34 +9,30 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import Depends, FastAPI
 
-from weighbridge.api import (
-    conversions,
-    cron,
-    groups,
-    health,
+from weighbridge.api import health, metrics, pages, tokens
+from weighbridge.api.access import describe_keys, guard
+from weighbridge.api.cors import Cors
+from weighbridge.api.delivery import conversions, cron, providers, sites
+from weighbridge.api.hub import Hub
+from weighbridge.api.problems import answer_problems
+from weighbridge.api.projects import groups
+from weighbridge.api.projects import manage as projects_manage
+from weighbridge.api.requests import RequestLog
+from weighbridge.api.sessions import Passes
+from weighbridge.api.storage import usage
+from weighbridge.api.uploads import (
     live,
-    metrics,
-    pages,
     preview,
-    projects,
-    providers,
     recognise,
     rejects,
     resumable,
     send,
-    sites,
-    tokens,
-    uploads,
-    usage,
 )
-from weighbridge.api.access import describe_keys, guard
-from weighbridge.api.cors import Cors
-from weighbridge.api.hub import Hub
-from weighbridge.api.problems import answer_problems
-from weighbridge.api.requests import RequestLog
-from weighbridge.api.sessions import Passes
-from weighbridge.api.turns import Turns
-from weighbridge.api.tus import Tus
+from weighbridge.api.uploads import (
+    manage as uploads_manage,
+)
+from weighbridge.api.uploads.turns import Turns
+from weighbridge.api.uploads.tus import Tus
 from weighbridge.app import App
 
 _ABOUT = """
@@ -73,9 +69,9 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     api.state.hub = hub
     api.state.turns = turns
     api.state.passes = Passes(app.db)
-    uploading = (tokens, recognise, send, resumable, uploads, rejects, preview)
+    uploading = (tokens, recognise, send, resumable, uploads_manage, rejects, preview)
     delivering = (conversions, sites, providers, cron)
-    for part in (*uploading, projects, groups, *delivering, live, metrics, usage, health, pages):
+    for part in (*uploading, projects_manage, groups, *delivering, live, metrics, usage, health, pages):
         api.include_router(part.router)
     answer_problems(api)
     api.add_middleware(Tus, max_size=app.ctx.limits.max_upload_bytes)

@@ -16,10 +16,10 @@ from fastapi.requests import HTTPConnection
 from fastapi.security.utils import get_authorization_scheme_param
 from starlette.websockets import WebSocket
 
+from weighbridge.access import keys
+from weighbridge.access.keys import ApiKey
 from weighbridge.api.sessions import COOKIE, TOKEN, Passes, Session, same
 from weighbridge.app import App
-from weighbridge.db import keys
-from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])

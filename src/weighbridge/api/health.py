@@ -5,9 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weighbridge.api.access import TheApp, opened
-from weighbridge.api.models import Health
 from weighbridge.api.problems import Problem
-from weighbridge.db import clock
+from weighbridge.api.uploads.models import Health
+from weighbridge.postgres import clock
 
 router = APIRouter(tags=["health"])
 

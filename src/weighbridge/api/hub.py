@@ -17,11 +17,11 @@ from uuid import UUID
 
 import structlog
 
-from weighbridge.db import live
-from weighbridge.db.listen import notifications
-from weighbridge.db.pool import Database
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import LIVE
+from weighbridge.postgres.listen import notifications
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import live
 
 log = structlog.get_logger()
 Message = dict[str, Any]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, field_validator
 from weighbridge.api.access import SECURITY, Key, TheApp, needs, opened
 from weighbridge.api.problems import Problem, documented
 from weighbridge.app import App
-from weighbridge.db import figures
+from weighbridge.engine import figures
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe import metrics
 

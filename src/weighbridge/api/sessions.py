@@ -13,9 +13,9 @@ from uuid import UUID
 
 from itsdangerous import BadData, Signer, URLSafeSerializer
 
-from weighbridge.db import passes
-from weighbridge.db.keys import ApiKey
-from weighbridge.db.pool import Database
+from weighbridge.access import signing
+from weighbridge.access.keys import ApiKey
+from weighbridge.postgres.pool import Database
 
 COOKIE = "wb_session"
 TOKEN = "wbt_"  # noqa: S105 how an upload token begins; a key begins with wb_
@@ -41,7 +41,7 @@ class Passes:
     async def begin(self, key: ApiKey) -> str:
         """The cookie of a new session."""
         async with self._db.tx() as tx:
-            until = await passes.until(tx, SESSION_LASTS)
+            until = await signing.until(tx, SESSION_LASTS)
         return (await self._signs("session")).dumps(_said(key, until))
 
     async def session(self, cookie: str) -> Session | None:
@@ -52,7 +52,7 @@ class Passes:
     async def token(self, key: ApiKey, lasts: timedelta, bounds: dict[str, str]) -> tuple[str, datetime]:
         """An upload token, and until when it holds."""
         async with self._db.tx() as tx:
-            until = await passes.until(tx, lasts)
+            until = await signing.until(tx, lasts)
         return TOKEN + (await self._signs("token")).dumps({**_said(key, until), "b": bounds}), until
 
     async def bearer(self, token: str) -> ApiKey | None:
@@ -78,7 +78,7 @@ class Passes:
         except BadData:
             return None
         async with self._db.tx() as tx:
-            key = await passes.holder(tx, UUID(said["k"]), datetime.fromtimestamp(said["u"], UTC))
+            key = await signing.holder(tx, UUID(said["k"]), datetime.fromtimestamp(said["u"], UTC))
         if key is None or "b" not in said:
             return key
         if not key.may("upload"):
@@ -91,7 +91,7 @@ class Passes:
     async def _key(self) -> bytes:
         if self._secret is None:
             async with self._db.tx() as tx:
-                self._secret = await passes.secret(tx)
+                self._secret = await signing.secret(tx)
         return self._secret
 
 

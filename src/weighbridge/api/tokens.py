@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from weighbridge.api import fields
+from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
 from weighbridge.api.sessions import LONGEST_TOKEN, Passes
+from weighbridge.api.uploads import fields
 from weighbridge.app import App
-from weighbridge.db.keys import ApiKey
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import said_back
-from weighbridge.steps.request import AUTO, HIGHEST_PROJECT, uuid_of
+from weighbridge.uploads.request import AUTO, HIGHEST_PROJECT, uuid_of
 
 router = APIRouter(tags=["uploads"])
 

@@ -10,8 +10,8 @@ import typer
 from weighbridge.cli.running import AsJson, err, out, print_json, read_settings, run
 
 if TYPE_CHECKING:
-    from weighbridge.db.pool import Tx
     from weighbridge.model.pipeline import Pipeline
+    from weighbridge.postgres.pool import Tx
 
 app = typer.Typer(help="The database: its schema and its address.", no_args_is_help=True)
 
@@ -21,7 +21,7 @@ def migrate(as_json: AsJson = False) -> None:
     """Bring the database to this version's schema, with tables for every pipeline."""
 
     async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
-        from weighbridge.db import readiness
+        from weighbridge.postgres import readiness
 
         return await readiness.make_ready(tx, pipelines)
 
@@ -37,7 +37,7 @@ def status(as_json: AsJson = False) -> None:
     """Whether the schema is current; exit code 1 where it is not."""
 
     async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
-        from weighbridge.db import readiness
+        from weighbridge.postgres import readiness
 
         return await readiness.missing(tx, pipelines)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from weighbridge.app import App
-    from weighbridge.cli.report import Outcome
+    from weighbridge.cli.uploads.report import Outcome
 
 _KEY = "weighbridge demo"
 
@@ -38,7 +38,7 @@ def demo(
     console = out()
 
     async def work(app: App) -> None:
-        import_module("weighbridge.worker.loop")  # loading the code is not part of loading the files
+        import_module("weighbridge.worker")  # loading the code is not part of loading the files
         folder = app.settings.home / "demo"
         files = [written.path for written in write_demo_exports(folder)]
         console.print(f"Three sample exports are in {folder}\n", markup=False)
@@ -58,8 +58,8 @@ def demo(
 
 
 async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outcome], float]:
-    from weighbridge.cli.load import load_files
-    from weighbridge.steps.request import Request
+    from weighbridge.cli.uploads.load import load_files
+    from weighbridge.uploads.request import Request
 
     wanted = [
         (file, Request(DEFAULT_WORKSPACE, file.name.split("-")[0], filename=file.name, force=force))
@@ -70,7 +70,7 @@ async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outco
 
 
 async def _show(app: App, console: Console, outcomes: list[Outcome], seconds: float) -> None:
-    from weighbridge.cli import report
+    from weighbridge.cli.uploads import report
 
     pipeline = app.ctx.pipelines["ads"]
     uploads = [outcome.upload for outcome in outcomes if outcome.upload]
@@ -93,7 +93,7 @@ async def _reasons(app: App, outcomes: list[Outcome]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    from weighbridge.db import history
+    from weighbridge.uploads import history
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file")
@@ -114,8 +114,8 @@ async def _reasons(app: App, outcomes: list[Outcome]) -> Any:
 
 async def _show_again(app: App, console: Console, file: Path) -> None:
     """The same file once more, as a person would send it: recognised by its content."""
-    from weighbridge.steps.receive import receive
-    from weighbridge.steps.request import Request
+    from weighbridge.uploads.receive import receive
+    from weighbridge.uploads.request import Request
 
     began = time.perf_counter()
     again = await receive(app.ctx, Request(DEFAULT_WORKSPACE, "meta", filename=file.name), file)
@@ -142,7 +142,8 @@ def _next_steps(console: Console, outcomes: list[Outcome]) -> None:
 
 async def _open_console(app: App, console: Console, serving: bool) -> None:
     """Where the browser finds all this, and with which key: one of the demo's own, new each time, for a day."""
-    from weighbridge.db import clock, keys
+    from weighbridge.access import keys
+    from weighbridge.postgres import clock
 
     async with app.db.tx() as tx:
         for key in await keys.listing(tx, UUID(DEFAULT_WORKSPACE)):

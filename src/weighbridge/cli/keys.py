@@ -32,9 +32,10 @@ def create(
     async def work(app: App) -> tuple[Any, str]:
         from datetime import timedelta
 
-        from weighbridge.db import clock, keys
+        from weighbridge.access import keys
         from weighbridge.model.errors import did_you_mean
-        from weighbridge.steps.request import uuid_of
+        from weighbridge.postgres import clock
+        from weighbridge.uploads.request import uuid_of
 
         for each in scopes:
             if each not in keys.SCOPES:
@@ -63,8 +64,8 @@ def listing(
     """The keys there are, without their secrets."""
 
     async def work(app: App) -> list[Any]:
-        from weighbridge.db import keys
-        from weighbridge.steps.request import uuid_of
+        from weighbridge.access import keys
+        from weighbridge.uploads.request import uuid_of
 
         async with app.db.tx() as tx:
             return list(
@@ -100,9 +101,9 @@ def revoke(
     """End a key at once."""
 
     async def work(app: App) -> None:
-        from weighbridge.db import keys
+        from weighbridge.access import keys
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.steps.request import uuid_of
+        from weighbridge.uploads.request import uuid_of
 
         async with app.db.tx() as tx:
             if not await keys.revoke(tx, uuid_of(key_id, "key", "ID")):

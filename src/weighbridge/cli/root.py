@@ -4,32 +4,16 @@ from __future__ import annotations
 
 import typer
 
-from weighbridge.cli import (
-    conversions,
-    credentials,
-    database,
-    deliver,
-    demo,
-    doctor,
-    enqueue,
-    groups,
-    keys,
-    load,
-    pipelines,
-    preview,
-    projects,
-    providers,
-    serve,
-    sites,
-    storage,
-    upkeep,
-    uploads,
-    usage,
-    vault,
-    verify,
-    watch,
-)
+from weighbridge.cli import database, demo, keys, pipelines, serve, upkeep
+from weighbridge.cli.delivery import conversions, credentials, deliver, enqueue, providers, sites, vault
+from weighbridge.cli.doctor import command as doctor_command
+from weighbridge.cli.projects import groups
+from weighbridge.cli.projects import manage as projects_manage
 from weighbridge.cli.running import options
+from weighbridge.cli.storage import queue, usage
+from weighbridge.cli.uploads import load, preview, watch
+from weighbridge.cli.uploads import manage as uploads_manage
+from weighbridge.cli.verify import command as verify_command
 
 app = typer.Typer(
     name="weighbridge",
@@ -46,12 +30,12 @@ app.command("up")(serve.up)
 app.command("api")(serve.api)
 app.command("worker")(serve.worker)
 app.command("deliver")(deliver.deliver)
-uploads.app.add_typer(preview.app)
-app.add_typer(uploads.app, name="uploads")
-projects.app.add_typer(groups.app)
-app.add_typer(projects.app, name="projects")
-storage.app.add_typer(usage.app)
-app.add_typer(storage.app, name="storage")
+uploads_manage.app.add_typer(preview.app)
+app.add_typer(uploads_manage.app, name="uploads")
+projects_manage.app.add_typer(groups.app)
+app.add_typer(projects_manage.app, name="projects")
+queue.app.add_typer(usage.app)
+app.add_typer(queue.app, name="storage")
 app.add_typer(sites.app, name="sites")
 providers.app.add_typer(credentials.app)
 app.add_typer(providers.app, name="providers")
@@ -61,7 +45,7 @@ app.add_typer(vault.app, name="vault")
 app.add_typer(keys.app, name="keys")
 app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(database.app, name="db")
-app.command("doctor")(doctor.doctor)
-app.add_typer(verify.app, name="verify")
+app.command("doctor")(doctor_command.doctor)
+app.add_typer(verify_command.app, name="verify")
 app.command("recover")(upkeep.recover)
 app.command("clean")(upkeep.clean)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import uvicorn
 
     from weighbridge.app import App
+    from weighbridge.engine.options import WorkerOptions
     from weighbridge.settings import Settings
-    from weighbridge.worker.options import WorkerOptions
 
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; WEIGHBRIDGE_HOST.")]
 Port = Annotated[
@@ -72,7 +72,7 @@ def up(host: Host = None, port: Port = None, log_level: LogLevel = Level.INFO) -
 
 
 def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = True) -> WorkerOptions:
-    from weighbridge.worker.options import WorkerOptions
+    from weighbridge.engine.options import WorkerOptions
 
     return WorkerOptions(
         slots=settings.worker_slots,
@@ -143,7 +143,7 @@ async def _together(parts: list[Awaitable[None]], stop: asyncio.Event) -> None:
 
 
 async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
-    from weighbridge.worker.loop import Worker
+    from weighbridge.worker import Worker
 
     await Worker(app.ctx, worker_options(app.settings, **wishes)).run(stop)
 
@@ -151,7 +151,7 @@ async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
 async def _deliver(app: App, stop: asyncio.Event) -> None:
     import structlog
 
-    from weighbridge.worker.deliverer import Deliverer, collect_less
+    from weighbridge.delivery.worker import Deliverer, collect_less
 
     if app.ctx.outbound is None:
         structlog.get_logger().info(
@@ -168,7 +168,7 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
 
 async def _replay(app: App, stop: asyncio.Event) -> None:
     """What an API does without a worker beside it: files that wait on this machine can be read nowhere else."""
-    from weighbridge.worker.loop import replayer
+    from weighbridge.worker import replayer
 
     await replayer(app.ctx, worker_options(app.settings)).run(stop)
 

@@ -14,10 +14,10 @@ def recover(as_json: AsJson = False) -> None:
     """Take back every upload whose worker fell silent."""
 
     async def work(app: App) -> list[Any]:
-        from weighbridge.db import uploads
+        from weighbridge.engine import recover
 
         async with app.db.tx() as tx:
-            return list(await uploads.recover(tx, app.settings.max_crashes))
+            return list(await recover.recover(tx, app.settings.max_crashes))
 
     found = with_app(work)
     if as_json:
@@ -37,8 +37,8 @@ def clean(as_json: AsJson = False) -> None:
     """
 
     async def work(app: App) -> tuple[int, int, int]:
-        from weighbridge.steps.clean import clean, sweep
-        from weighbridge.steps.retain import retain
+        from weighbridge.storage.retention import retain
+        from weighbridge.uploads.retention import clean, sweep
 
         return await clean(app.ctx), sweep(app.ctx.scratch), await retain(app.ctx)
 

@@ -17,20 +17,13 @@ from fastapi import FastAPI
 
 from weighbridge import api
 from weighbridge.app import App
-from weighbridge.console import (
-    assets,
-    conversion,
-    deliveries,
-    frame,
-    grouping,
-    health,
-    preview,
-    projects,
-    sign_in,
-    storage,
-    upload,
-    uploads,
-)
+from weighbridge.console import assets, frame, health, sign_in
+from weighbridge.console.delivery import conversion
+from weighbridge.console.delivery import index as delivery_index
+from weighbridge.console.projects import edits, pages
+from weighbridge.console.storage import index as storage_index
+from weighbridge.console.uploads import index as uploads_index
+from weighbridge.console.uploads import preview, upload
 
 
 def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
@@ -38,14 +31,14 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     site = api.create(app, stop)
     for page in (
         sign_in,
-        uploads,
+        uploads_index,
         upload,
         preview,
-        projects,
-        grouping,
-        deliveries,
+        pages,
+        edits,
+        delivery_index,
         conversion,
-        storage,
+        storage_index,
         health,
     ):
         site.include_router(page.router)

@@ -10,7 +10,8 @@ from fastapi.responses import HTMLResponse
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.console import frame
-from weighbridge.db import browse, charts, figures
+from weighbridge.engine import charts, figures
+from weighbridge.uploads import browse
 
 router = frame.router()
 PERIODS = {

@@ -23,7 +23,7 @@ from weighbridge.formats.rawbytes import HEAD, Utf8Check, chunks, decode_head, l
 from weighbridge.model.encodings import ENCODINGS, codec_of
 
 if TYPE_CHECKING:
-    from weighbridge.formats.evidence import Words
+    from weighbridge.formats.encoding_evidence import Words
     from weighbridge.formats.guess import Guess
 
 __all__ = ["ENCODINGS", "HEAD", "Utf8File", "as_utf8", "codec_of", "codec_of_head", "decode_head", "utf16_of"]
@@ -129,7 +129,7 @@ def _guess(pieces: Iterable[bytes], limit: int) -> Guess:
 
 
 def _words(pieces: Iterable[bytes], limit: int) -> Words:
-    from weighbridge.formats.evidence import Words
+    from weighbridge.formats.encoding_evidence import Words
 
     words = Words(limit)
     for piece in pieces:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from weighbridge.formats.evidence import Reading, Words, in_codec, text_cost, weigh
+from weighbridge.formats.encoding_evidence import Reading, Words, in_codec, text_cost, weigh
 from weighbridge.formats.odd_words import odd_word
 
 CERTAIN = 10.0  # difference of costs from which a second reading is ruled out

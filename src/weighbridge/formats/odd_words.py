@@ -14,7 +14,7 @@ from math import log
 
 import numpy as np
 
-from weighbridge.formats.evidence import LATIN, Reading, in_codec
+from weighbridge.formats.encoding_evidence import LATIN, Reading, in_codec
 from weighbridge.formats.letters import CASELESS, CURRENCY, DASH, INVALID, LOWER, UPPER, kind_of
 
 UNLIKELY = 6.0  # so much cheaper in another encoding, the word alone is evidence

@@ -12,6 +12,14 @@ from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """Who sends a file, and where to: all there is to know before its pipeline is recognised."""
+
+    workspace_id: UUID
+    created_by: UUID | None
+
+
 @dataclass(frozen=True)
 class Bins:
     """Where every physical record of a file ended. They add up to the file, or the upload fails."""

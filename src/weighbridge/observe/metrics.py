@@ -21,8 +21,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from weighbridge.model.backoff import POLICIES
 from weighbridge.model.errors import ConfigError
+from weighbridge.model.retry import POLICIES
 from weighbridge.model.states import TERMINAL
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of the text format, as `exposition` writes it

@@ -1,7 +1,7 @@
 """Conversions (S4): sales that an ad platform is to hear of, by the click that led to them.
 
 The template that Google Ads has for offline conversions loads as it is. A sale is known again by its order id, or where
-the file has none by its click and its time; steps/convert.py makes the same id of what comes over HTTP. The client of
+the file has none by its click and its time; delivery/sales.py makes the same id of what comes over HTTP. The client of
 an upload is the site, and a sale makes its rows of offline_conversion_queue in the transaction that writes it.
 """
 
@@ -75,7 +75,7 @@ not_rounded = Validator(
     "an id with all its digits",
     "A spreadsheet has rounded it: export again and upload the file without opening it there.",
 )
-# steps/convert.py makes the same.
+# delivery/sales.py makes the same.
 ORDER_OF_CLICK = (
     f"'wb-' || sha256(coalesce({', '.join(f'{{sale.{name}}}' for name in CLICKS)}) || '|' ||"
     " strftime({sale.occurred_at} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ'))[:32]"

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import currencies, dates, dropped_currencies, evidence, year_first
+from weighbridge.rules import (
+    currencies,
+    dates,
+    dropped_currencies,
+    year_first,
+)
+from weighbridge.rules import (
+    locale as rules_locale,
+)
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
-from weighbridge.rules.typed import ACCEPTED
+from weighbridge.rules.record_kinds import ACCEPTED
 
 
 def warnings(
@@ -85,7 +93,7 @@ class _Dates:
 
     @classmethod
     def of(cls, db: Any, plan: Plan, column: Column, locale: Locale) -> _Dates:
-        order = evidence.order_ways(plan)
+        order = rules_locale.order_ways(plan)
         first, second = order.fits("x")
         only_first, only_second, either = order.classes("x", "a", "b")
         short, by_name, zoned, zoneless = (
@@ -156,7 +164,7 @@ def _mark_assumed(
         (read for c in amounts if (read := _ambiguous_amount(db, plan, c, locale)) is not None), None
     )
     # The first records did not show it: the others may.
-    if example is None or evidence.mark_is_shown(db, plan, open_source(), locale.decimal):
+    if example is None or rules_locale.mark_is_shown(db, plan, open_source(), locale.decimal):
         return None
     other = "," if locale.decimal == "." else "."
     return (
@@ -174,7 +182,7 @@ def _keeps(plan: Plan) -> str:
 
 
 def _ambiguous_amount(db: Any, plan: Plan, column: Column, locale: Locale) -> str | None:
-    sql = f"SELECT min(x) FILTER ({evidence.ambiguous_amount(plan, 'x')}) FROM ({_noted(column, plan)})"
+    sql = f"SELECT min(x) FILTER ({rules_locale.ambiguous_amount(plan, 'x')}) FROM ({_noted(column, plan)})"
     [(cell,)] = db.execute(sql).fetchall()
     return cell and _read(db, plan, column, cell, locale)
 

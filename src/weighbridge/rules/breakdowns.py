@@ -20,7 +20,7 @@ from weighbridge.rules import dimensions, facts
 from weighbridge.rules.faults import beyond
 from weighbridge.rules.headers import fold, listed
 from weighbridge.rules.plan import Column, Plan, duck_type, literal
-from weighbridge.rules.typed import DUPLICATE
+from weighbridge.rules.record_kinds import DUPLICATE
 
 # Measures of records that contradict each other differ in any case: they distinguish no parts.
 _FIGURE = r"[^\p{L}]*[0-9][^\p{L}]*"

@@ -29,7 +29,6 @@ from weighbridge.rules import (
     columns,
     database,
     dimensions,
-    evidence,
     facts,
     ids,
     record_currency,
@@ -38,13 +37,14 @@ from weighbridge.rules import (
     subtotals,
     zones,
 )
+from weighbridge.rules import (
+    locale as rules_locale,
+)
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing, refuse_without_measures
 from weighbridge.rules.plan import Column, Locale, Plan
-from weighbridge.rules.rejected import rejections
-from weighbridge.rules.sheets import Source
-from weighbridge.rules.typed import (
+from weighbridge.rules.record_kinds import (
     ACCEPTED,
     BLANK,
     DUPLICATE,
@@ -61,6 +61,8 @@ from weighbridge.rules.typed import (
     settle_names,
     typed,
 )
+from weighbridge.rules.rejected import rejections
+from weighbridge.rules.sheets import Source
 
 # So large a share of rejected records puts the decimal mark and the order of dates in question.
 DOUBTFUL = 0.1
@@ -212,7 +214,7 @@ class _Check:
     def decide(self, *, whole: bool) -> Locale:
         """What the first records show, or all of them."""
         source = self.source.records if whole else self.source.head
-        locale = evidence.decide(self.db, self.plan, lambda: source(self.db), whole=whole)
+        locale = rules_locale.decide(self.db, self.plan, lambda: source(self.db), whole=whole)
         return replace(locale, plain_dates=self.source.plain_dates())
 
     def fraction(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from weighbridge.rules import dates
 from weighbridge.rules.faults import Fault
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
-from weighbridge.rules.typed import ACCEPTED, REJECTED
+from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SESSION = "current_setting('TimeZone')"  # the zone that the file names above its header, or UTC
 

@@ -8,15 +8,7 @@ from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
-from weighbridge.rules.headers import (
-    Layout,
-    fold,
-    lay_out,
-    listed,
-    missing,
-    nearest,
-    synonyms,
-)
+from weighbridge.rules.headers import Layout, fold, lay_out, listed, missing, nearest, synonyms
 from weighbridge.rules.plan import Plan
 
 

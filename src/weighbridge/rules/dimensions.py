@@ -19,7 +19,7 @@ from weighbridge.model.pipeline import Entity, Field, Made, NamePath
 from weighbridge.model.upload import Scope
 from weighbridge.rules.faults import shared_faults
 from weighbridge.rules.plan import Locale, Plan, duck_type, literal, quoted, stages
-from weighbridge.rules.typed import ACCEPTED, REJECTED
+from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SEPARATOR = " || chr(31) || "
 

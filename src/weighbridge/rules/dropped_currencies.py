@@ -13,7 +13,7 @@ from typing import Any
 from weighbridge.model.counts import counted
 from weighbridge.rules import currencies
 from weighbridge.rules.plan import Column, Plan, quoted, texts
-from weighbridge.rules.typed import ACCEPTED
+from weighbridge.rules.record_kinds import ACCEPTED
 
 _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
 

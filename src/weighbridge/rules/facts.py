@@ -9,7 +9,7 @@ from typing import Any
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Plan, quoted
-from weighbridge.rules.typed import ACCEPTED, REJECTED
+from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 
 def build(db: Any, plan: Plan) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from weighbridge.model.read_as import ReadAs
 from weighbridge.model.sheet import Linked, Sheet
 from weighbridge.rules.plan import Locale, Plan
-from weighbridge.rules.typed import ACCEPTED, DUPLICATE, REJECTED
+from weighbridge.rules.record_kinds import ACCEPTED, DUPLICATE, REJECTED
 
 
 def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:

@@ -11,7 +11,7 @@ from weighbridge.rules import clock_changes
 from weighbridge.rules.facts import stored
 from weighbridge.rules.faults import faults
 from weighbridge.rules.plan import Column, Locale, Plan, literal, stages
-from weighbridge.rules.typed import REJECTED, misfit
+from weighbridge.rules.record_kinds import REJECTED, misfit
 
 
 def rejections(

@@ -26,7 +26,7 @@ from weighbridge.model.space import SPACE
 from weighbridge.model.upload import Scope
 from weighbridge.rules import breakdowns, dimensions, facts
 from weighbridge.rules.plan import Locale, Plan, literal
-from weighbridge.rules.typed import DUPLICATE, REJECTED
+from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
 
 
 @dataclass(frozen=True)

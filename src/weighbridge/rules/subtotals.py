@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Column, Plan, literal, quoted, texts
-from weighbridge.rules.typed import ACCEPTED, REJECTED, TOTALS, is_label
+from weighbridge.rules.record_kinds import ACCEPTED, REJECTED, TOTALS, is_label
 
 # What a person may call a campaign too: such a record is totals only where it adds up the others.
 EVERYTHING = (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ._text import BOMS
+from weighbridge.testing._text import BOMS
 
 KeywordLayout = Literal[
     "ahrefs", "semrush", "semrush_semicolon", "keyword_planner", "search_console", "plain"

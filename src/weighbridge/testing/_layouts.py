@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from . import _names as names
-from . import _text as text
-from ._facts import Facts
-from ._spec import ExportSpec
+from weighbridge.testing import _names as names
+from weighbridge.testing import _text as text
+from weighbridge.testing._facts import Facts
+from weighbridge.testing._spec import ExportSpec
 
 Role = Literal["day", "id", "name", "impressions", "spend", "metric", "label"]
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ._facts import Ints
+from weighbridge.testing._facts import Ints
 
 
 def constant(text: str, rows: int) -> pa.StringArray:

@@ -22,12 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from . import _text as text
-from ._facts import Facts, make_facts
-from ._judgments import Family, WrittenJudgments, write_judgments
-from ._keywords import KeywordLayout, WrittenKeywords, write_keywords
-from ._layouts import Column, Role, layout
-from ._spec import Defect, Encoding, ExportSpec, Level, Platform
+from weighbridge.testing import _text as text
+from weighbridge.testing._facts import Facts, make_facts
+from weighbridge.testing._judgments import Family, WrittenJudgments, write_judgments
+from weighbridge.testing._keywords import KeywordLayout, WrittenKeywords, write_keywords
+from weighbridge.testing._layouts import Column, Role, layout
+from weighbridge.testing._spec import Defect, Encoding, ExportSpec, Level, Platform
 
 __all__ = [
     "Defect",

@@ -1,0 +1,33 @@
+"""What a browser holds instead of a key: the secret that signs it, until when it holds, and whose key it stands for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from weighbridge.access.keys import ApiKey, key_of
+from weighbridge.postgres.pool import Tx, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+async def secret(tx: Tx) -> bytes:
+    """The same for every process; only the owner of the schema may read it."""
+    row = await fetch_one(tx, _SQL["signing_secret"])
+    assert row is not None
+    return bytes(row[0])
+
+
+async def until(tx: Tx, lasts: timedelta) -> datetime:
+    """When something that is made now ends, by the database's clock."""
+    row = await fetch_one(tx, _SQL["pass_until"], (lasts,))
+    assert row is not None
+    ends: datetime = row[0]
+    return ends
+
+
+async def holder(tx: Tx, key_id: UUID, until: datetime) -> ApiKey | None:
+    """The live key that a pass stands for, while the pass holds: with its key it ends, too."""
+    row = await fetch_one(tx, _SQL["pass_holder"], {"key": key_id, "until": until})
+    return key_of(row) if row else None

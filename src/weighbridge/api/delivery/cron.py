@@ -1,0 +1,97 @@
+"""`/api/cron/…`: S4's routes for a schedule that calls over HTTP, with its paths and answers.
+
+Workers do the same by themselves; any number of either may run at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+
+from weighbridge.api import bodies
+from weighbridge.api.access import TheApp, by_cron
+from weighbridge.api.delivery.models import SEED_BODY, ProcessedOut, RecoveredOut, SeededOut
+from weighbridge.api.delivery.sites import find, no_vault
+from weighbridge.api.problems import Problem
+from weighbridge.delivery import credentials, queue
+from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.run import deliver
+from weighbridge.model.errors import ConfigError, RequestRefused
+from weighbridge.uploads.request import uuid_of
+
+router = APIRouter(tags=["cron"])
+
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}]
+_SEEDED = ("site_id", "provider_key", "credentials")
+
+
+def _documented(**more: str) -> dict[int | str, dict[str, Any]]:
+    told = {
+        "_401": "No secret, or a wrong one.",
+        "_403": "CRON_SECRET is not set.",
+        "_422": "A parameter is wrong.",
+        "_503": "The database does not answer, or the vault has no key; the answer says which.",
+        **more,
+    }
+    return {int(code[1:]): {"model": Problem, "description": text} for code, text in told.items()}
+
+
+@router.post(
+    "/api/cron/process-offline-conversions",
+    responses=_documented(),
+    openapi_extra={"security": _SECURITY},
+)
+@by_cron()
+async def process_offline_conversions(
+    app: TheApp, limit: Annotated[int, Query(ge=1, le=10_000, description="Conversions at most.")] = 50
+) -> ProcessedOut:
+    """Send conversions that wait, of all workspaces, and see every call through."""
+    try:
+        tally = await deliver(app.ctx, "cron", limit)
+    except ConfigError as error:
+        raise no_vault(error) from None
+    return ProcessedOut.model_validate(vars(tally))
+
+
+@router.post(
+    "/api/cron/providers/recover-processing",
+    responses=_documented(),
+    openapi_extra={"security": _SECURITY},
+)
+@by_cron()
+async def recover_processing(
+    app: TheApp,
+    min_age_minutes: Annotated[
+        int, Query(ge=1, le=100_000, description="So long ago they were claimed, at least.")
+    ] = 15,
+) -> RecoveredOut:
+    """Give back conversions whose worker stopped in the middle: to RETRY, under the same order id."""
+    async with app.db.tx(ROLE) as tx:
+        return RecoveredOut(recovered=await queue.recover_stuck(tx, min_age_minutes))
+
+
+@router.post(
+    "/api/cron/providers/seed-credentials",
+    responses=_documented(
+        _403="CRON_SECRET is not set, or this is production.", _404="No such site, or no such provider."
+    ),
+    openapi_extra={"requestBody": bodies.described(SEED_BODY), "security": _SECURITY},
+)
+@by_cron(in_production=False)
+async def seed_credentials(request: Request, app: TheApp) -> SeededOut:
+    """Put credentials in place of a site's, outside of production. There, PUT /api/sites/{id}/credentials/{provider}
+    does it, for a key that may."""
+    said = await bodies.json_of(request)
+    if not isinstance(said, dict) or set(said) != set(_SEEDED) or not isinstance(said["provider_key"], str):
+        raise RequestRefused(422, "invalid_request", f"body: expected an object with {', '.join(_SEEDED)}.")
+    site_id: UUID = uuid_of(str(said["site_id"]), "site", "site_id")
+    site = await find(app, None, site_id)
+    try:
+        await credentials.put(
+            app.ctx, site.workspace_id, site.id, said["provider_key"], said["credentials"], "cron"
+        )
+    except ConfigError as error:
+        raise no_vault(error) from None
+    return SeededOut()

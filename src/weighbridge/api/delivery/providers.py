@@ -1,0 +1,87 @@
+"""`/api/providers`: how each site fares with each provider (S4)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from weighbridge.api import cursor
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.delivery.conversions import Provider, entry_out
+from weighbridge.api.delivery.models import (
+    CircuitOut,
+    EntryOut,
+    GroupOut,
+    GroupsOut,
+    KeyStandingOut,
+    TotalsOut,
+)
+from weighbridge.api.problems import documented
+from weighbridge.delivery import conversions
+from weighbridge.delivery.conversions import GroupStanding
+from weighbridge.delivery.outbound import ROLE
+
+router = APIRouter(tags=["conversions"])
+
+LEDGER = 10  # entries of a group
+
+
+@router.get(
+    "/api/providers",
+    responses=documented(_422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_groups(
+    key: Key,
+    app: TheApp,
+    site_id: Annotated[
+        UUID | None, Query(description="Only groups of this site, with their ledgers.")
+    ] = None,
+    provider: Provider = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+) -> GroupsOut:
+    """The workspace's groups, a site and a provider each: what waits, what failed, and what is in the way."""
+    behind = cursor.read("after", after, lambda *place: place, UUID, str)
+    async with app.db.tx(ROLE, key.workspace_id) as tx:
+        found = await conversions.groups(
+            tx, key.workspace_id, site_id=site_id, provider_key=provider, after=behind, limit=limit + 1
+        )
+        page = found[:limit]  # the one more tells whether there is a next page
+        ledgers = [
+            await conversions.ledger_of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
+            for each in page
+        ]
+    more = cursor.write(page[-1].site_id, page[-1].provider_key) if len(found) > limit else None
+    groups = [
+        _out(each, [entry_out(entry) for entry in ledger]) for each, ledger in zip(page, ledgers, strict=True)
+    ]
+    return GroupsOut(groups=groups, next=more)
+
+
+def _out(found: GroupStanding, ledger: list[EntryOut]) -> GroupOut:
+    credentials = None
+    if found.credentials_version is not None:
+        credentials = KeyStandingOut(
+            version=found.credentials_version,
+            key_id=found.key_id or "",
+            refused_at=found.refused_at,
+            refused_code=found.refused_code,
+        )
+    return GroupOut(
+        site_id=found.site_id,
+        site_name=found.site_name,
+        provider=found.provider_key,
+        in_use=found.in_use,
+        circuit=CircuitOut.model_validate(vars(found)),
+        paused_until=found.paused_until,
+        waiting=found.waiting,
+        in_call=found.in_call,
+        failed=found.failed,
+        credentials=credentials,
+        totals=TotalsOut.model_validate(vars(found)),
+        ledger=ledger,
+    )

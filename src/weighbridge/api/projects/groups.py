@@ -1,0 +1,224 @@
+"""`/api/projects/{id}/groups`, `/keywords`, `/tokens`: reading at any time, editing while no file is under way."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api import cursor
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.problems import documented
+from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find
+from weighbridge.api.projects.models import (
+    GroupOut,
+    GroupsOut,
+    KeywordOut,
+    KeywordsOut,
+    MergeIn,
+    MergeOut,
+    MergesOut,
+    MovedOut,
+    MoveIn,
+    RegroupedOut,
+    RegroupIn,
+    RenameIn,
+    UnmergeIn,
+)
+from weighbridge.app import App
+from weighbridge.model.errors import RequestRefused
+from weighbridge.projects import edits as steps
+from weighbridge.projects import groups
+from weighbridge.projects.groups import Place
+
+router = APIRouter(tags=["groups"])
+
+_NO_GROUP = "No such project or group."
+_LOCKED = "Files of the project are being processed: processing_locked."
+_WRONG = "Not a number or UUID, or a body that is not as described."
+
+
+@router.get(
+    "/api/projects/{project_id}/groups",
+    responses=documented(_404=NOT_THERE, _422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_groups(
+    project_id: ProjectId,
+    key: Key,
+    app: TheApp,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    after: After = None,
+) -> GroupsOut:
+    """The project's groups, in the order of their parents."""
+    behind = cursor.read("after", after, groups.GroupPlace, str, UUID)
+    await find(app, key, project_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        found = await groups.groups(tx, Place(key.workspace_id, project_id), behind, limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].parent, page[-1].id) if len(found) > limit else None
+    return GroupsOut(groups=[GroupOut(**vars(group)) for group in page], next=more)
+
+
+@router.get(
+    "/api/projects/{project_id}/groups/{group_id}",
+    responses=documented(_404=_NO_GROUP, _422="Not a number or UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def get_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
+    """One group. Its keywords: `/api/projects/{project_id}/keywords?group_id=…`."""
+    await find(app, key, project_id)
+    return await _group(app, key, project_id, group_id)
+
+
+@router.get(
+    "/api/projects/{project_id}/keywords",
+    responses=documented(_404=_NO_GROUP, _422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_keywords(
+    project_id: ProjectId,
+    key: Key,
+    app: TheApp,
+    group_id: Annotated[UUID | None, Query(description="Only keywords of this group.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    after: After = None,
+) -> KeywordsOut:
+    """The project's keywords, in the order of the alphabet."""
+    behind = cursor.read("after", after, str, str) or ""
+    await find(app, key, project_id)
+    if group_id is not None:
+        await _group(app, key, project_id, group_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        place = Place(key.workspace_id, project_id)
+        found = await groups.keywords(tx, place, group_id, behind, limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].keyword_normalized) if len(found) > limit else None
+    return KeywordsOut(keywords=[KeywordOut(**vars(keyword)) for keyword in page], next=more)
+
+
+@router.get(
+    "/api/projects/{project_id}/tokens/merges",
+    responses=documented(_404=NOT_THERE, _422="Not the number of a project."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut:
+    """Which word counts as which."""
+    await find(app, key, project_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        return _merges(await groups.merges(tx, Place(key.workspace_id, project_id)))
+
+
+@router.post(
+    "/api/projects/{project_id}/tokens/merge",
+    responses=documented(_404=NOT_THERE, _409=_LOCKED, _422=_WRONG),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def merge_tokens(project_id: ProjectId, wish: MergeIn, key: Key, app: TheApp) -> MergesOut:
+    """Let words count as another in this project. It is audited."""
+    return _merges(await steps.merge_tokens(_editor(app, key, project_id), wish.tokens, wish.into))
+
+
+@router.post(
+    "/api/projects/{project_id}/tokens/unmerge",
+    responses=documented(_404="No such project, or none of the words is merged.", _409=_LOCKED, _422=_WRONG),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def unmerge_tokens(project_id: ProjectId, wish: UnmergeIn, key: Key, app: TheApp) -> MergesOut:
+    """Let words count as themselves again. It is audited."""
+    return _merges(await steps.unmerge_tokens(_editor(app, key, project_id), wish.tokens))
+
+
+@router.patch(
+    "/api/projects/{project_id}/groups/{group_id}",
+    responses=documented(_404=_NO_GROUP, _409=_LOCKED, _422=_WRONG),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def rename_group(
+    project_id: ProjectId, group_id: UUID, wish: RenameIn, key: Key, app: TheApp
+) -> GroupOut:
+    """Give a group a name, or with null the name of its parent again. It is audited."""
+    await steps.rename_group(_editor(app, key, project_id), group_id, wish.name)
+    return await _group(app, key, project_id, group_id)
+
+
+@router.post(
+    "/api/projects/{project_id}/groups/{group_id}/confirm",
+    responses=documented(_404=_NO_GROUP, _409=_LOCKED, _422="Not a number or UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
+    """Keep a group as it is: from now on only hands change it. It is audited."""
+    await steps.confirm_group(_editor(app, key, project_id), group_id)
+    return await _group(app, key, project_id, group_id)
+
+
+@router.post(
+    "/api/projects/{project_id}/groups/{group_id}/unconfirm",
+    responses=documented(_404=_NO_GROUP, _409=_LOCKED, _422="Not a number or UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> MovedOut:
+    """Give a group back to grouping; null where that puts all its keywords elsewhere by now. It is audited."""
+    await steps.unconfirm_group(_editor(app, key, project_id), group_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        left = await groups.find(tx, Place(key.workspace_id, project_id), group_id)
+    return MovedOut(group=GroupOut(**vars(left)) if left else None)
+
+
+@router.post(
+    "/api/projects/{project_id}/keywords/move",
+    responses=documented(_404="No such project, group or keyword.", _409=_LOCKED, _422=_WRONG),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def move_keywords(project_id: ProjectId, wish: MoveIn, key: Key, app: TheApp) -> MovedOut:
+    """Put keywords into another group, a new one, or back to where grouping puts them. It is audited."""
+    if wish.group_id is not None and wish.new_group is not None:
+        message = "body: expected group_id or new_group, got both."
+        raise RequestRefused(422, "invalid_request", message)
+    target = steps.Target(group=wish.group_id, new_name=wish.new_group)
+    moved = await steps.move_keywords(_editor(app, key, project_id), wish.keywords, target)
+    return MovedOut(group=await _group(app, key, project_id, moved) if moved else None)
+
+
+@router.post(
+    "/api/projects/{project_id}/regroup",
+    responses=documented(_404=NOT_THERE, _409=_LOCKED, _422=_WRONG),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def regroup(
+    project_id: ProjectId, key: Key, app: TheApp, wish: RegroupIn | None = None
+) -> RegroupedOut:
+    """Put every keyword where grouping puts it now, but for what was confirmed or moved by hand. It is audited."""
+    by_hand = wish is not None and wish.by_hand
+    return RegroupedOut(**asdict(await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)))
+
+
+def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
+    return steps.Editor(app.db, Place(key.workspace_id, project_id), actor=f"key {key.id}")
+
+
+async def _group(app: App, key: ApiKey, project_id: int, group_id: UUID) -> GroupOut:
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        group = await groups.find(tx, Place(key.workspace_id, project_id), group_id)
+    if group is None:
+        raise RequestRefused(404, "unknown_group", f"The project has no group {group_id}.")
+    return GroupOut(**vars(group))
+
+
+def _merges(found: list[tuple[str, str]]) -> MergesOut:
+    return MergesOut(merges=[MergeOut(token=token, into=into) for token, into in found])

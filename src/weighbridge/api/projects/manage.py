@@ -1,0 +1,212 @@
+"""`/api/projects`: projects, how their files stand, their jobs, another try."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Path, Query, Response
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api import cursor
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.problems import documented
+from weighbridge.api.projects.models import (
+    JobOut,
+    JobsOut,
+    JobStatus,
+    KickedOut,
+    Number,
+    ProcessingStatusOut,
+    ProjectIn,
+    ProjectOut,
+    ProjectsOut,
+    ProjectStatus,
+    RetriedOut,
+    WholeProjectOut,
+)
+from weighbridge.api.uploads.models import RetryIn
+from weighbridge.app import App
+from weighbridge.model.errors import NoProject
+from weighbridge.model.project import Project, Standing
+from weighbridge.projects import create as steps
+from weighbridge.projects import queue
+
+router = APIRouter(tags=["projects"])
+
+ProjectId = Annotated[Number, Path(description="The project's number.")]
+After = Annotated[str | None, Query(description="The `next` of the page before.")]
+NOT_THERE = "No such project."
+NOT_A_NUMBER = "Not the number of a project."
+
+
+@router.get(
+    "/projects/{project_id}/processing/status",
+    responses=documented(_404=NOT_THERE, _422=NOT_A_NUMBER),
+    openapi_extra={"security": SECURITY},
+)
+@router.get(
+    "/projects/{project_id}/processing-status",
+    operation_id="get_processing_status_by_its_other_name",
+    responses=documented(_404=NOT_THERE, _422=NOT_A_NUMBER),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def get_processing_status(project_id: ProjectId, key: Key, app: TheApp) -> ProcessingStatusOut:
+    """How a project's files stand: each of them, all of them, and whether the groups are locked."""
+    return ProcessingStatusOut(**(await _standing(app, key, project_id)).as_dict())
+
+
+@router.get(
+    "/api/projects",
+    responses=documented(_422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_projects(
+    key: Key, app: TheApp, limit: Annotated[int, Query(ge=1, le=200)] = 50, after: After = None
+) -> ProjectsOut:
+    """The workspace's projects, by number."""
+    behind = cursor.read("after", after, int, int) or 0
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        found = await queue.page(tx, key.workspace_id, behind, limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].id) if len(found) > limit else None
+    return ProjectsOut(projects=[_brief(project) for project in page], next=more)
+
+
+@router.post(
+    "/api/projects",
+    status_code=201,
+    responses={
+        200: {"model": ProjectOut, "description": "It was there, and has this name now."},
+        **documented(
+            _409="The highest number is taken, so there is no next one.",
+            _422="A body that is not as described.",
+        ),
+    },
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def make_project(wish: ProjectIn, key: Key, app: TheApp, response: Response) -> ProjectOut:
+    """Make a project, or give one another name. Its first file would make it too."""
+    project, new = await steps.make(app.db, key.workspace_id, wish.project_id, wish.name)
+    response.status_code = 201 if new else 200
+    return _brief(project)
+
+
+@router.get(
+    "/api/projects/{project_id}",
+    responses=documented(_404=NOT_THERE, _422=NOT_A_NUMBER),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def get_project(project_id: ProjectId, key: Key, app: TheApp) -> WholeProjectOut:
+    """A project and its files in figures."""
+    standing = await _standing(app, key, project_id)
+    project = await find(app, key, project_id)
+    files = standing.files
+    return WholeProjectOut(
+        **_brief(project).model_dump(),
+        status=ProjectStatus(standing.status),
+        locked=standing.locked,
+        files=len(files),
+        duplicate_files=len(standing.duplicates),
+        queued_jobs=standing.count("queued"),
+        running_jobs=standing.count("running"),
+        succeeded_jobs=standing.count("succeeded"),
+        failed_jobs=standing.count("failed"),
+        rows_total=sum(file.rows_total for file in files),
+        rows_processed=sum(file.rows_processed for file in files),
+        inserted=sum(file.inserted for file in files),
+        duplicate=sum(file.duplicate for file in files),
+        invalid=sum(file.invalid for file in files),
+    )
+
+
+@router.get(
+    "/api/projects/{project_id}/jobs",
+    responses=documented(_404=NOT_THERE, _422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def list_jobs(
+    project_id: ProjectId,
+    key: Key,
+    app: TheApp,
+    status: Annotated[JobStatus | None, Query(description="Only jobs in this state.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    after: After = None,
+) -> JobsOut:
+    """The project's jobs, one for each file, in order of arrival."""
+    behind = cursor.read("after", after, queue.JobPlace, datetime.fromisoformat, UUID)
+    project = await find(app, key, project_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        found = await queue.jobs(tx, project, status=status, after=behind, limit=limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
+    return JobsOut(jobs=[JobOut(**vars(job)) for job in page], next=more)
+
+
+@router.post(
+    "/api/projects/{project_id}/jobs/retry-failed",
+    responses=documented(
+        _404=NOT_THERE,
+        _422="Not a number, or a body that is not as described.",
+        _429="Files of a user were read again often enough this month; none was opened.",
+    ),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def retry_failed_jobs(
+    project_id: ProjectId, key: Key, app: TheApp, wish: RetryIn | None = None
+) -> RetriedOut:
+    """Open every failed job of the project again, from the stored files. Each is audited."""
+    project = await find(app, key, project_id)
+    forced = wish is not None and wish.force_partial
+    actor = f"key {key.id}"
+    done = await steps.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
+    skipped = [vars(each) for each in done.skipped]
+    return RetriedOut.model_validate({"project_id": project.id, "retried": done.retried, "skipped": skipped})
+
+
+@router.post(
+    "/api/projects/{project_id}/kick",
+    status_code=202,
+    responses=documented(_404=NOT_THERE, _422=NOT_A_NUMBER),
+    openapi_extra={"security": SECURITY},
+)
+@needs("upload")
+async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOut:
+    """Wake whoever can run the project. It is never needed, and harmless at any time."""
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        await queue.kick(tx, project_id)
+    standing = await _standing(app, key, project_id)
+    return KickedOut(project_id=project_id, status=ProjectStatus(standing.status), locked=standing.locked)
+
+
+async def find(app: App, key: ApiKey, project_id: int) -> Project:
+    """A project of the key's workspace; of another one it is as if it did not exist."""
+    project = await steps.find(app.db, key.workspace_id, project_id)
+    if project is None:
+        raise NoProject
+    return project
+
+
+async def _standing(app: App, key: ApiKey, project_id: int) -> Standing:
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        standing = await queue.standing(tx, project_id)
+    if standing is None:
+        raise NoProject
+    return standing
+
+
+def _brief(project: Project) -> ProjectOut:
+    return ProjectOut(
+        project_id=project.id,
+        name=project.name,
+        created_at=project.created_at,
+        grouped_at=project.grouped_at,
+        groupings=project.groupings,
+    )

@@ -1,0 +1,91 @@
+"""`/api/usage`: what a workspace and its users have stored, and may store (S5)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.problems import documented
+from weighbridge.storage import usage
+from weighbridge.storage.quota import defaults
+from weighbridge.storage.usage import Standing
+
+router = APIRouter(tags=["usage"])
+
+
+class LimitsOut(BaseModel):
+    """In bytes; null: no limit."""
+
+    month_bytes: int | None
+    total_bytes: int | None
+
+
+class UserUsageOut(BaseModel):
+    user_id: UUID = Field(description="`created_by` of the uploads; zeros where they name nobody.")
+    total_bytes: int
+    total_sources: int
+    month_bytes: int
+    last_calculated: datetime | None = Field(description="When the total last changed.")
+    interpretation_count_month: int = Field(description="Stored files read again this month, on request.")
+    interpretation_limit_month: int
+    waiting_bytes: int
+    reserved_bytes: int
+    limits: LimitsOut
+
+
+class UsageOut(BaseModel):
+    workspace_id: UUID
+    billing_month: str = Field(examples=["2026-01"])
+    resets_at: datetime = Field(description="When the month's counters begin anew.")
+    total_bytes: int = Field(description="In the store now.")
+    total_sources: int = Field(description="Files in the store now; the same content of one day is one.")
+    month_bytes: int = Field(description="Stored this month, whether still there or not.")
+    waiting_bytes: int = Field(description="Accepted, and waiting for the store.")
+    reserved_bytes: int = Field(description="Set aside for files on their way.")
+    limits: LimitsOut
+    users: list[UserUsageOut]
+    more_users: int = Field(description="How many there are beside these.")
+
+
+@router.get(
+    "/api/usage",
+    responses=documented(_422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def get_usage(
+    key: Key,
+    app: TheApp,
+    limit: Annotated[int, Query(ge=1, le=1000, description="How many users, those with most first.")] = 200,
+) -> UsageOut:
+    """What the workspace and each of its users have stored, and may store. A file is refused where used, waiting and
+    reserved bytes and its own would be more than a limit."""
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        workspace, *users = await usage.standing(tx, defaults(app.ctx.limits))
+    return UsageOut(
+        workspace_id=key.workspace_id,
+        billing_month=workspace.billing_month,
+        resets_at=workspace.resets_at,
+        total_bytes=workspace.total_bytes,
+        total_sources=workspace.total_sources,
+        month_bytes=workspace.month_bytes,
+        waiting_bytes=workspace.waiting_bytes,
+        reserved_bytes=workspace.reserved_bytes,
+        limits=_limits(workspace),
+        users=[_user(each) for each in sorted(users, key=lambda each: -each.total_bytes)[:limit]],
+        more_users=max(0, len(users) - limit),
+    )
+
+
+def _user(standing: Standing) -> UserUsageOut:
+    shown = {name: getattr(standing, name) for name in UserUsageOut.model_fields if name != "limits"}
+    return UserUsageOut(**shown, limits=_limits(standing))
+
+
+def _limits(standing: Standing) -> LimitsOut:
+    return LimitsOut(month_bytes=standing.month_limit, total_bytes=standing.total_limit)

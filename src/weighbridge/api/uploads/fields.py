@@ -1,0 +1,73 @@
+"""What senders say of a file in a form, a query or tus's metadata: the same fields, refused in the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.app import App
+from weighbridge.model.errors import RequestRefused, did_you_mean
+from weighbridge.model.upload import Sender
+from weighbridge.observe.redact import said_back
+from weighbridge.uploads import request as steps_request
+from weighbridge.uploads.read_options import OPTIONS
+from weighbridge.uploads.request import AUTO, Checked, Request
+
+FIELDS = (
+    "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",
+    "filename", "source_batch_id", "project_id", "preview", *OPTIONS,
+)  # fmt: skip
+_FLAGS = ("force_partial", "force", "preview", "sum_breakdowns")
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
+
+
+def known(name: str) -> None:
+    if name not in FIELDS:
+        hint = did_you_mean(name, FIELDS) or "; a file needs a file name."
+        raise RequestRefused(422, "unknown_field", f"{said_back(name)} is not a field{hint}")
+
+
+def once(name: str, fields: Mapping[str, str]) -> None:
+    if name in fields:
+        shown = name if name in FIELDS else said_back(name)
+        raise RequestRefused(422, "repeated_field", f"{shown}: expected once, got more than once.")
+
+
+def request_of(fields: Mapping[str, str], key: ApiKey) -> Request:
+    """The request as intake knows it. An empty field is none."""
+    said: dict[str, Any] = {name: value for name, value in fields.items() if value and name not in _FLAGS}
+    for name, bound in key.bounds or ():
+        if said.setdefault(name, bound) != bound:
+            raise RequestRefused(
+                403, "wrong_scope", f"{name}: this upload token is for {said_back(bound)} only."
+            )
+    said |= {name: _flag(name, fields.get(name, "")) for name in _FLAGS}
+    ours = {"key_id": str(key.id), "bound": _bound(key)}
+    return Request(**{"workspace_id": key.workspace_id, "source": "api", **said, **ours})
+
+
+def _bound(key: ApiKey) -> tuple[str, ...]:
+    """What a token says that a pipeline must have. One that names the pipeline, too, was checked when it was made."""
+    named = dict(key.bounds or ())
+    return tuple(named) if named.get("pipeline", AUTO) == AUTO else ()
+
+
+def admitted(app: App, request: Request, key: ApiKey) -> Sender:
+    """As far as it is known before the file's first bytes are. RequestRefused as below."""
+    found = steps_request.check_sender(app.ctx, request)
+    if found.workspace_id != key.workspace_id:
+        raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
+    return found
+
+
+def checked(app: App, request: Request, key: ApiKey) -> Checked:
+    """RequestRefused where it cannot be served, or not to this key."""
+    admitted(app, request, key)
+    return steps_request.check(app.ctx, request)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value.lower() not in _YES + _NO:
+        raise RequestRefused(422, "invalid_field", f"{name}: expected true or false, got {said_back(value)}.")
+    return value.lower() in _YES

@@ -1,0 +1,165 @@
+"""`/api/uploads`: what came, and another try."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api import cursor
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.problems import documented
+from weighbridge.api.uploads.models import (
+    DismissOut,
+    ReleaseOut,
+    RetryIn,
+    RetryOut,
+    UploadDetail,
+    UploadsOut,
+    WarnedOut,
+    WarningsOut,
+    upload_detail,
+    upload_out,
+)
+from weighbridge.app import App
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.uploads import fixes, history, queue
+from weighbridge.uploads.fixes import NO_REJECTS
+from weighbridge.uploads.read_options import read_options
+from weighbridge.uploads.release_batch import release_batch
+from weighbridge.uploads.retry import dismiss, reopen
+
+router = APIRouter(tags=["uploads"])
+
+
+@router.get(
+    "/api/uploads",
+    responses=documented(_422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_uploads(
+    key: Key,
+    app: TheApp,
+    status: Annotated[Status | None, Query(description="Only uploads in this state.")] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+    before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+) -> UploadsOut:
+    """The workspace's uploads, newest first."""
+    behind = cursor.read("before", before, queue.Place, datetime.fromisoformat, UUID)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
+        rejects = await fixes.rejects(tx, [upload.id for upload in found])
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
+    shown = [upload_out(upload, rejects.get(upload.id, NO_REJECTS)) for upload in page]
+    return UploadsOut(uploads=shown, next=more)
+
+
+@router.get(
+    "/api/uploads/{upload_id}",
+    responses=documented(_404="No such upload.", _422="Not a UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
+    """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        rejects = await fixes.rejects(tx, [upload.id])
+        links = await fixes.links(tx, upload.id)
+    return upload_detail(upload, rejects.get(upload.id, NO_REJECTS), links)
+
+
+@router.get(
+    "/api/uploads/{upload_id}/warnings",
+    responses=documented(_404="No such upload.", _422="A parameter is wrong."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("read")
+async def list_warnings(
+    upload_id: UUID,
+    key: Key,
+    app: TheApp,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+) -> WarningsOut:
+    """Every assumption about the file, its unused columns and missing fields, and warnings about loaded rows."""
+    behind = cursor.read("after", after, history.WarnedAt, int, str)
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        found = await history.warnings(tx, upload.id, behind, limit + 1)
+    page = found[:limit]  # the one more tells whether there is a next page
+    more = cursor.write(page[-1].row_index, page[-1].code) if len(found) > limit else None
+    return WarningsOut(warnings=[WarnedOut(**vars(warned)) for warned in page], next=more)
+
+
+@router.post(
+    "/api/uploads/{upload_id}/retry",
+    responses=documented(
+        _404="No such upload.",
+        _409="It is not failed or partial, was sent again since, or its file is not stored any more.",
+        _429="Files of its user were read again often enough this month.",
+        _422="Not a UUID, a body that is not as described, or an invalid read option.",
+    ),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | None = None) -> RetryOut:
+    """Open a failed or partial upload again, from the stored file, with other read options where the body gives some.
+    It is audited."""
+    upload = await find(app, key, upload_id)
+    wish = wish or RetryIn.model_validate({})
+    status = await reopen(
+        app.db,
+        upload,
+        force_partial=wish.force_partial,
+        actor=f"key {key.id}",
+        limited=True,
+        reading=read_options(wish.model_dump(), upload.reading),
+    )
+    return RetryOut(upload_id=upload.id, status=Status(status))
+
+
+@router.post(
+    "/api/uploads/{upload_id}/dismiss",
+    responses=documented(_404="No such upload.", _409="It has not failed.", _422="Not a UUID."),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
+    """Take a failed upload off the dead letters. It stays failed and can still be tried again. It is audited."""
+    upload = await find(app, key, upload_id)
+    await dismiss(app.db, upload, actor=f"key {key.id}")
+    return DismissOut(upload_id=upload.id, status=Status.FAILED, dismissed=True)
+
+
+@router.post(
+    "/api/uploads/{upload_id}/release-batch",
+    responses=documented(
+        _404="No such upload.",
+        _409="The upload has not failed, or it has no batch name.",
+        _422="Not a UUID.",
+    ),
+    openapi_extra={"security": SECURITY},
+)
+@needs("operate")
+async def release_batch_of_upload(upload_id: UUID, key: Key, app: TheApp) -> ReleaseOut:
+    """Take the batch name off a failed upload, so that the fixed file can be loaded under it. It is audited."""
+    upload = await find(app, key, upload_id)
+    name = await release_batch(app.db, upload, actor=f"key {key.id}")
+    return ReleaseOut(upload_id=upload.id, status=Status.FAILED, released_batch_id=name)
+
+
+async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
+    """An upload of the key's workspace; of another one it is as if it did not exist."""
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        upload = await queue.get(tx, upload_id)
+    if upload is None:
+        raise RequestRefused(404, "unknown_upload", f"There is no upload {upload_id}.")
+    return upload

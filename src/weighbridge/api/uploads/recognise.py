@@ -1,0 +1,130 @@
+"""`POST /api/recognise`: which pipeline and platform a file is for, by its first bytes. Nothing is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.problems import Problem, documented
+from weighbridge.api.uploads import fields
+from weighbridge.app import App
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.reading import ABOUT
+from weighbridge.uploads.read_options import read_options
+from weighbridge.uploads.receive import tidy_name
+from weighbridge.uploads.recognise import HEAD, Fit, recognise, settle
+from weighbridge.uploads.request import AUTO
+from weighbridge.uploads.request import Request as Said
+
+router = APIRouter(tags=["uploads"])
+_BODY = {
+    "required": True,
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+}
+
+
+class FitOut(BaseModel):
+    """A pipeline that the file may be for."""
+
+    pipeline: str
+    platform: str | None
+    matched: list[str] = Field(description="Columns of the file that it reads.")
+    missing: list[str] = Field(description="Columns that it expects, and the file has not.")
+    needs: list[str] = Field(description="What has to be said of the file besides: project_id, client_id.")
+
+
+class RecognisedOut(BaseModel):
+    """What a file is. `sure`: it fits one; else `message` says what is missing, or which to choose from."""
+
+    sure: Literal["one", "several", "none"]
+    message: str
+    pipeline: str | None
+    platform: str | None
+    fits: list[FitOut] = Field(description="Those that fit; where none does, the nearest, if there is one.")
+    refusal: Problem | None = Field(description="What intake would say to such a file with these fields.")
+
+
+@router.post(
+    "/api/recognise",
+    responses=documented(
+        _413=f"More than {HEAD // 1024} kB: only the beginning is looked at.",
+        _415="Neither CSV nor JSON.",
+        _422="Nothing in it, or a parameter is wrong.",
+    ),
+    openapi_extra={"security": SECURITY, "requestBody": _BODY},
+)
+@needs("upload", browsers=True)
+async def recognise_file(
+    request: Request,
+    key: Key,
+    app: TheApp,
+    filename: Annotated[str | None, Query(description="What the file is called.")] = None,
+    platform: Annotated[str | None, Query(description="Whose it is, where that is known.")] = None,
+    project_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
+    client_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
+    encoding: Annotated[str | None, Query(description=ABOUT["encoding"])] = None,
+    delimiter: Annotated[str | None, Query(description=ABOUT["delimiter"])] = None,
+) -> RecognisedOut:
+    """Which pipeline and platform a file is for. The body is its first 64 kB, or all of a smaller one."""
+    given = {
+        "platform": platform,
+        "project_id": project_id,
+        "client_id": client_id,
+        "pipeline": AUTO,
+        "encoding": encoding,
+        "delimiter": delimiter,
+    }
+    said = fields.request_of({name: value for name, value in given.items() if value}, key)
+    fields.admitted(app, said, key)
+    head = await _head(request)
+    found = await recognise(app.ctx, head, tidy_name(filename), said.platform, read_options(vars(said)))
+    fit = found.fit
+    shown = found.fits or ((found.nearest,) if found.nearest else ())
+    return RecognisedOut(
+        sure="one" if fit else "several" if found.fits else "none",
+        message=found.sentence,
+        pipeline=fit.pipeline.name if fit else None,
+        platform=fit.platform if fit else None,
+        fits=[_out(each) for each in shown],
+        refusal=_refusal(app, settle(said, fit), key) if fit else None,
+    )
+
+
+def _refusal(app: App, said: Said, key: ApiKey) -> Problem | None:
+    try:
+        fields.checked(app, said, key)
+    except RequestRefused as refusal:
+        return Problem(error=refusal.code, message=refusal.message)
+    return None
+
+
+async def _head(request: Request) -> bytes:
+    head = bytearray()
+    async for chunk in request.stream():
+        head += chunk
+        if len(head) > HEAD:
+            message = f"body: expected the first {HEAD // 1024} kB of a file, got more."
+            raise RequestRefused(413, "body_too_large", message)
+    return bytes(head)
+
+
+def _out(fit: Fit) -> FitOut:
+    return FitOut(
+        pipeline=fit.pipeline.name,
+        platform=fit.platform,
+        matched=list(fit.matched),
+        missing=list(fit.missing),
+        needs=_needs(fit.pipeline),
+    )
+
+
+def _needs(pipeline: Pipeline) -> list[str]:
+    return [
+        *(["project_id"] if "project_id" in pipeline.scope else []),
+        *(["client_id"] if pipeline.sites else []),
+    ]

@@ -1,0 +1,302 @@
+"""`POST /api/uploads`, and `POST /upload_file`: files in a form, or one file as the body, straight into intake.
+
+All files of a request are spooled before the first is recorded: a request that is refused, or breaks off,
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID, uuid4
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
+from python_multipart.multipart import parse_options_header
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api.access import SECURITY, Key, TheApp, needs
+from weighbridge.api.problems import figures, problem
+from weighbridge.api.uploads import fields
+from weighbridge.api.uploads.describe import SEND_BODY, SEND_PARAMETERS, SEND_RESPONSES
+from weighbridge.api.uploads.multipart import Part, malformed, parts
+from weighbridge.app import App
+from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.model.upload import Sender
+from weighbridge.observe.redact import said_back
+from weighbridge.storage import quota
+from weighbridge.uploads import receive, recognise
+from weighbridge.uploads.receive import Received, Spooled
+from weighbridge.uploads.request import AUTO, Checked
+from weighbridge.uploads.request import Request as Said
+
+router = APIRouter(tags=["uploads"])
+
+RAW_TYPES = (
+    "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
+)  # fmt: skip
+FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
+
+
+@router.post(
+    "/upload_file",  # S5's path for the same
+    status_code=201,
+    response_class=JSONResponse,
+    response_model=None,
+    responses=SEND_RESPONSES,
+    openapi_extra={"requestBody": SEND_BODY, "parameters": SEND_PARAMETERS, "security": SECURITY},
+)
+@router.post(
+    "/api/uploads",
+    status_code=201,
+    response_class=JSONResponse,
+    response_model=None,
+    responses=SEND_RESPONSES,
+    openapi_extra={"requestBody": SEND_BODY, "parameters": SEND_PARAMETERS, "security": SECURITY},
+)
+@needs("upload", browsers=True)
+async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
+    """Hand over files. Fields come before the files and apply to all of them."""
+    return await take_in(request, key, app)
+
+
+async def take_in(
+    request: Request, key: ApiKey, app: App, first: Callable[[Part], Awaitable[None]] | None = None
+) -> JSONResponse:
+    """All files of a request. A form of the console begins with a part that says whose it is: `first` looks at it."""
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    intake = _Intake(app, key, length=_length(request))
+    for name, value in request.query_params.multi_items():
+        intake.note(name, value)
+    async with contextlib.AsyncExitStack() as held:
+        held.push_async_callback(intake.discard)
+        if kind == b"multipart/form-data":
+            if not options.get(b"boundary"):
+                raise malformed("its boundary is missing in the header Content-Type")
+            async for part in parts(_body(request, app), options[b"boundary"]):
+                if first is not None:
+                    await first(part)
+                    first = None
+                else:
+                    await intake.take(part)
+        elif kind.decode("latin-1") in RAW_TYPES:
+            await intake.take_raw(request)
+        else:
+            expected = f"multipart/form-data, or one file as {', '.join(RAW_TYPES)}"
+            raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {expected}.")
+        return await intake.answer()
+
+
+def _length(request: Request) -> int | None:
+    length = request.headers.get("content-length", "")
+    return min(int(length), 2**50) if length.isascii() and length.isdigit() else None
+
+
+async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
+    """The body as it comes. Whoever falls silent is not waited for: senders that hang would take every connection."""
+    patience = app.settings.sender_seconds
+    stream = aiter(request.stream())
+    while True:
+        try:
+            async with asyncio.timeout(patience):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            message = f"Nothing came for {patience:g} seconds. Nothing was stored; send the files again."
+            raise RequestRefused(408, "sender_silent", message) from None
+        yield chunk
+
+
+@dataclass
+class _Intake:
+    """One request: its fields, then its files."""
+
+    app: App
+    key: ApiKey
+    fields: dict[str, str] = field(default_factory=dict)
+    length: int | None = None  # of the body, where it is known
+    said: Said | None = None
+    sender: Sender | None = None
+    checked: dict[UUID, Checked] = field(
+        default_factory=dict
+    )  # the request as it is for each file, by its grant
+    files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
+    grants: set[UUID] = field(default_factory=set)  # bytes that are set aside for files on their way
+
+    async def take(self, part: Part) -> None:
+        if part.filename is not None:
+            with _fields_first(self.fields):
+                self._sender()
+            await self._spool(part.chunks(), self.fields.get("filename") or part.filename, part.size)
+        elif part.name == "file":
+            message = (
+                "file: expected a file, got a field: it lacks a file name. In curl: -F file=@report.csv."
+            )
+            raise RequestRefused(422, "missing_filename", message)
+        elif self.files:
+            message = (
+                f"The field {said_back(part.name)} came after a file. Send the fields first, then the files."
+            )
+            raise RequestRefused(422, "field_after_file", message)
+        else:
+            fields.known(part.name)
+            self.note(part.name, await part.text())
+
+    def note(self, name: str, value: str) -> None:
+        """A field of the form or of the query."""
+        fields.once(name, self.fields)
+        self.fields[name] = value
+
+    async def take_raw(self, request: Request) -> None:
+        await self._spool(_body(request, self.app), self.fields.get("filename"), self.length)
+
+    async def _spool(self, chunks: AsyncIterator[bytes], filename: str | None, size: int | None) -> None:
+        limit = self.app.ctx.limits.max_upload_bytes
+        sender = self._sender()
+        receive.refuse_large(size or 0, limit)
+        name = receive.tidy_name(filename)
+        grant = uuid4()
+        await self._set_aside(size, grant)
+        try:
+            checked, chunks = await self._checked(chunks, name)
+            self.checked[grant] = checked
+            self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename, grant)))
+        except RequestRefused as refusal:
+            if refusal.status in (400, 408, 413):
+                raise  # it ends the request: the rest cannot be read, or there is no telling how much it is
+            self.files.append((name, refusal))
+            if grant in self.grants:  # what was set aside for it is for the others
+                self.grants.discard(grant)
+                await quota.let_go(self.app.ctx, sender, grant)
+            left = limit
+            async for chunk in chunks:  # on to the next file
+                left -= len(chunk)
+                receive.refuse_large(limit - left, limit)
+
+    async def _set_aside(self, size: int | None, grant: UUID) -> None:
+        """Before the bytes come: QuotaExceeded where they would be too many.
+
+        A form says how long it is, not how long its files are: all of it but a little is taken for the first file.
+        """
+        if size is None and self.length is not None and not self.files:
+            size = self.length - FORM_ROUND_FILES
+        if size is not None and size > 0:
+            self.grants.add(grant)
+            await quota.reserve(self.app.ctx, self._sender(), size, grant)
+
+    def _sender(self) -> Sender:
+        """The request in our terms as far as its fields say, known when the first file begins."""
+        if self.sender is None:
+            for name in self.fields:
+                fields.known(name)
+            self.said = fields.request_of(self.fields, self.key)
+            self.sender = fields.admitted(self.app, self.said, self.key)
+        return self.sender
+
+    async def _checked(
+        self, chunks: AsyncIterator[bytes], name: str | None
+    ) -> tuple[Checked, AsyncIterator[bytes]]:
+        """The request as it is for one file, and all of its bytes: the first ones may have to say what it is."""
+        assert self.said is not None
+        said = replace(self.said, filename=name)
+        if said.pipeline == AUTO:
+            head, chunks = await recognise.peeked(chunks)
+            said = await recognise.settled(self.app.ctx, said, head)
+        return fields.checked(self.app, said, self.key), chunks
+
+    async def answer(self) -> JSONResponse:
+        """Record what was spooled and say what became of each file."""
+        if not self.files:
+            raise RequestRefused(422, "missing_file", "file: expected at least one file, got none.")
+        if len(self.files) == 1:
+            found = self.files[0][1]
+            if isinstance(found, RequestRefused):
+                raise found
+            received = await self._record(found)
+            if received.queue_id is not None:
+                return JSONResponse(_deferred(received), 202)
+            return JSONResponse(_told(received, found.filename), 200 if received.duplicate else 201)
+        told: list[dict[str, Any]] = []
+        statuses: list[int] = []
+        unstored: RetryLater | None = None
+        for name, found in self.files:
+            try:
+                if isinstance(found, RequestRefused):
+                    raise found
+                received = await self._record(found, unstored)
+                unstored = received.unstored or unstored
+                of_it = (
+                    {**_deferred(received), "filename": name} if received.queue_id else _told(received, name)
+                )
+                told.append(of_it)
+            except (RequestRefused, RetryLater) as error:
+                code, status = "unavailable", 503
+                if isinstance(error, RequestRefused):
+                    code, status = error.code, error.status
+                statuses.append(status)
+                told.append({"filename": name, "error": code, "message": error.message, **figures(error)})
+        if len(statuses) == len(told):
+            message = f"None of the {len(told)} files was accepted."
+            return problem(_worst(statuses), "nothing_accepted", message, uploads=told)
+        deferred = all("queue_id" in each for each in told)
+        return JSONResponse({"uploads": told}, 207 if statuses else 202 if deferred else 201)
+
+    async def _record(self, spooled: Spooled, unstored: RetryLater | None = None) -> Received:
+        self.grants.discard(spooled.grant)
+        checked = self.checked[spooled.grant]
+        return await receive.record(self.app.ctx, checked, spooled, unstored=unstored)
+
+    async def discard(self) -> None:
+        """What is left of a request that ended early."""
+        for _, found in self.files:
+            if isinstance(found, Spooled):
+                found.discard()
+        for grant in self.grants:
+            await quota.let_go(self.app.ctx, self._sender(), grant)
+
+
+@contextlib.contextmanager
+def _fields_first(said: dict[str, str]) -> Iterator[None]:
+    """A form whose files begin before a field that we need: the field may well be on its way."""
+    try:
+        yield
+    except RequestRefused as refusal:
+        missing = {
+            "unknown_platform": "platform",
+            "invalid_project": "project_id",
+            "missing_site": "client_id",
+        }.get(refusal.code)
+        if missing and not said.get(missing):
+            message = f"{refusal.message} Fields come before files."
+            raise RequestRefused(refusal.status, refusal.code, message) from None
+        raise
+
+
+def _worst(statuses: list[int]) -> int:
+    """One for all files: that of trouble of ours, which may be over when they are sent again; else what all have."""
+    return max(statuses) if max(statuses) >= 500 or len(set(statuses)) == 1 else 422
+
+
+def _deferred(received: Received) -> dict[str, Any]:
+    """S5's answer where the store could not take the file: nothing else, but for the upload's id."""
+    return {
+        "status": "pending_retry",
+        "queue_id": str(received.queue_id),
+        "storage_status": "pending_retry",
+        "upload_id": str(received.upload_id),
+    }
+
+
+def _told(received: Received, filename: str | None) -> dict[str, Any]:
+    return {
+        "upload_id": str(received.upload_id),
+        "status": received.status.value,
+        "duplicate": received.duplicate,
+        "filename": filename,
+        **({"reason": received.reason} if received.reason else {}),
+        **({"storage_status": received.storage_status} if received.storage_status != "stored" else {}),
+    }

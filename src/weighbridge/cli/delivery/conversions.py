@@ -1,0 +1,389 @@
+"""`weighbridge conversions`: what is on its way to ad platforms, what became of it, and another try (S4)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.delivery.sites import check_providers, the_site
+from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, complain, out, print_json, with_app
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from weighbridge.app import App
+    from weighbridge.cli.rows import Row
+    from weighbridge.delivery.conversions import Entry, Shown
+    from weighbridge.delivery.overview import Failed, State
+    from weighbridge.postgres.pool import Tx
+
+app = typer.Typer(
+    help="Conversions: what is on its way to ad platforms, and what became of it.", no_args_is_help=True
+)
+
+Workspace = Annotated[
+    str | None,
+    typer.Option("--workspace", help="The workspace's UUID; else that of the site.", metavar="UUID"),
+]
+OfSite = Annotated[
+    str | None, typer.Option("--site", help="Only those of this site, by id or name.", metavar="SITE")
+]
+OfProvider = Annotated[
+    str | None, typer.Option("--provider", help="Only those for this provider.", metavar="PROVIDER")
+]
+OfCategory = Annotated[
+    str | None, typer.Option("--category", help="Only those with an error of this kind, such as AUTH.")
+]
+STATUSES = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
+_NAMED = 10  # sites that have the same order
+_WIDE = 120  # columns of a terminal that has room for more than what identifies a row
+_COLOURS = {"COMPLETED": "green", "FAILED": "red", "RETRY": "yellow"}
+
+
+@app.command("list")
+def listing(
+    status: Annotated[
+        str | None, typer.Option("--status", help=f"Only those in this state: {', '.join(STATUSES)}.")
+    ] = None,
+    provider: OfProvider = None,
+    site: OfSite = None,
+    category: OfCategory = None,
+    order: Annotated[
+        str | None, typer.Option("--order", help="Only those with exactly this order id.", metavar="ID")
+    ] = None,
+    workspace: Workspace = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Conversions of a workspace, the newest first; those that wait in the order in which they are sent."""
+    wanted_status = _one_of("--status", status, STATUSES)
+    wanted_category = _category(category)
+
+    async def work(app: App) -> list[Shown]:
+        from weighbridge.delivery import conversions
+        from weighbridge.delivery.outbound import ROLE
+
+        await check_providers(app, provider)
+        workspace_id, site_id = await _place(app, site, workspace)
+        async with app.db.tx(ROLE, workspace_id) as tx:
+            wanted = conversions.Wanted(
+                workspace_id, site_id, provider, wanted_status, wanted_category, order
+            )
+            return await conversions.get(tx, await conversions.page(tx, wanted, None, limit))
+
+    found = with_app(work)
+    if as_json:
+        print_json([_told(each) for each in found])
+        return
+    if not found:
+        out().print("No conversions.")
+        return
+    from weighbridge.cli.rows import print_rows
+
+    wide = out().width >= _WIDE
+    titles = ["sale", "provider", "status", *(["when", "calls"] if wide else []), "order"]
+    print_rows(titles, [_row(each, wide=wide) for each in found], folded="order", right=["calls"])
+
+
+@app.command()
+def show(
+    sale: Annotated[
+        str, typer.Argument(help="The sale's id, or its order id.", metavar="SALE", show_default=False)
+    ],
+    site: Annotated[
+        str | None,
+        typer.Option("--site", help="The site, where several have such an order.", metavar="SITE"),
+    ] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Everything about one sale and each of its providers, with the ledger of the call that it was last in."""
+
+    async def work(app: App) -> list[tuple[Shown, list[Entry]]]:
+        from weighbridge.delivery import conversions
+        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.model.errors import RequestRefused
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id, site_id = None, None
+        if site is not None:
+            workspace_id, site_id = await _place(app, site, workspace)
+        elif workspace is not None:
+            workspace_id = uuid_of(workspace, "workspace", "workspace")
+        async with app.db.tx(ROLE, workspace_id) as tx:
+            sale_id = await _sale(tx, sale, workspace_id, site_id)
+            found = await conversions.of_sale(tx, sale_id) if sale_id else []
+            batches = [each.batch_id for each in found]
+            ledgers = [await conversions.ledger_of_batch(tx, batch) if batch else [] for batch in batches]
+        if not found:
+            message = f"There is no sale {sale!r}, or none of its site's providers takes its click."
+            raise RequestRefused(404, "unknown_conversion", message)
+        return list(zip(found, ledgers, strict=True))
+
+    found = with_app(work)
+    if as_json:
+        first, _ = found[0]
+        deliveries = [
+            {**_told(each), "ledger": [_entry(entry) for entry in ledger]} for each, ledger in found
+        ]
+        print_json(
+            {
+                "sale_id": first.sale_id,
+                "site_id": first.site_id,
+                "order_id": first.order_id,
+                "deliveries": deliveries,
+            }
+        )
+        return
+    for number, (each, ledger) in enumerate(found):
+        if number:
+            out().print()
+        for name, value in _told(each).items():
+            if value is not None:
+                out().print(f"{name:<24} {value}", markup=False, soft_wrap=True)
+        for entry in ledger:
+            out().print(f"{entry.phase.lower():<24} {_sentence(entry)}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def retry(
+    sales: Annotated[
+        list[str] | None,
+        typer.Argument(help="Ids of sales, from the list.", metavar="SALE", show_default=False),
+    ] = None,
+    provider: OfProvider = None,
+    site: OfSite = None,
+    category: OfCategory = None,
+    code: Annotated[
+        str | None, typer.Option("--code", help="Only those with this code of the provider's.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every one that failed.")] = False,
+    workspace: Workspace = None,
+    every_workspace: Annotated[
+        bool, typer.Option("--every-workspace", help="Of all workspaces, not of one.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put failed conversions into the queue again: those named, or all that the options fit. It is audited."""
+    filters = {"--provider": provider, "--site": site, "--category": category, "--code": code}
+    given = [name for name, value in filters.items() if value is not None]
+    if sales:
+        if given not in ([], ["--provider"]) or all_ or workspace or every_workspace:
+            raise typer.BadParameter("expected sales, with --provider at most, or options that say which.")
+        _retry_named(sales, provider, as_json=as_json)
+        return
+    if bool(given) == all_:
+        raise typer.BadParameter(f"name the sales, or say which with {', '.join(filters)}; or --all alone.")
+    if every_workspace and (workspace or site):
+        raise typer.BadParameter("--every-workspace: expected neither --workspace nor --site beside it.")
+    wanted_category = _category(category)
+
+    async def look(app: App) -> tuple[Failed, dict[UUID, int]]:
+        from weighbridge.delivery import overview
+        from weighbridge.delivery.outbound import ROLE
+
+        workspace_id, site_id = None, None
+        if not every_workspace:
+            workspace_id, site_id = await _place(app, site, workspace)
+        await check_providers(app, provider)
+        async with app.db.tx(ROLE) as tx:
+            wanted = overview.Failed(workspace_id, site_id, provider, wanted_category, code)
+            return wanted, await overview.failed_of(tx, wanted)
+
+    wanted, counted = with_app(look)
+    count = sum(counted.values())
+    if count and not yes:
+        where = "" if len(counted) == 1 else f" of {len(counted):,} workspaces"
+        typer.confirm(f"Send {_conversions(count)}{where} again?", abort=True, err=True)
+    requeued = with_app(lambda app: _requeue(app, wanted, list(counted))) if count else 0
+    if as_json:
+        print_json({"requeued": requeued})
+    elif requeued:
+        out().print(f"{_conversions(requeued)} in the queue again.")
+    else:
+        out().print("No failed conversion fits.")
+
+
+def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> None:
+    """What came of each; exit code 1 where one was refused."""
+
+    async def work(app: App) -> list[dict[str, Any]]:
+        from weighbridge.delivery import overview
+        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery.sites import Requeue, requeue
+        from weighbridge.uploads.request import uuid_of
+
+        wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
+        await check_providers(app, provider)
+        async with app.db.tx(ROLE) as tx:
+            before = await overview.states(tx, wanted, provider)
+            for workspace_id in {state.workspace_id for state in before}:
+                theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
+                wish = Requeue(workspace_id, "command line", sales=theirs, provider_key=provider)
+                await requeue(tx, wish)
+            after = {_key(state): state for state in await overview.states(tx, wanted, provider)}
+        strangers = set(wanted) - {state.sale_id for state in before}
+        message = f"There is no such sale{f' for {provider}' if provider else ''}."
+        unknown = [
+            {"sale_id": each, "error": "unknown_conversion", "message": message}
+            for each in wanted
+            if each in strangers
+        ]
+        return [*(_came_of(state, after[_key(state)]) for state in before), *unknown]
+
+    done = with_app(work)
+    refused = [each for each in done if "error" in each]
+    for each in refused:
+        complain(f"{each['sale_id']}: {each['message']}")
+    if as_json:
+        print_json(done)
+    else:
+        out().print(f"{_conversions(len(done) - len(refused))} in the queue again.")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _key(state: State) -> tuple[UUID, str]:
+    return state.sale_id, state.provider_key
+
+
+def _came_of(before: State, after: State) -> dict[str, Any]:
+    told = {
+        "sale_id": before.sale_id,
+        "provider": before.provider_key,
+        "status": after.status,
+    }
+    if before.status == "FAILED" and after.status == "QUEUED":
+        return told
+    if before.status == "FAILED" and before.canceled:
+        return {**told, "error": "sale_canceled", "message": "It was canceled."}
+    message = f"{before.provider_key}: expected one that FAILED, got one that is {after.status}."
+    return {**told, "error": "not_failed", "message": message}
+
+
+async def _requeue(app: App, wanted: Failed, workspaces: list[UUID]) -> int:
+    """Each workspace by itself: it is audited there."""
+    from weighbridge.delivery import sites
+    from weighbridge.delivery.outbound import ROLE
+
+    count = 0
+    for workspace_id in workspaces:
+        async with app.db.tx(ROLE, workspace_id) as tx:
+            count += await sites.requeue(
+                tx,
+                sites.Requeue(
+                    workspace_id=workspace_id,
+                    actor="command line",
+                    site_id=wanted.site_id,
+                    provider_key=wanted.provider_key,
+                    category=wanted.category,
+                    code=wanted.code,
+                ),
+            )
+    return count
+
+
+async def _sale(tx: Tx, said: str, workspace_id: UUID | None, site_id: UUID | None) -> UUID | None:
+    """By its id, or by its order id."""
+    from uuid import UUID
+
+    from weighbridge.delivery import conversions
+    from weighbridge.model.errors import RequestRefused
+
+    with suppress(ValueError):
+        if await conversions.of_sale(tx, UUID(said)):
+            return UUID(said)
+    found = await conversions.ordered(tx, said, workspace_id, site_id)
+    if len(found) > 1:
+        sites = ", ".join(f"{each.site_name} ({each.site_id})" for each in found[:_NAMED])
+        more = " and others" if len(found) > _NAMED else ""
+        message = f"{said!r}: several sites have such an order: {sites}{more}. Say which with --site."
+        raise RequestRefused(409, "several_sales", message)
+    return found[0].sale_id if found else None
+
+
+async def _place(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
+    """The workspace that is meant, and the site."""
+    from weighbridge.uploads.request import uuid_of
+
+    if site is not None:
+        found = await the_site(app, site, workspace)
+        return found.workspace_id, found.id
+    return uuid_of(workspace or DEFAULT_WORKSPACE, "workspace", "workspace"), None
+
+
+def _category(said: str | None) -> str | None:
+    from weighbridge.model.delivery import Category
+
+    return _one_of("--category", said, [each.value for each in Category])
+
+
+def _one_of(option: str, said: str | None, known: Any) -> str | None:
+    from weighbridge.model.errors import did_you_mean
+
+    wanted = said and said.upper()
+    if said is not None and wanted not in known:
+        hint = did_you_mean(said, known) or "."
+        raise typer.BadParameter(f"{option}: expected one of {', '.join(known)}, got {said!r}{hint}")
+    return wanted
+
+
+def _told(found: Shown) -> dict[str, Any]:
+    """The object that `--json` prints; its names are the API's."""
+    told = {**vars(found), "value": None if found.value is None else f"{found.value.normalize():f}"}
+    renamed = {"provider_key": "provider", "attempt_count": "attempts", "retry_count": "retries"}
+    return {renamed.get(name, name): value for name, value in told.items()}
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {("provider" if name == "provider_key" else name): value for name, value in vars(entry).items()}
+
+
+def _sentence(entry: Entry) -> str:
+    at = f"{entry.created_at:%Y-%m-%d %H:%M:%S}"
+    if entry.phase == "STARTED":
+        return f"{at}, with {_conversions(entry.claimed_count or 0)}"
+    counts = (
+        f"{entry.completed_count:,} delivered, {entry.failed_count:,} failed, {entry.retry_count:,} put off"
+    )
+    error = ", ".join(filter(None, (entry.error_category, entry.error_code)))
+    took = f" in {entry.duration_ms:,} ms" if entry.duration_ms is not None else ""
+    return f"{at}{took}: {counts}{f' ({error})' if error else ''}"
+
+
+def _when(found: Shown) -> str:
+    if found.uploaded_at is not None:
+        return f"{found.uploaded_at:%Y-%m-%d %H:%M:%S}"
+    if found.status in ("QUEUED", "RETRY"):
+        return f"from {found.next_retry_at:%Y-%m-%d %H:%M:%S}" if found.next_retry_at else "now"
+    return f"{found.updated_at:%Y-%m-%d %H:%M:%S}"
+
+
+def _row(found: Shown, *, wide: bool) -> Row:
+    from rich.markup import escape
+
+    from weighbridge.cli.rows import Row
+
+    colour = _COLOURS.get(found.status, "cyan")
+    more = [_when(found), f"{found.attempt_count:,}"] if wide else []
+    cells = [str(found.sale_id), found.provider_key, f"[{colour}]{found.status}[/]", *more]
+    return Row([*cells, escape(found.order_id)], _under(found, wide=wide))
+
+
+def _under(found: Shown, *, wide: bool) -> list[str]:
+    """What went wrong, its code first; and when it is tried again, where no column says so."""
+    said = [] if found.status == "COMPLETED" or not found.last_error else [found.last_error]
+    if said and found.provider_error_code and not said[0].startswith(found.provider_error_code):
+        said = [f"{found.provider_error_code}: {said[0]}"]
+    if said and found.provider_error_category:
+        said = [f"{said[0]} ({found.provider_error_category})"]
+    if found.status in ("QUEUED", "RETRY") and found.next_retry_at and not wide:
+        said.append(f"Tried again {_when(found)}.")
+    return said
+
+
+def _conversions(count: int) -> str:
+    return f"{count:,} conversion{'' if count == 1 else 's'}"

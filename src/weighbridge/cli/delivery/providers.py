@@ -1,0 +1,256 @@
+"""`weighbridge providers`: which ad platforms there are, and how each site fares with each of them (S4)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.delivery.sites import InWorkspace, SiteName, check_providers, the_site
+from weighbridge.cli.running import AsJson, err, out, print_json, read_settings, with_app
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from weighbridge.app import App
+    from weighbridge.delivery.conversions import GroupStanding
+    from weighbridge.delivery.providers.base import Provider
+
+app = typer.Typer(
+    help="Providers: the ad platforms there are, and how each site fares with them.", no_args_is_help=True
+)
+
+ProviderName = Annotated[
+    str,
+    typer.Argument(help="The provider, from `providers list`.", metavar="PROVIDER", show_default=False),
+]
+_CIRCUITS = {"CLOSED": "[green]closed[/]", "OPEN": "[red]open[/]", "HALF_OPEN": "[yellow]half open[/]"}
+_AT_ONCE = 1000
+
+
+@app.command("list")
+def listing(as_json: AsJson = False) -> None:
+    """The providers there are: click ids that they take, how old those may be, what credentials they need."""
+    from weighbridge.app import provider_urls
+    from weighbridge.delivery.providers import find
+
+    settings = read_settings()
+    found = find(settings.providers, urls=provider_urls(settings), allow_private=settings.webhook_private)
+    if as_json:
+        print_json([_described(provider) for provider in found.values()])
+        return
+    from rich.markup import escape
+
+    for number, provider in enumerate(found.values()):
+        if number:
+            out().print()
+        window = (
+            f"{provider.window.days} days from the {provider.window_from}" if provider.window else "any age"
+        )
+        out().print(
+            f"[bold]{escape(provider.name)}[/]  {', '.join(provider.clicks)}; {window}", soft_wrap=True
+        )
+        for need in provider.needs:
+            needed = "required" if need.required else "optional"
+            out().print(f"  {need.name:<32} {needed}  {need.help}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def status(
+    site: Annotated[
+        str | None, typer.Option("--site", help="Only this site, by id or name.", metavar="SITE")
+    ] = None,
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", help="Only of this workspace.", metavar="UUID")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every site and provider: its circuit, what waits, failed and was delivered, its credentials."""
+
+    async def work(app: App) -> tuple[list[GroupStanding], tuple[str, ...] | None]:
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
+        site_id = (await the_site(app, site, workspace)).id if site else None
+        return await _all_groups(app, workspace_id, site_id), key_ids(app)
+
+    found, keys = with_app(work)
+    if as_json:
+        print_json([told(group, keys) for group in found])
+        return
+    if not found:
+        out().print("No sites yet: weighbridge sites create NAME --provider PROVIDER")
+        return
+    print_status(found, keys)
+    if keys is None:
+        err().print("WEIGHBRIDGE_VAULT_KEY is not set here: this process could deliver nothing.")
+
+
+@app.command()
+def reset(
+    site: SiteName, provider: ProviderName, workspace: InWorkspace = None, as_json: AsJson = False
+) -> None:
+    """Close a circuit, and let refused credentials be tried again: all is well by now. It is audited."""
+
+    async def work(app: App) -> UUID:
+        from weighbridge.delivery import sites
+        from weighbridge.delivery.outbound import ROLE
+
+        found = await the_site(app, site, workspace)
+        await check_providers(app, provider, option="PROVIDER")
+        async with app.db.tx(ROLE, found.workspace_id) as tx:
+            await sites.reset(tx, found.id, provider, "command line")
+        return found.id
+
+    site_id = with_app(work)
+    if as_json:
+        print_json({"site_id": site_id, "provider": provider, "state": "CLOSED"})
+    else:
+        out().print(f"{provider} of {site_id} is tried again at once.", soft_wrap=True)
+
+
+@app.command()
+def recover(
+    min_age_minutes: Annotated[
+        int,
+        typer.Option(
+            "--min-age-minutes", min=1, max=100_000, help="So long ago they were claimed, at least."
+        ),
+    ] = 15,
+    as_json: AsJson = False,
+) -> None:
+    """Give back conversions whose worker stopped in the middle of a call; workers also do so by themselves."""
+
+    async def work(app: App) -> int:
+        from weighbridge.delivery import queue
+        from weighbridge.delivery.outbound import ROLE
+
+        async with app.db.tx(ROLE) as tx:
+            return await queue.recover_stuck(tx, min_age_minutes)
+
+    count = with_app(work)
+    if as_json:
+        print_json({"ok": True, "recovered": count})
+    elif count:
+        out().print(
+            f"{count:,} conversion{'' if count == 1 else 's'} to be sent again, under the same order id."
+        )
+    else:
+        out().print("Nothing to recover.")
+
+
+def told(group: GroupStanding, keys: Collection[str] | None) -> dict[str, Any]:
+    """A group as `--json` prints it; its names are the API's. `keys`: those of the vault, None where it has none."""
+    credentials = None
+    if group.credentials_version is not None:
+        credentials = {
+            "version": group.credentials_version,
+            "key_id": group.key_id,
+            "key_known": group.key_id in (keys or ()),
+            "refused_at": group.refused_at,
+            "refused_code": group.refused_code,
+        }
+    totals = ("attempts_total", "completed_total", "failed_total", "retry_total")
+    return {
+        "site_id": group.site_id,
+        "site_name": group.site_name,
+        "provider": group.provider_key,
+        "in_use": group.in_use,
+        "circuit": {
+            "state": group.state,
+            "failure_count": group.failure_count,
+            "next_probe_at": group.next_probe_at,
+        },
+        "paused_until": group.paused_until,
+        "waiting": group.waiting,
+        "in_call": group.in_call,
+        "failed": group.failed,
+        "credentials": credentials,
+        "totals": {name: getattr(group, name) for name in totals},
+    }
+
+
+def print_status(groups: Sequence[GroupStanding], keys: Collection[str] | None) -> None:
+    """A row for each group; under it what is in its way, and what to do."""
+    from rich.markup import escape
+
+    from weighbridge.cli.rows import Row, print_rows
+
+    numbers = ("waiting", "in call", "failed", "delivered")
+    rows = [
+        Row(
+            [
+                *(escape(group.site_name), group.provider_key, _CIRCUITS[group.state]),
+                *(_counted(group.waiting), f"{group.in_call:,}", _counted(group.failed)),
+                f"{group.completed_total:,}",
+            ],
+            _remarks(group, keys),
+        )
+        for group in groups
+    ]
+    print_rows(["site", "provider", "circuit", *numbers], rows, folded="site", right=numbers)
+
+
+def key_ids(app: App) -> tuple[str, ...] | None:
+    """Of the vault; None where it has no key."""
+    return app.ctx.outbound.vault.key_ids if app.ctx.outbound else None
+
+
+def _remarks(group: GroupStanding, keys: Collection[str] | None) -> list[str]:
+    found = []
+    if group.state != "CLOSED" and group.next_probe_at is not None:
+        times = f"{group.failure_count:,} failure{'' if group.failure_count == 1 else 's'} in a row"
+        found.append(f"{times}; next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}.")
+    if group.paused_until is not None:
+        found.append(f"Paused until {group.paused_until:%Y-%m-%d %H:%M:%S}, as the provider asked.")
+    if trouble := _trouble(group, keys):
+        found.append(trouble)
+    if not group.in_use:
+        found.append("New sales do not go to it.")
+    return found
+
+
+def _trouble(group: GroupStanding, keys: Collection[str] | None) -> str | None:
+    """With the credentials."""
+    enter = f"weighbridge providers credentials {group.site_id} {group.provider_key}"
+    if group.credentials_version is None:
+        return f"No credentials: {enter}" if group.in_use or group.waiting else None
+    if group.refused_at is not None:
+        code = f" ({group.refused_code})" if group.refused_code else ""
+        return f"Credentials refused since {group.refused_at:%Y-%m-%d %H:%M}{code}: {enter}"
+    if keys is not None and group.key_id not in keys:
+        return f"Credentials that cannot be read need the key {group.key_id}: weighbridge vault status"
+    return None
+
+
+def _counted(count: int) -> str:
+    from weighbridge.delivery.conversions import MOST_COUNTED
+
+    return f"{count:,}{'+' if count >= MOST_COUNTED else ''}"
+
+
+async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None) -> list[GroupStanding]:
+    from weighbridge.delivery import conversions
+    from weighbridge.delivery.outbound import ROLE
+
+    found: list[GroupStanding] = []
+    after: tuple[UUID, str] | None = None
+    async with app.db.tx(ROLE, workspace_id) as tx:
+        while page := await conversions.groups(
+            tx, workspace_id, site_id=site_id, after=after, limit=_AT_ONCE
+        ):
+            found += page
+            after = (page[-1].site_id, page[-1].provider_key)
+    return sorted(found, key=lambda group: (group.site_name, group.site_id, group.provider_key))
+
+
+def _described(provider: Provider) -> dict[str, Any]:
+    return {
+        "name": provider.name,
+        "clicks": list(provider.clicks),
+        "window_days": provider.window.days if provider.window else None,
+        "window_from": provider.window_from,
+        "max_batch": provider.max_batch,
+        "needs": [vars(need) for need in provider.needs],
+    }

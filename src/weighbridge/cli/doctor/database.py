@@ -1,0 +1,204 @@
+"""The checks of `weighbridge doctor` that ask the database: schema, rights, clocks, what has been left undone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from weighbridge.cli.doctor.check import Check, failed, ok, warning
+from weighbridge.model.errors import ConfigError
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.postgres import doctor
+from weighbridge.postgres.doctor import Skew
+from weighbridge.postgres.pool import Tx
+
+OLDEST = 15
+SKEW_WARNING, SKEW_FAILED = 2.0, 30.0  # seconds
+LATE_MINUTES = 10  # a consumer has been tried five times by then
+MIGRATE = "weighbridge db migrate"
+
+# What can leave a table open to other workspaces, in words, and what closes it.
+_OPEN = {
+    "open": ("has no row-level security", "ALTER TABLE {} ENABLE ROW LEVEL SECURITY;"),
+    "no_policy": (
+        "has no policy",
+        "CREATE POLICY workspace ON {} USING (workspace_id = (SELECT weighbridge.workspace()));",
+    ),
+    "wide_policy": (
+        "has a policy that does not ask for the workspace",
+        "\\d {} shows its policies: DROP POLICY the one without weighbridge.workspace();",
+    ),
+    "owners_view": ("sees with its owner's eyes", "ALTER VIEW {} SET (security_invoker = true);"),
+}
+
+Question = Callable[[Tx, Sequence[Pipeline]], Awaitable[Check]]
+
+
+async def version(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    found = doctor.version(tx)
+    if found < OLDEST:
+        mend = f"Move to PostgreSQL {OLDEST} or newer, and point DATABASE_URL there."
+        return failed("postgres version", f"PostgreSQL {found} is too old.", mend)
+    return ok("postgres version", f"PostgreSQL {found}.")
+
+
+async def migrations(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    try:
+        missing = await doctor.missing_migrations(tx)
+    except ConfigError as error:  # edited, or a later version's
+        return failed("migrations", str(error), "Run the version of Weighbridge that migrated this database.")
+    if missing:
+        return failed("migrations", f"The database lacks {', '.join(missing)}.", MIGRATE)
+    return ok("migrations", "All are applied.")
+
+
+async def tables(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
+    missing = await doctor.missing_tables(tx, pipelines)
+    if missing:
+        return failed("tables", f"The database lacks the tables of {', '.join(missing)}.", MIGRATE)
+    return ok("tables", "Every pipeline has its tables.")
+
+
+async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
+    missing = await doctor.missing_tables(tx, pipelines)
+    made = [pipeline for pipeline in pipelines if pipeline.name not in missing]
+    keys, guards = await doctor.missing_keys(tx, made), await doctor.idle_guards(tx)
+    faults = [f"{key.table} has no unique key ({key.columns})" for key in keys]
+    faults += [f"{each.name} on {each.table} is {'gone' if each.gone else 'turned off'}" for each in guards]
+    if not faults:
+        return ok("constraints", "Every unique key and every guard stands.")
+    mends = [f"ALTER TABLE {key.table} ADD {key.definition};" for key in keys]
+    mends += [
+        f"CREATE TRIGGER {each.name} … as in weighbridge/postgres/schema.sql;"
+        if each.gone
+        else f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};"
+        for each in guards
+    ]
+    return failed("constraints", _sentence(faults), f"Stop the workers; in psql: {' '.join(mends)}")
+
+
+async def roles(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
+    if closed := await doctor.roles_out_of_reach(tx):
+        return failed("roles", f"The login cannot take on {', '.join(closed)}.", MIGRATE)
+    if mighty := await doctor.mighty_roles(tx):
+        strip = " ".join(f"ALTER ROLE {role} NOSUPERUSER NOBYPASSRLS NOLOGIN;" for role in mighty)
+        return failed(
+            "roles", _sentence([f"{role} {why}" for role, why in mighty.items()]), f"In psql: {strip}"
+        )
+    if extra := await doctor.rights_too_many(tx, pipelines):
+        revoke = " ".join(f"REVOKE {each.rights} ON {each.table} FROM {each.role}, PUBLIC;" for each in extra)
+        faults = [f"{each.role} may {each.rights} {each.table}" for each in extra]
+        return failed("roles", _sentence(faults), f"In psql: {revoke}")
+    if lacking := await doctor.login_lacks(tx):
+        found = f"The login may not {' or '.join(lacking)} ingest.import_runs."
+        return failed("roles", found, "Use the login that ran `weighbridge db migrate`: it owns the tables.")
+    return ok("roles", "Each worker's role has its own rights and no others.")
+
+
+async def row_level_security(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    tables = await doctor.tenant_tables(tx)
+    faults = [(each.table, *_OPEN[each.fault]) for each in tables if each.fault]
+    if faults:
+        mend = " ".join(statement.format(table) for table, _, statement in faults)
+        told = [f"{table} {words}" for table, words, _ in faults]
+        return failed("row-level security", _sentence(told), f"In psql: {mend}")
+    if not tables:
+        return failed("row-level security", "weighbridge_tenant may read nothing.", MIGRATE)
+    count = len(tables)
+    return ok("row-level security", f"All {count} tables and views that tenants may read are closed.")
+
+
+async def clock_skew(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    return judge_skew(await doctor.skew(tx))
+
+
+def judge_skew(skew: Skew) -> Check:
+    """Only what the round trip does not explain counts."""
+    apart = max(0.0, abs(skew.seconds) - skew.doubt)
+    if apart <= SKEW_WARNING:
+        return ok("clock skew", f"The database's clock and this machine's are {apart:.1f} s apart.")
+    direction = "ahead of" if skew.seconds > 0 else "behind"
+    found = f"The database's clock is {apart:.1f} s {direction} this machine's."
+    mend = "Turn on time synchronisation (chrony, systemd-timesyncd) on both."
+    return (failed if apart > SKEW_FAILED else warning)("clock skew", found, mend)
+
+
+async def shifted_clock(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    shift = await doctor.clock_shift(tx)
+    if shift:
+        mend = "In psql: UPDATE weighbridge.clock SET shift = '0';"
+        return failed("test clock", f"A test has moved the database's time by {shift:+,.0f} s.", mend)
+    return ok("test clock", "Nobody has moved the database's time.")
+
+
+async def stale_runs(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    count = await doctor.stale_runs(tx)
+    if count:
+        found = f"Nobody works any more on {_counted(count, 'run')} begun over an hour ago."
+        return failed("stale runs", found, "weighbridge recover")
+    return ok("stale runs", "None.")
+
+
+async def dead_letters(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    found = await doctor.dead_letters(tx)
+    if found.count:
+        look = f"weighbridge uploads list --status failed --workspace {found.workspace_id}"
+        told = f"{_counted(found.count, 'failed upload')} to look at, and then to retry or to dismiss."
+        return warning("dead letters", told, look)
+    return ok("dead letters", "None.")
+
+
+async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    found = await doctor.undelivered(tx, LATE_MINUTES)
+    if found.given_up:
+        told = (
+            f"{_counted(found.given_up, 'announcement')} could not be delivered and will not be tried again."
+        )
+        return failed("outbox", told, "docs/runbook.md#outbox says why, and how to send them.")
+    if found.late:
+        told = f"{_counted(found.late, 'announcement')} have waited for over {LATE_MINUTES} minutes."
+        return warning("outbox", told, "Is a worker running? weighbridge worker")
+    return ok("outbox", "Nothing is overdue.")
+
+
+async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
+    found = await doctor.waiting_for_store(tx)
+    if found.given_up:
+        told = f"{_counted(found.given_up, 'file')} could not be stored and will not be tried again."
+        return failed(
+            "storage queue", told, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
+        )
+    if found.overdue:
+        told = f"{_counted(found.overdue, 'file')} for the store that nobody tries, an hour after the time."
+        mend = "Does the machine that has it run? docs/runbook.md#storage-queue"
+        return failed("storage queue", told, mend)
+    if found.late:
+        told = f"{_counted(found.late, 'file')} could not be stored yet."
+        return warning("storage queue", told, "Does the file store work? weighbridge storage list says why.")
+    return ok("storage queue", "Every file is stored.")
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def _sentence(faults: list[str]) -> str:
+    return f"{'; '.join(faults)}."
+
+
+FIRST: dict[str, Question] = {
+    "postgres version": version,
+    "clock skew": clock_skew,
+    "migrations": migrations,
+}
+# Of a database that has all migrations.
+THEN: dict[str, Question] = {
+    "tables": tables,
+    "constraints": constraints,
+    "roles": roles,
+    "row-level security": row_level_security,
+    "test clock": shifted_clock,
+    "stale runs": stale_runs,
+    "dead letters": dead_letters,
+    "outbox": outbox,
+    "storage queue": storage_queue,
+}

@@ -1,0 +1,150 @@
+"""The checks of `weighbridge doctor` that need no database: folders, the file store, alerts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from weighbridge.cli.doctor.check import Check, Status, failed, ok, warning
+from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.observe.tryout import trouble_with
+from weighbridge.settings import Settings
+from weighbridge.storage import files
+from weighbridge.storage.blobs import BlobMissing, Blobs
+from weighbridge.storage.store import open_store
+
+GB = 10**9
+LITTLE, TOO_LITTLE = 5 * GB, GB  # free
+SHARE = 0.1  # of the whole disk
+_SCALE = [Status.OK, Status.WARNING, Status.FAILED]
+
+
+def home(settings: Settings) -> Check:
+    """May we write where scratch files go?"""
+    scratch = settings.home / "scratch"
+    try:
+        settings.home.mkdir(parents=True, exist_ok=True)
+        scratch.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=scratch) as file:
+            file.write(b"doctor")
+    except OSError as error:
+        mend = "Let WEIGHBRIDGE_HOME name a folder of the user that runs Weighbridge."
+        return failed("home", f"{settings.home} cannot be written: {error.strerror}.", mend)
+    return ok("home", f"{settings.home} can be written.")
+
+
+def queue_folder(settings: Settings) -> Check:
+    """May we write where files wait for the store?"""
+    try:
+        files.make_folders(settings.queue_folder)
+        with tempfile.TemporaryFile(dir=settings.queue_folder) as file:
+            file.write(b"doctor")
+    except OSError as error:
+        told = f"{settings.queue_folder} cannot be written: {error.strerror}."
+        mend = "Let UPLOAD_QUEUE_DIR name a folder of the user that runs Weighbridge, on a disk that stays."
+        return failed("queue folder", told, mend)
+    return ok("queue folder", f"{settings.queue_folder} can be written.")
+
+
+def disk_space(settings: Settings) -> Check:
+    """Each disk once, however many of our folders lie on it."""
+    folders = {
+        "home": settings.home,
+        "scratch": settings.home / "scratch",
+        "queue": settings.queue_folder,
+    }
+    if not settings.database_url:
+        folders["database"] = settings.home / "postgres"
+    try:
+        blobs = open_store(settings.blob_url, settings.home).folder
+    except ConfigError:  # the file store's own check tells
+        blobs = None
+    if blobs is not None:
+        folders["blobs"] = blobs
+    disks: dict[int, list[str]] = {}
+    there = {name: _nearest(folder) for name, folder in folders.items()}
+    for name, folder in there.items():
+        disks.setdefault(folder.stat().st_dev, []).append(name)
+    found = [(names, *shutil.disk_usage(there[names[0]])) for names in disks.values()]
+    worst = max((judge_space(free, total) for _, total, _, free in found), key=_SCALE.index)
+    told = "; ".join(
+        f"{free / GB:,.1f} GB of {total / GB:,.1f} GB free for {', '.join(names)}"
+        for names, total, _, free in found
+    )
+    mend = "Make room, or move WEIGHBRIDGE_HOME or WEIGHBRIDGE_BLOB_URL to a larger disk."
+    return Check("disk space", worst, f"{told}.", None if worst == Status.OK else mend)
+
+
+def judge_space(free: int, total: int) -> Status:
+    if free < TOO_LITTLE:
+        return Status.FAILED
+    return Status.WARNING if free < LITTLE or free < SHARE * total else Status.OK
+
+
+def _nearest(folder: Path) -> Path:
+    return next(each for each in (folder, *folder.parents) if each.exists())
+
+
+async def file_store(settings: Settings) -> Check:
+    """Put a small file, fetch it, remove it: as every worker and every API must be able to."""
+    name, mend = (
+        "file store",
+        "Correct WEIGHBRIDGE_BLOB_URL, or the rights there; for S3 the AWS_… names in docs/settings.md.",
+    )
+    try:
+        blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
+        await _put_and_fetch(blobs)
+    except (ConfigError, RetryLater, BlobMissing) as error:
+        return failed(name, str(error), mend)
+    except OSError as error:
+        return failed(name, f"No scratch file can be written: {error.strerror}.", mend)
+    where = blobs.folder
+    return ok(name, f"{where or 'The bucket'} takes a file, gives it back and removes it.")
+
+
+async def _put_and_fetch(blobs: Blobs) -> None:
+    content, workspace = os.urandom(64), uuid4()  # a place of its own: nobody else's file can be there
+    key = f"{workspace}/1970/01/01/{hashlib.sha256(content).hexdigest()}"
+    with tempfile.TemporaryDirectory(prefix="weighbridge-doctor-") as scratch:
+        file = Path(scratch) / "probe"
+        file.write_bytes(content)
+        try:
+            stored = await blobs.fetch(await blobs.put(key, file), Path(scratch))
+            if stored.read_bytes() != content:
+                raise RetryLater("connection", "The file store gave back something else than it was given.")
+        except BaseException:
+            with suppress(RetryLater):  # what went wrong first is what there is to say
+                await blobs.remove(workspace)
+            raise
+        await blobs.remove(workspace)
+
+
+async def webhook(settings: Settings, *, send: bool) -> Check:
+    """Is each address one, and does it take a message? An address is told by its number: it holds a secret."""
+    if not settings.alert_urls:
+        mend = "Set WEIGHBRIDGE_ALERT_URLS, for example to discord://webhook_id/webhook_token."
+        return warning("webhook", "No address is set: alerts are only logged.", mend)
+    count = len(settings.alert_urls)
+    troubles = [await asyncio.to_thread(trouble_with, url, send=send) for url in settings.alert_urls]
+    faults = [f"Address {number} {trouble}." for number, trouble in enumerate(troubles, 1) if trouble]
+    if faults:
+        mend = "Correct it in WEIGHBRIDGE_ALERT_URLS; https://appriseit.com says how each kind is written."
+        return failed("webhook", " ".join(faults), mend)
+    tried = "took a test message" if send else "can be read; nothing was sent"
+    return ok("webhook", f"{'The address' if count == 1 else f'All {count} addresses'} {tried}.")
+
+
+def processing_timeout(settings: Settings) -> Check:
+    hours = settings.processing_timeout_hours
+    if hours != 1:
+        found = f"A run that makes no progress is taken over after {hours:g} hours; S3 asks for 1."
+        mend = "Unset WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS, unless that is meant."
+        return warning("processing timeout", found, mend)
+    return ok("processing timeout", "A run that makes no progress is taken over after 1 hour.")

@@ -1,0 +1,357 @@
+"""`weighbridge projects`: files that belong together, how they stand, their runner."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.running import (
+    DEFAULT_WORKSPACE,
+    AsJson,
+    Workspace,
+    complain,
+    err,
+    out,
+    print_json,
+    with_app,
+)
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.model.project import Job, Project, Standing
+    from weighbridge.postgres.pool import Tx
+    from weighbridge.projects.create import Retried
+    from weighbridge.projects.queue import Holder
+
+app = typer.Typer(
+    help="Projects: files that belong together, and the groups of their keywords.", no_args_is_help=True
+)
+
+ProjectNumber = Annotated[str, typer.Argument(help="The project's number.", metavar="N", show_default=False)]
+FIRST_GROUPS = 20  # that `show` prints for people
+_GROUPS_AT_ONCE = 500
+_LOOK_EVERY = 0.5  # seconds
+
+
+@app.command("list")
+def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
+    """The projects of a workspace, by number."""
+
+    async def work(app: App) -> list[Project]:
+        from weighbridge.projects import queue
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace")
+        found: list[Project] = []
+        async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
+            while page := await queue.page(tx, workspace_id, found[-1].id if found else 0, 1000):
+                found += page
+        return found
+
+    found = with_app(work)
+    if as_json:
+        print_json([_brief(project) for project in found])
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("project", justify="right")
+    for name in ("name", "made", "grouped"):
+        table.add_column(name, overflow="fold")
+    for each in found:
+        grouped = f"{each.grouped_at:%Y-%m-%d %H:%M:%S}" if each.grouped_at else ""
+        table.add_row(str(each.id), escape(each.name), f"{each.created_at:%Y-%m-%d %H:%M:%S}", grouped)
+    out().print(table)
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME", show_default=False)],
+    number: Annotated[
+        str | None, typer.Option("--project", help="Its number; else it gets the next one.", metavar="N")
+    ] = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    as_json: AsJson = False,
+) -> None:
+    """Make a project, or give one another name. Its first file would make it too."""
+
+    async def work(app: App) -> tuple[Project, bool]:
+        from weighbridge.projects.create import make
+        from weighbridge.uploads.request import project_number, uuid_of
+
+        wanted = None if number is None else project_number(number)
+        return await make(app.db, uuid_of(workspace, "workspace", "workspace"), wanted, name)
+
+    project, new = with_app(work)
+    if as_json:
+        print_json({**_brief(project), "created": new})
+    else:
+        told = (
+            f"Project {project.id}: {project.name}" if new else f"Project {project.id} is {project.name} now"
+        )
+        out().print(f"{told}.", markup=False, soft_wrap=True)
+
+
+@app.command()
+def show(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
+    """A project's files and groups; with --json all groups and all their keywords."""
+
+    async def work(app: App) -> None:
+        project = await the_project(app, workspace, number)
+        await (_print_all(app, project) if as_json else _print_short(app, project))
+
+    with_app(work)
+
+
+@app.command()
+def status(
+    number: ProjectNumber,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    watch: Annotated[bool, typer.Option("--watch", help="Wait until all files are through.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """How far a project's files are, and whether its groups are locked."""
+
+    async def work(app: App) -> Standing:
+        from weighbridge.cli.projects.status import live_line
+
+        project = await the_project(app, workspace, number)
+        with live_line() as look:
+            while True:
+                standing = await _standing(app, project)
+                if not watch or not (standing.locked or standing.status == "grouping"):
+                    return standing
+                look(standing)
+                await asyncio.sleep(_LOOK_EVERY)
+
+    _print_standing(with_app(work), as_json=as_json)
+
+
+@app.command()
+def jobs(
+    number: ProjectNumber,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    status: Annotated[
+        str | None, typer.Option("--status", help="Only jobs that are queued, running, succeeded or failed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The jobs of a project, one for each file, in order of arrival."""
+
+    async def work(app: App) -> list[Job]:
+        from weighbridge.projects import queue
+
+        wanted = _job_status(status)
+        project = await the_project(app, workspace, number)
+        found: list[Job] = []
+        after: queue.JobPlace | None = None
+        async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+            while page := await queue.jobs(tx, project, status=wanted, after=after, limit=1000):
+                found += page
+                after = queue.JobPlace(page[-1].created_at, page[-1].id)
+        return found
+
+    found = with_app(work)
+    if as_json:
+        print_json([vars(job) for job in found])
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("job", "received", "file", "status"):
+        table.add_column(name, overflow="fold")
+    for name in ("attempts", "rows", "inserted", "duplicate", "invalid"):
+        table.add_column(name, justify="right")
+    table.add_column("error")
+    for each in found:
+        numbers = (each.attempts, each.rows, each.inserted, each.duplicate, each.invalid)
+        table.add_row(
+            str(each.id), f"{each.created_at:%Y-%m-%d %H:%M:%S}", escape(each.source_filename or ""), each.status,
+            *(f"{number:,}" for number in numbers), each.error_code or "",
+        )  # fmt: skip
+    out().print(table)
+
+
+@app.command("retry-failed")
+def retry_failed(
+    number: ProjectNumber,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    force_partial: Annotated[
+        bool, typer.Option("--force-partial", help="Let their valid rows through.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Open every failed file of a project again; a worker takes them from there."""
+
+    async def work(app: App) -> tuple[Project, Retried]:
+        from weighbridge.projects.create import retry_failed
+
+        project = await the_project(app, workspace, number)
+        done = await retry_failed(app.db, project, force_partial=force_partial, actor="command line")
+        return project, done
+
+    project, done = with_app(work)
+    if as_json:
+        skipped = [vars(each) for each in done.skipped]
+        print_json({"project_id": project.id, "retried": list(done.retried), "skipped": skipped})
+        return
+    for each in done.skipped:
+        complain(f"{each.job_id}: {each.message}")
+    count = len(done.retried)
+    files = "1 file is" if count == 1 else f"{count} files are"
+    out().print(
+        f"{files} queued again." if count else f"Project {project.id} has no failed file to try again."
+    )
+
+
+@app.command()
+def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
+    """Run a project here until nothing is left to do; harmless where another worker has it."""
+
+    async def work(app: App) -> tuple[bool, Holder | None, Standing]:
+        from weighbridge.cli.serve import worker_options
+        from weighbridge.projects import queue
+        from weighbridge.worker import kick
+
+        project = await the_project(app, workspace, number)
+        ran = await kick(app.ctx, worker_options(app.settings), project)
+        async with app.db.tx() as tx:
+            holder = None if ran else await queue.holder(tx, project)
+        return ran, holder, await _standing(app, project)
+
+    ran, holder, standing = with_app(work)
+    if as_json:
+        told = {"project_id": standing.project_id, "status": standing.status, "locked": standing.locked}
+        print_json({**told, "ran": ran, "held_by": holder and holder.worker})
+        return
+    if holder is not None:
+        err().print(
+            f"Another worker ({holder.worker}) runs it; if that one is gone, it is taken over at "
+            f"{holder.lease_until:%H:%M:%S} UTC.", markup=False, soft_wrap=True,
+        )  # fmt: skip
+    elif not ran:
+        err().print("There was nothing to do.")
+    _print_standing(standing, as_json=False)
+
+
+async def the_project(app: App, workspace: str, number: str) -> Project:
+    """The project of that number, or RequestRefused."""
+    from weighbridge.model.errors import RequestRefused
+    from weighbridge.projects.create import find
+    from weighbridge.uploads.request import project_number, uuid_of
+
+    wanted = project_number(number)
+    project = await find(app.db, uuid_of(workspace, "workspace", "workspace"), wanted)
+    if project is None:
+        opens = f"weighbridge load FILE --pipeline keywords --project {wanted}"
+        message = f"There is no project {wanted}. Its first file opens it: {opens}."
+        raise RequestRefused(404, "unknown_project", message)
+    return project
+
+
+async def _standing(app: App, project: Project) -> Standing:
+    from weighbridge.projects import queue
+
+    async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+        standing = await queue.standing(tx, project.id)
+    assert standing is not None
+    return standing
+
+
+def _print_standing(standing: Standing, *, as_json: bool) -> None:
+    from weighbridge.cli.projects.status import line
+
+    if as_json:
+        print_json(standing.as_dict())
+    else:
+        told = f"Project {standing.project_id} ({standing.name}): {line(standing)}."
+        out().print(told, markup=False, soft_wrap=True)
+
+
+async def _print_short(app: App, project: Project) -> None:
+    from weighbridge.cli.projects.status import files_table, groups_table, remarks
+    from weighbridge.projects import groups as projects_groups
+    from weighbridge.projects import queue
+
+    place = projects_groups.Place(project.workspace_id, project.id)
+    async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+        standing = await queue.standing(tx, project.id)
+        groups = await projects_groups.groups(tx, place, None, FIRST_GROUPS + 1)
+        merges = await projects_groups.merges(tx, place)
+    assert standing is not None
+    _print_standing(standing, as_json=False)
+    if standing.files:
+        out().print()
+        out().print(files_table(standing))
+    for sentence in remarks(standing):
+        out().print(sentence, markup=False, soft_wrap=True)
+    if groups:
+        out().print()
+        out().print(groups_table(groups[:FIRST_GROUPS]))
+    if len(groups) > FIRST_GROUPS:
+        out().print(f"… and more: weighbridge projects groups {project.id}")
+    if merges:
+        told = ", ".join(f"{token} counts as {into}" for token, into in merges)
+        out().print(f"\n{told}.", markup=False, soft_wrap=True)
+
+
+async def _print_all(app: App, project: Project) -> None:
+    """One object, complete before the first of it is printed: a transaction cannot wait for whoever reads."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", dir=app.ctx.scratch) as file:
+        async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
+            async for piece in _pieces(tx, project):
+                file.write(piece)
+        file.seek(0)
+        shutil.copyfileobj(file, sys.stdout)
+
+
+async def _pieces(tx: Tx, project: Project) -> AsyncIterator[str]:
+    """The status, then the groups a page at a time: there may be a million keywords."""
+    from weighbridge.projects import groups as projects_groups
+    from weighbridge.projects import queue
+
+    standing = await queue.standing(tx, project.id)
+    assert standing is not None
+    told = json.dumps(standing.as_dict(), indent=2, default=str, ensure_ascii=False)
+    yield told.removesuffix("\n}") + ',\n  "groups": ['
+    place = projects_groups.Place(project.workspace_id, project.id)
+    after: projects_groups.GroupPlace | None = None
+    while page := await projects_groups.groups(tx, place, after, _GROUPS_AT_ONCE):
+        keywords = await projects_groups.members(tx, place, [group.id for group in page])
+        for group in page:
+            shown = {
+                "name": group.name,
+                "parent": group.parent,
+                "keywords": keywords[group.id],
+                "id": str(group.id),
+                "confirmed": group.confirmed,
+                "volume": group.volume,
+            }
+            yield ("," if after else "") + "\n    " + json.dumps(shown, ensure_ascii=False)
+            assert group.parent is not None  # a group has keywords, and one of them is its parent
+            after = projects_groups.GroupPlace(group.parent, group.id)
+    yield "\n  ]\n}\n" if after else "]\n}\n"
+
+
+def _job_status(text: str | None) -> str | None:
+    from weighbridge.model.errors import did_you_mean
+
+    known = ("queued", "running", "succeeded", "failed")
+    if text is not None and text not in known:
+        hint = did_you_mean(text, known) or "."
+        raise typer.BadParameter(f"--status: expected one of {', '.join(known)}, got {text!r}{hint}")
+    return text
+
+
+def _brief(project: Project) -> dict[str, Any]:
+    names = ("name", "created_at", "grouped_at", "groupings")
+    return {"project_id": project.id, **{name: getattr(project, name) for name in names}}

@@ -1,0 +1,231 @@
+"""`weighbridge storage usage|limit|recount`: how much is stored, how much may be, and whether that is true."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.running import (
+    DEFAULT_WORKSPACE,
+    AsJson,
+    Workspace,
+    complain,
+    out,
+    print_json,
+    with_app,
+)
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.storage.recount import Recounted
+    from weighbridge.storage.usage import Standing
+
+app = typer.Typer()
+
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+_AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", re.IGNORECASE)
+_MOST = 2**60
+_LIMIT = "500MB, 2GB, …; none: no limit; default: as the settings say."
+
+
+@app.command()
+def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
+    """What a workspace and its users have stored, and may store."""
+
+    async def work(app: App) -> list[Standing]:
+        from weighbridge.storage import usage
+        from weighbridge.storage.quota import defaults
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace")
+        async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
+            return await usage.standing(tx, defaults(app.ctx.limits))
+
+    whole, *users = with_app(work)
+    if as_json:
+        print_json({"workspace_id": workspace, **_told(whole), "users": [_told(user) for user in users]})
+        return
+    from rich.table import Table
+
+    from weighbridge.storage.quota import readable
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("user", overflow="fold")
+    for name in (
+        "files",
+        "stored",
+        "of",
+        whole.billing_month,
+        "of",
+        "waiting",
+        "on their way",
+        "read again",
+        "of",
+    ):
+        table.add_column(name, justify="right")
+    for each in (whole, *users):
+        limits = [
+            readable(limit) if limit is not None else "" for limit in (each.total_limit, each.month_limit)
+        ]
+        table.add_row(
+            str(each.user_id or "all"), f"{each.total_sources:,}", readable(each.total_bytes), limits[0],
+            readable(each.month_bytes), limits[1], readable(each.waiting_bytes), readable(each.reserved_bytes),
+            f"{each.interpretation_count_month:,}",
+            f"{each.interpretation_limit_month:,}" if each.user_id else "",
+        )  # fmt: skip
+    out().print(table)
+    out().print(f"The month's figures begin anew on {whole.resets_at:%Y-%m-%d} (UTC).")
+
+
+@app.command()
+def limit(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Of this user, not of the workspace.", metavar="UUID")
+    ] = None,
+    month: Annotated[
+        str | None, typer.Option("--month", help=f"Stored in a calendar month: {_LIMIT}", metavar="BYTES")
+    ] = None,
+    total: Annotated[
+        str | None, typer.Option("--total", help=f"In store at any time: {_LIMIT}", metavar="BYTES")
+    ] = None,
+    interpretations: Annotated[
+        int | None,
+        typer.Option(
+            "--interpretations", help="Files of the user read again in a month.", min=0, max=2**31 - 1
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a workspace or a user limits of its own. It is audited."""
+    months, totals = _amount("--month", month), _amount("--total", total)
+    if interpretations is not None and user is None:
+        raise typer.BadParameter("--interpretations: they are counted by user; say which with --user.")
+    if months is None and totals is None and interpretations is None:
+        raise typer.BadParameter("expected a limit: --month, --total or --interpretations.")
+
+    async def work(app: App) -> Standing:
+        from weighbridge.storage import usage
+        from weighbridge.storage.quota import defaults
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace")
+        user_id = uuid_of(user, "user", "user") if user else None
+        wanted = usage.Limit(user_id, months, totals, interpretations)
+        async with app.db.tx(workspace_id=workspace_id) as tx:
+            await usage.set_limit(tx, wanted, "command line")
+            found = {each.user_id: each for each in await usage.standing(tx, defaults(app.ctx.limits))}
+        return found.get(user_id) or found[None]
+
+    now = with_app(work)
+    if as_json:
+        print_json({"workspace_id": workspace, **_told(now), "user_id": user})
+        return
+    from weighbridge.storage.quota import readable
+
+    spelled = [
+        readable(each) if each is not None else "no limit" for each in (now.month_limit, now.total_limit)
+    ]
+    told = f"{f'User {user}' if user else f'Workspace {workspace}'}: {spelled[0]} in a month, {spelled[1]} in all"
+    if user:
+        told += f", {now.interpretation_limit_month:,} files read again in a month"
+    out().print(f"{told}.", soft_wrap=True)
+
+
+@app.command()
+def recount(
+    workspace: Annotated[
+        str | None, typer.Option("--workspace", help="Only this workspace.", metavar="UUID")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing.")] = False,
+    remove_orphans: Annotated[
+        bool, typer.Option("--remove-orphans", help="Remove stored files that no upload names.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the counters with the stored files, and set them right. Exit 1: a file is missing."""
+    if remove_orphans and not dry_run and not yes:
+        typer.confirm("Remove every stored file that no upload names, for good?", abort=True, err=True)
+
+    async def work(app: App) -> list[Recounted]:
+        from weighbridge.storage.recount import recount
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
+        return await recount(app.ctx, workspace_id, dry=dry_run, remove_orphans=remove_orphans)
+
+    found = with_app(work)
+    if as_json:
+        print_json([_shown(each) for each in found])
+    else:
+        for each in found:
+            _print(each, dry=dry_run)
+        if not found:
+            out().print("The counters and the stored files agree.")
+    if any(each.missing for each in found):
+        raise typer.Exit(1)
+
+
+def _print(found: Recounted, *, dry: bool) -> None:
+    from weighbridge.storage.quota import readable
+
+    for user in found.users:
+        out().print(
+            f"{found.workspace_id}, user {user.user_id}: {user.recorded_sources:,} files of "
+            f"{readable(user.recorded_bytes)} were counted, {user.found_sources:,} of {readable(user.found_bytes)} are "
+            f"there{'' if dry else '; mended'}.", soft_wrap=True,
+        )  # fmt: skip
+    if found.orphans:
+        size = sum(size for _, size in found.orphans)
+        fate = "removed" if found.removed else "weighbridge storage recount --remove-orphans removes them"
+        told = f"{len(found.orphans):,} stored files of {readable(size)} that no upload names; {fate}."
+        out().print(f"{found.workspace_id}: {told}", soft_wrap=True)
+    for upload_id in found.missing:
+        complain(f"The stored file of upload {upload_id} is missing.")
+
+
+def _amount(option: str, text: str | None) -> int | None:
+    """Bytes, or what stands for no limit and for the settings' own."""
+    from weighbridge.storage.usage import AS_SETTINGS_SAY, NO_LIMIT
+
+    if text is None:
+        return None
+    words = {"none": NO_LIMIT, "default": AS_SETTINGS_SAY}
+    if text.lower() in words:
+        return words[text.lower()]
+    found = _AMOUNT.fullmatch(text.strip())
+    unit = found and found[2].upper().removesuffix("B") + "B"
+    if found is None or unit not in _UNITS or (amount := float(found[1]) * _UNITS[unit]) > _MOST:
+        raise typer.BadParameter(
+            f"{option}: expected an amount such as 500MB or 2GB, none or default, got {text!r}."
+        )
+    return round(amount)
+
+
+def _told(standing: Standing) -> dict[str, Any]:
+    told = dict(vars(standing))
+    limits = {"month_bytes": told.pop("month_limit"), "total_bytes": told.pop("total_limit")}
+    if standing.user_id is None:
+        for name in (
+            "user_id",
+            "interpretation_limit_month",
+            "interpretation_count_month",
+            "last_calculated",
+        ):
+            del told[name]
+    else:
+        del told["billing_month"], told["resets_at"]
+    return {**told, "limits": limits}
+
+
+def _shown(found: Recounted) -> dict[str, Any]:
+    return {
+        "workspace_id": found.workspace_id,
+        "users": [vars(user) for user in found.users],
+        "orphans": {"number": len(found.orphans), "bytes": sum(size for _, size in found.orphans)},
+        "removed": found.removed,
+        "missing": list(found.missing),
+    }

@@ -1,0 +1,279 @@
+"""`weighbridge load`: files → intake → work in this process until each upload has ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from weighbridge.cli.running import (
+    DEFAULT_WORKSPACE,
+    AsJson,
+    Workspace,
+    complain,
+    err,
+    out,
+    print_json,
+    with_app,
+)
+from weighbridge.cli.uploads.read_options import DateOrder, Decimal, Delimiter, Encoding, SumBreakdowns
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.cli.uploads.report import Outcome
+    from weighbridge.uploads.queue import Holder
+    from weighbridge.uploads.request import Request
+
+PATIENCE = 5  # seconds that another worker may have a file before it is worth a word
+
+Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
+Pipe = Annotated[
+    str,
+    typer.Option(
+        "--pipeline",
+        help="What kind of file it is: weighbridge pipelines list. auto: each says it by its header.",
+    ),
+]
+Platform = Annotated[str | None, typer.Option("--platform", help="Whose export it is: meta, google, tiktok.")]
+Client = Annotated[str | None, typer.Option("--client", help="The client's UUID.", metavar="UUID")]
+Source = Annotated[str, typer.Option("--source", help="manual, api or webhook.")]
+Project = Annotated[
+    str | None,
+    typer.Option("--project", help="The number of the project that the files belong to.", metavar="N"),
+]
+ForcePartial = Annotated[
+    bool, typer.Option("--force-partial", help="Promote the valid rows even where too many are not.")
+]
+Batch = Annotated[
+    str | None, typer.Option("--batch", help="What you call this batch. It is loaded once.", metavar="NAME")
+]
+Force = Annotated[bool, typer.Option("--force", help="Load content again that is already here.")]
+Preview = Annotated[
+    bool, typer.Option("--preview", help="Stop before anything is written, and show what would be.")
+]
+
+
+def load(
+    files: Files,
+    pipeline: Pipe = "ads",
+    platform: Platform = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    client: Client = None,
+    project: Project = None,
+    source: Source = "manual",
+    force_partial: ForcePartial = False,
+    force: Force = False,
+    batch: Batch = None,
+    preview: Preview = False,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    date_order: DateOrder = None,
+    sum_breakdowns: SumBreakdowns = False,
+    as_json: AsJson = False,
+) -> None:
+    """Load files and wait until their rows are in production, or staged where they are to be looked at first."""
+    if batch is not None and len(files) > 1:
+        raise typer.BadParameter(f"--batch names one file, got {len(files)}; load them one by one")
+
+    def request(file: Path) -> Request:
+        from weighbridge.uploads.request import Request
+
+        return Request(
+            workspace_id=workspace,
+            client_id=client,
+            project_id=project,
+            platform=platform,
+            source=source,
+            pipeline=pipeline,
+            filename=file.name,
+            force_partial=force_partial,
+            force=force,
+            source_batch_id=batch,
+            preview=preview,
+            encoding=encoding,
+            delimiter=delimiter,
+            decimal=decimal,
+            date_order=date_order,
+            sum_breakdowns=sum_breakdowns,
+        )
+
+    async def work(app: App) -> list[Outcome]:
+        outcomes = await load_files(app, [(file, request(file)) for file in files], bar=not as_json)
+        seen = await with_warnings(app, await with_previews(app, outcomes))
+        show(app, seen, pipeline, as_json=as_json)
+        return outcomes
+
+    outcomes = with_app(work)
+    if not all(outcome.ok for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: bool) -> list[Outcome]:
+    """Take the files in, then work until all of them have ended."""
+    from weighbridge.cli.serve import worker_options
+    from weighbridge.cli.uploads.progress import progress
+    from weighbridge.cli.uploads.report import Outcome
+    from weighbridge.model.errors import RequestRefused, RetryLater
+    from weighbridge.uploads.receive import Received, receive
+    from weighbridge.worker import run_until
+
+    taken: list[Received | RequestRefused] = []
+    for file, request in wanted:
+        try:
+            received = await receive(app.ctx, request, file)
+            taken.append(received)
+            if received.storage_status == "pending_retry":
+                complain(f"{file.name}: {_DEFERRED}")
+        except RequestRefused as refusal:
+            taken.append(refusal)
+        except RetryLater as trouble:
+            taken.append(RequestRefused(503, "unavailable", trouble.message))
+    waiting: dict[UUID, str] = {}
+    for (file, _), each in zip(wanted, taken, strict=True):
+        if not isinstance(each, RequestRefused):
+            waiting.setdefault(each.upload_id, file.name)
+    ended = {}
+    if waiting:
+        with progress(waiting, shown=bar) as on_progress:
+            options = worker_options(app.settings)
+            done = await run_until(
+                app.ctx, options, list(waiting), on_progress, _Patience(waiting), _Once(bar)
+            )
+        ended = {upload.id: upload for upload in done}
+    return [
+        Outcome(file, refusal=each)
+        if isinstance(each, RequestRefused)
+        else Outcome(file, upload=ended[each.upload_id], duplicate=each.duplicate)
+        for (file, _), each in zip(wanted, taken, strict=True)
+    ]
+
+
+async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
+    """Those that are held with what they would change."""
+    from dataclasses import replace
+
+    from weighbridge.model.errors import RequestRefused
+    from weighbridge.uploads.preview import preview
+
+    seen = []
+    for each in outcomes:
+        found = None
+        if each.upload is not None and each.upload.held:
+            try:
+                found = await preview(app.ctx, each.upload)
+            except RequestRefused as refusal:
+                complain(f"{each.file.name}: {refusal.message}")
+        seen.append(replace(each, preview=found))
+    return seen
+
+
+async def with_warnings(app: App, outcomes: list[Outcome]) -> list[Outcome]:
+    """Those that are uploads with their first warnings."""
+    from dataclasses import replace
+
+    from weighbridge.cli.uploads.report import WARNINGS
+    from weighbridge.uploads import history
+
+    async with app.db.tx() as tx:
+        return [
+            replace(each, warnings=tuple(await history.warnings(tx, each.upload.id, None, WARNINGS)))
+            if each.upload is not None
+            else each
+            for each in outcomes
+        ]
+
+
+_DEFERRED = (
+    "the file store cannot take it now. It is kept and stored by itself; this command waits for that, and Ctrl-C "
+    "leaves it to the service. weighbridge storage list says why and when."
+)
+
+
+class _Once:
+    """Says once, to whoever watches, that the files are in and the groups are being made."""
+
+    def __init__(self, shown: bool) -> None:
+        self._told = not shown or not sys.stderr.isatty()
+
+    def __call__(self) -> None:
+        if not self._told:
+            self._told = True
+            err().print("All files are in; grouping the project's keywords …")
+
+
+class _Patience:
+    """Says once of each file that somebody else has it, if that lasts: the wait may be as long as a lease."""
+
+    def __init__(self, names: dict[UUID, str]) -> None:
+        self._names = names
+        self._since: dict[UUID, float] = {}
+        self._told: set[UUID] = set()
+
+    def __call__(self, holder: Holder) -> None:
+        waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
+        if holder.upload_id not in self._told and waited > PATIENCE:
+            self._told.add(holder.upload_id)
+            complain(
+                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) has it; if that one is gone, it is "
+                f"taken over at {holder.lease_until:%H:%M:%S} UTC."
+            )
+
+
+def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool) -> None:
+    """The whole result on stdout; what went wrong, a sentence each, on stderr."""
+    from weighbridge.cli.uploads import report
+
+    for outcome in outcomes:
+        if outcome.refusal is not None:
+            complain(f"{outcome.file.name}: {outcome.refusal.message}")
+        elif outcome.upload is not None and outcome.upload.error_text:
+            complain(f"{outcome.file.name}: {outcome.upload.error_text}")
+    by_pipeline: dict[str, list[Outcome]] = {}  # with auto, files of several in one go
+    for each in outcomes:
+        by_pipeline.setdefault(each.upload.pipeline if each.upload else pipeline_name, []).append(each)
+    if as_json:
+        of = {id(each): app.ctx.pipelines.get(name) for name, some in by_pipeline.items() for each in some}
+        objects: list[Any] = [report.as_json(each, of[id(each)]) for each in outcomes]
+        print_json(objects[0] if len(objects) == 1 else objects)
+    else:
+        for name, some in by_pipeline.items():
+            if pipeline := app.ctx.pipelines.get(name):  # none: refused, as their sentences said
+                if name != pipeline_name:
+                    out().print(f"{name}:")
+                out().print(report.outcome_table(some, pipeline))
+        for each in outcomes:
+            if each.upload is None:
+                continue
+            name, id_ = each.file.name, each.upload.id
+            for line in report.warning_lines(each.warnings):
+                told = f"{name}: {line}" if len(outcomes) > 1 else line
+                out().print(told, markup=False, soft_wrap=True)
+            if each.upload.failed_rows:
+                out().print(f"Rejected rows of {name}: weighbridge uploads rejects {id_}", markup=False)
+            if each.warnings:
+                out().print(
+                    f"{report.more_warnings(each)} {name}: weighbridge uploads warnings {id_}", markup=False
+                )
+        for each in outcomes:
+            if each.preview is not None:
+                report.print_preview(
+                    each.file.name, each.preview, app.ctx.pipelines[each.preview.upload.pipeline]
+                )
+        for place in dict.fromkeys(_project_of(each) for each in outcomes if each.upload is not None):
+            if place:
+                out().print(f"Its groups: weighbridge projects show {place}", markup=False)
+
+
+def _project_of(outcome: Outcome) -> str:
+    """The project of a file, as an argument of `weighbridge projects`."""
+    assert outcome.upload is not None
+    project, workspace = outcome.upload.project_id, str(outcome.upload.workspace_id)
+    if project is None:
+        return ""
+    return f"{project}" if workspace == DEFAULT_WORKSPACE else f"{project} --workspace {workspace}"

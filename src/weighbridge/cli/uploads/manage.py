@@ -1,0 +1,380 @@
+"""`weighbridge uploads`: what came, what became of it, what was refused, and another try."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from weighbridge.cli.running import (
+    DEFAULT_WORKSPACE,
+    AsJson,
+    UploadId,
+    Workspace,
+    err,
+    out,
+    print_json,
+    with_app,
+)
+from weighbridge.cli.uploads.read_options import ChangeSumBreakdowns, DateOrder, Decimal, Delimiter, Encoding
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.model.upload import Upload
+
+app = typer.Typer(help="What came and what became of it.", no_args_is_help=True)
+
+
+@app.command("list")
+def listing(
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    status: Annotated[str | None, typer.Option("--status", help="Only uploads in this state.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """The newest uploads of a workspace."""
+
+    async def work(app: App) -> list[Upload]:
+        from weighbridge.uploads import queue
+        from weighbridge.uploads.request import uuid_of
+
+        workspace_id = uuid_of(workspace, "workspace", "workspace")
+        async with app.db.tx() as tx:
+            return await queue.recent(tx, workspace_id, status=_status(status), limit=limit)
+
+    found = with_app(work)
+    if as_json:
+        print_json([_brief(upload) for upload in found])
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("upload", "received", "pipeline", "file", "status"):
+        table.add_column(name, overflow="fold")
+    for name in ("rows", "promoted", "rejected"):
+        table.add_column(name, justify="right")
+    for each in found:
+        numbers = (each.total_rows, each.promoted_rows, each.failed_rows)
+        kind = " ".join(filter(None, (each.pipeline, each.platform)))
+        table.add_row(
+            str(each.id), f"{each.created_at:%Y-%m-%d %H:%M:%S}", kind, escape(each.filename or ""),
+            _state(each), *(f"{number:,}" for number in numbers),
+        )  # fmt: skip
+    out().print(table)
+
+
+def _state(upload: Upload) -> str:
+    from weighbridge.cli.uploads.report import status_text
+
+    waits = upload.storage_status == "pending_retry"
+    return f"{status_text(upload.status, held=upload.held)}{', not stored yet' if waits else ''}"
+
+
+@app.command()
+def show(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Show one upload: status, counts, columns, warnings, rejection reasons."""
+
+    async def work(app: App) -> tuple[dict[str, Any], dict[str, list[str]]]:
+        from dataclasses import asdict
+
+        from weighbridge.cli.uploads.report import (
+            WARNINGS,
+            column_lines,
+            missing_lines,
+            reading_as_json,
+            warning_lines,
+        )
+        from weighbridge.uploads import fixes, history
+        from weighbridge.uploads.read_options import in_words, read_as_in_words
+
+        upload = await get(app, upload_id)
+        async with app.db.tx() as tx:
+            reasons = await history.reasons(tx, upload.id, 20)
+            warned = await history.warnings(tx, upload.id, None, WARNINGS)
+            rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
+            links = await fixes.links(tx, upload.id)
+        linked = {name: [vars(link) for link in found] for name, found in vars(links).items()}
+        found = {
+            **_whole(upload),
+            **reading_as_json(upload, warned),
+            "open_rejects": rejects.open,
+            "fixed_rows": rejects.fixed,
+            **linked,
+            "reasons": [asdict(reason) for reason in reasons],
+        }
+        people = {
+            "reasons": [_sentence(reason) for reason in found["reasons"]],
+            **{name: [_link(link) for link in some] for name, some in linked.items()},
+            "reading": [", ".join(f"{name} {value}" for name, value in in_words(upload.reading).items())],
+            "read_as": [", ".join(read_as_in_words(upload.read_as))],
+            "columns": column_lines(upload.column_report.columns),
+            "missing_fields": missing_lines(upload.column_report.missing),
+            "warnings": warning_lines(warned),
+            "warnings_total": [f"{found['warnings_total']}: weighbridge uploads warnings {upload.id}"]
+            if warned
+            else [],
+        }
+        return found, people
+
+    found, people = with_app(work)
+    if as_json:
+        print_json(found)
+        return
+    for name, value in found.items():
+        lines = list(filter(None, people[name])) if name in people else _lines(value)
+        for title, line in zip((name, *[""] * len(lines)), lines, strict=False):
+            out().print(f"{title:<16} {line}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def retry(
+    upload_id: UploadId,
+    force_partial: Annotated[
+        bool, typer.Option("--force-partial", help="Let its valid rows through.")
+    ] = False,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    date_order: DateOrder = None,
+    sum_breakdowns: ChangeSumBreakdowns = None,
+    as_json: AsJson = False,
+) -> None:
+    """Open a failed or partial upload again: a worker parses the stored file again.
+
+    Read options that are given replace the stored ones; the word detect removes a stored one.
+    """
+    given = {
+        "encoding": encoding,
+        "delimiter": delimiter,
+        "decimal": decimal,
+        "date_order": date_order,
+        "sum_breakdowns": sum_breakdowns,
+    }
+
+    async def work(app: App) -> str:
+        from weighbridge.uploads.read_options import read_options
+        from weighbridge.uploads.retry import reopen
+
+        upload = await get(app, upload_id)
+        return await reopen(
+            app.db,
+            upload,
+            force_partial=force_partial,
+            actor="command line",
+            reading=read_options(given, upload.reading),
+        )
+
+    status = with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": status})
+    else:
+        out().print(f"{upload_id} is {status} again.")
+
+
+@app.command()
+def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Take a failed upload off the dead letters: it was looked at, and needs nothing more."""
+
+    async def work(app: App) -> None:
+        from weighbridge.uploads.retry import dismiss
+
+        await dismiss(app.db, await get(app, upload_id), actor="command line")
+
+    with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "failed", "dismissed": True})
+    else:
+        out().print(f"{upload_id} is dismissed. It can still be tried again.")
+
+
+@app.command("release-batch")
+def release_batch(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Take the batch name off a failed upload, so that the fixed file can be loaded under it."""
+
+    async def work(app: App) -> tuple[str, Upload]:
+        from weighbridge.uploads.release_batch import release_batch
+
+        upload = await get(app, upload_id)
+        return await release_batch(app.db, upload, actor="command line"), upload
+
+    name, upload = with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "failed", "released_batch_id": name})
+    else:
+        platform = f" --platform {upload.platform}" if upload.platform else ""
+        command = f"weighbridge load FILE --pipeline {upload.pipeline}{platform} --batch {shlex.quote(name)}"
+        out().print(
+            f"The batch name is free. Load the fixed file: {command}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+@app.command()
+def rejects(
+    upload_id: UploadId,
+    file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to stdout.")] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include the rows that a later file has fixed.")
+    ] = False,
+    spreadsheet_safe: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet-safe",
+            help="Write an apostrophe before each cell that a spreadsheet program would run as a formula. "
+            "Loading the file again removes it.",
+        ),
+    ] = False,
+) -> None:
+    """Write the rejected rows as CSV, to fix them and load the file again.
+
+    The columns of the file come first, then columns that Weighbridge adds: weighbridge_line, weighbridge_reason and
+    others. They are recognised and dropped when the file is loaded.
+    """
+
+    async def work(app: App) -> None:
+        from weighbridge.uploads.rejects import RejectsForm, rejects_csv
+
+        upload = await get(app, upload_id)
+        with _writing(file) as target:
+            async for piece in rejects_csv(app.db, upload, RejectsForm(every, spreadsheet_safe)):
+                target.write(piece.encode())
+
+    with_app(work)
+    if file:
+        err().print(f"Written to {file}.")
+
+
+@app.command()
+def warnings(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """List all warnings: assumptions about the file, unused columns, missing fields, warnings about loaded rows."""
+
+    async def work(app: App) -> list[Any]:
+        from weighbridge.uploads import history
+
+        upload = await get(app, upload_id)
+        found: list[Any] = []
+        async with app.db.tx() as tx:
+            while page := await history.warnings(tx, upload.id, found[-1].place if found else None, 5000):
+                found += page
+        return found
+
+    found = with_app(work)
+    if as_json:
+        print_json([vars(warning) for warning in found])
+        return
+    for warning in found:
+        out().print(f"line {warning.line}  {warning.code}  {warning.message}", markup=False, soft_wrap=True)
+    if not found:
+        err().print("No warnings.")
+
+
+@app.command()
+def trace(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """What happened to an upload, when, and by whom."""
+
+    async def work(app: App) -> list[Any]:
+        from weighbridge.uploads import history
+
+        upload = await get(app, upload_id)
+        async with app.db.tx() as tx:
+            return await history.trace(tx, upload.id)
+
+    moments = with_app(work)
+    if as_json:
+        print_json([vars(moment) for moment in moments])
+        return
+    for moment in moments:
+        out().print(f"{moment.at:%Y-%m-%d %H:%M:%S.%f}  {moment.what:<18} {moment.detail}", markup=False)
+
+
+@contextmanager
+def _writing(file: Path | None) -> Iterator[BinaryIO]:
+    """`file`, or stdout, written to the end: what the disk does not take is told here, not when Python ends."""
+    with file.open("wb") if file else nullcontext(sys.stdout.buffer) as target:
+        yield target
+        target.flush()
+
+
+def _lines(value: Any) -> list[str]:
+    """A value of an upload as a person reads it: no line for nothing, one for each part of what has parts."""
+    match value:
+        case None | "":
+            return []
+        case dict() if all(isinstance(part, dict) for part in value.values()):
+            return [f"{key}: {', '.join(_lines(part))}" for key, part in value.items()]
+        case dict():
+            return [", ".join(f"{key} {part}" for key, part in value.items() if part != "")]
+        case list():
+            return [", ".join(map(str, value))] if value else []
+        case datetime():
+            return [f"{value:%Y-%m-%d %H:%M:%S %Z}"]
+        case bool():
+            return ["yes" if value else "no"]
+    return [str(value)]
+
+
+def _sentence(reason: dict[str, Any]) -> str:
+    return f"{reason['rows']} × {reason['code']}, first in line {reason['first_line']}: {reason['example']}"
+
+
+def _link(link: dict[str, Any]) -> str:
+    return f"{link['rows']} {'row' if link['rows'] == 1 else 'rows'}: upload {link['upload_id']}"
+
+
+async def get(app: App, upload_id: str) -> Upload:
+    from weighbridge.model.errors import RequestRefused
+    from weighbridge.uploads import queue
+    from weighbridge.uploads.request import uuid_of
+
+    async with app.db.tx() as tx:
+        upload = await queue.get(tx, uuid_of(upload_id, "upload", "ID"))
+    if upload is None:
+        raise RequestRefused(404, "unknown_upload", f"There is no upload {upload_id}.")
+    return upload
+
+
+def _status(text: str | None) -> str | None:
+    from weighbridge.model.errors import did_you_mean
+    from weighbridge.model.states import Status
+
+    known = [status.value for status in Status]
+    if text is not None and text not in known:
+        hint = did_you_mean(text, known) or "."
+        raise typer.BadParameter(f"--status: expected one of {', '.join(known)}, got {text!r}{hint}")
+    return text
+
+
+def _brief(upload: Upload) -> dict[str, Any]:
+    names = (
+        "status",
+        "pipeline",
+        "platform",
+        "filename",
+        "total_rows",
+        "promoted_rows",
+        "failed_rows",
+        "error_code",
+        "error_text",
+    )
+    return {"upload_id": upload.id, "created_at": upload.created_at, **{n: getattr(upload, n) for n in names}}
+
+
+def _whole(upload: Upload) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    values = asdict(upload)
+    del values["column_report"]
+    return {
+        "upload_id": values.pop("id"),
+        **values,
+        "content_sha256": upload.content_sha256.hex(),
+        "affected_dates": [day.isoformat() for day in upload.affected_dates],
+    }

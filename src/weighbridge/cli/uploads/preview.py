@@ -1,0 +1,104 @@
+"""`weighbridge uploads preview|promote|discard`: what a held upload would change, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from weighbridge.cli.running import AsJson, UploadId, err, out, print_json, with_app
+from weighbridge.cli.uploads.manage import get
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.model.pipeline import Pipeline
+    from weighbridge.uploads.preview import Preview
+    from weighbridge.uploads.preview_rows import Row
+
+app = typer.Typer()
+
+
+@app.command()
+def preview(
+    upload_id: UploadId,
+    rows: Annotated[
+        str | None,
+        typer.Option("--rows", help="Also rows of one kind: inserted, updated, unchanged.", metavar="KIND"),
+    ] = None,
+    entity: Annotated[
+        str | None, typer.Option("--entity", help="Of which table's rows; else of the file's records.")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", help="How many.", min=1, max=10_000)] = 50,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compare again, whatever is known.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What an upload that is held would insert, update and leave as it is."""
+
+    async def work(app: App) -> tuple[Preview, Pipeline, list[Row]]:
+        from weighbridge.uploads import preview
+        from weighbridge.uploads.preview_rows import Page
+
+        upload = await get(app, upload_id)
+        seen = await preview.preview(app.ctx, upload, fresh=fresh)
+        pipeline = app.ctx.pipelines[upload.pipeline]
+        page = Page(entity or pipeline.grain.name, rows or "", 0, limit)
+        return seen, pipeline, await preview.page(app.ctx, upload, page) if rows else []
+
+    seen, pipeline, listed = with_app(work)
+    from weighbridge.cli.uploads import report
+
+    if as_json:
+        shown = {"rows": [_as_json(row) for row in listed]} if rows else {}
+        print_json({"upload_id": upload_id, **report.preview_as_json(seen), **shown})
+        return
+    if not rows:
+        report.print_preview(seen.upload.filename or upload_id, seen, pipeline)
+        return
+    for row in listed:
+        key = ", ".join(f"{column} {value}" for column, value in row.key.items() if value is not None)
+        out().print(f"line {row.line}  {key}", markup=False, soft_wrap=True)
+        for change in row.changes:
+            old = "" if rows == "inserted" else f"{_shown(change.old)} → "
+            out().print(f"    {change.column}: {old}{_shown(change.new)}", markup=False, soft_wrap=True)
+    if not listed:
+        err().print(f"No row would be {rows}." if rows != "unchanged" else "None to show.")
+
+
+@app.command()
+def promote(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Let an upload that is held go on; a worker takes it from there."""
+
+    async def work(app: App) -> None:
+        from weighbridge.uploads.preview import promote_held
+
+        await promote_held(app.ctx, await get(app, upload_id), actor="command line")
+
+    with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "staging_complete"})
+    else:
+        out().print(f"{upload_id} is on its way.")
+
+
+@app.command()
+def discard(upload_id: UploadId, as_json: AsJson = False) -> None:
+    """Give up an upload that is held. Nothing of it was written; the same file can be sent again."""
+
+    async def work(app: App) -> None:
+        from weighbridge.uploads.preview import discard
+
+        await discard(app.ctx, await get(app, upload_id), actor="command line")
+
+    with_app(work)
+    if as_json:
+        print_json({"upload_id": upload_id, "status": "failed", "error_code": "discarded"})
+    else:
+        out().print(f"{upload_id} is discarded.")
+
+
+def _as_json(row: Row) -> dict[str, Any]:
+    return {"line": row.line, "key": row.key, "changes": [vars(change) for change in row.changes]}
+
+
+def _shown(value: str | None) -> str:
+    return "nothing" if value is None else value

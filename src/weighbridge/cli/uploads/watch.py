@@ -1,0 +1,209 @@
+"""`weighbridge watch DIR`: files that appear in a folder → intake, and the work on them.
+
+Files stay where they are, and are never deleted: what was received before is known by its content. With
+--move they go to received/ and refused/ in the same folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
+
+import typer
+
+from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, out, with_app
+from weighbridge.cli.uploads.load import Client, ForcePartial, Pipe, Platform, Project, Source
+from weighbridge.cli.uploads.read_options import DateOrder, Decimal, Delimiter, Encoding, SumBreakdowns
+
+if TYPE_CHECKING:
+    from weighbridge.app import App
+    from weighbridge.cli.uploads.folder import Folder
+    from weighbridge.uploads.request import Request
+
+
+def watch(
+    folder: Annotated[
+        Path, typer.Argument(help="The folder to watch.", exists=True, file_okay=False, metavar="DIR")
+    ],
+    pipeline: Pipe = "ads",
+    platform: Platform = None,
+    workspace: Workspace = DEFAULT_WORKSPACE,
+    client: Client = None,
+    project: Project = None,
+    source: Source = "manual",
+    force_partial: ForcePartial = False,
+    encoding: Encoding = None,
+    delimiter: Delimiter = None,
+    decimal: Decimal = None,
+    date_order: DateOrder = None,
+    sum_breakdowns: SumBreakdowns = False,
+    move: Annotated[bool, typer.Option("--move", help="Move files to received/ and refused/.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Take what is there, work on it, and end.")] = False,
+    work: Annotated[
+        bool, typer.Option("--work/--no-work", help="Work on the files here, or leave it to workers.")
+    ] = True,
+    settle: Annotated[
+        float, typer.Option("--settle", help="Seconds without change that make a file whole, 0 to 3600.")
+    ] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Take in every file that appears in a folder."""
+    if not 0 <= settle <= 3600:  # not as a range of the option: "nan" is neither below nor above it
+        raise typer.BadParameter(f"--settle: expected 0 to 3600 seconds, got {settle:g}")
+    from weighbridge.cli.uploads.folder import Folder
+    from weighbridge.uploads.request import Request
+
+    request = Request(
+        workspace_id=workspace,
+        client_id=client,
+        project_id=project,
+        platform=platform,
+        source=source,
+        pipeline=pipeline,
+        force_partial=force_partial,
+        encoding=encoding,
+        delimiter=delimiter,
+        decimal=decimal,
+        date_order=date_order,
+        sum_breakdowns=sum_breakdowns,
+    )
+
+    async def inside(app: App) -> bool:
+        watcher = _Watcher(app, Folder(folder, settle), request, move=move, as_json=as_json)
+        return await watcher.once(work) if once else await watcher.forever(work)
+
+    if not with_app(inside, stays=not once):
+        raise typer.Exit(1)
+
+
+class _Watcher:
+    def __init__(self, app: App, folder: Folder, request: Request, *, move: bool, as_json: bool) -> None:
+        self._app = app
+        self._folder = folder
+        self._request = request
+        self._move = move
+        self._as_json = as_json
+        self._waiting: dict[UUID, str] = {}  # uploads whose end is still to be told
+        self._all_well = True
+        self._goes_on = False  # for ever: what fails now can be tried again
+
+    async def forever(self, work: bool) -> bool:
+        from weighbridge.cli.serve import worker_options
+        from weighbridge.uploads.request import check
+        from weighbridge.worker import Worker
+
+        check(self._app.ctx, self._request)  # a wrong option is told now, not with the first file
+        self._goes_on = True
+        stop = asyncio.Event()
+        tasks = [asyncio.create_task(self._take_in()), asyncio.create_task(self._tell())]
+        if work:
+            tasks.append(
+                asyncio.create_task(Worker(self._app.ctx, worker_options(self._app.settings)).run(stop))
+            )
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            stop.set()
+            for task in tasks[:2]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return True
+
+    async def once(self, work: bool) -> bool:
+        from weighbridge.cli.serve import worker_options
+        from weighbridge.worker import run_until
+
+        self._folder.ready()
+        while self._folder.unsettled:
+            await asyncio.sleep(self._folder.settle)
+            await self._receive_ready()
+        if work and self._waiting:
+            ids = list(self._waiting)
+            for upload in await run_until(
+                self._app.ctx, worker_options(self._app.settings), ids, lambda u: None
+            ):
+                self._say_end(upload)
+        return self._all_well
+
+    async def _take_in(self) -> None:
+        from watchfiles import awatch
+
+        # A notice, or two seconds: the floor under file systems that give none.
+        async for _ in awatch(
+            self._folder.path, recursive=False, step=100, rust_timeout=2000, yield_on_timeout=True
+        ):
+            await self._receive_ready()
+            while self._folder.unsettled:
+                await asyncio.sleep(self._folder.settle / 2)
+                await self._receive_ready()
+
+    async def _receive_ready(self) -> None:
+        for file in self._folder.ready():
+            await self._receive(file)
+
+    async def _receive(self, file: Path) -> None:
+        from dataclasses import replace
+
+        from weighbridge.cli.uploads.folder import put_aside
+        from weighbridge.model.errors import RequestRefused, RetryLater
+        from weighbridge.uploads.receive import receive
+
+        try:
+            received = await receive(self._app.ctx, replace(self._request, filename=file.name), file)
+        except RetryLater as trouble:
+            self._all_well = False
+            if self._goes_on:
+                self._folder.give_back(file)  # to be handed out again, like a new one
+            self._say("waiting", file.name, message=trouble.message)
+            return
+        except RequestRefused as refusal:
+            self._all_well = False
+            if self._move:
+                await asyncio.to_thread(put_aside, file, "refused")
+            self._say("refused", file.name, error=refusal.code, message=refusal.message)
+            return
+        if self._move:
+            await asyncio.to_thread(put_aside, file, "received")
+        word = "duplicate" if received.duplicate else "received"
+        waits = {} if received.storage_status == "stored" else {"storage_status": received.storage_status}
+        self._say(word, file.name, upload_id=received.upload_id, status=received.status.value, **waits)
+        if not received.duplicate:
+            self._waiting[received.upload_id] = file.name
+
+    async def _tell(self) -> None:
+        """Say how each upload ended, whoever worked on it."""
+        from weighbridge.model.errors import RetryLater
+        from weighbridge.model.states import TERMINAL
+        from weighbridge.postgres.listen import notifications
+        from weighbridge.uploads import queue
+
+        async for _ in notifications(self._app.db.url, "weighbridge_live"):
+            if not self._waiting:
+                continue
+            with suppress(RetryLater):  # the database is away; when it is back there is another notice
+                async with self._app.db.tx() as tx:
+                    found = await queue.get_many(tx, list(self._waiting))
+                for upload in found:
+                    if upload.status in TERMINAL:
+                        self._say_end(upload)
+
+    def _say_end(self, upload: Any) -> None:
+        name = self._waiting.pop(upload.id)
+        self._all_well = self._all_well and upload.status != "failed"
+        names = ("total_rows", "promoted_rows", "failed_rows", "warnings", "error_text")
+        self._say(upload.status.value, name, upload_id=upload.id, **{n: getattr(upload, n) for n in names})
+
+    def _say(self, event: str, file: str, **fields: Any) -> None:
+        if self._as_json:
+            sys.stdout.write(json.dumps({"event": event, "file": file, **fields}, default=str) + "\n")
+            sys.stdout.flush()
+        else:
+            said = "  ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+            out().print(f"{event:<10} {file}  {said}", markup=False, soft_wrap=True)

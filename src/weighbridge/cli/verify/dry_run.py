@@ -1,0 +1,78 @@
+"""The golden path without taking it: would it work? Nothing is written to the database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import uuid4
+
+from weighbridge.app import App
+from weighbridge.cli.doctor import database
+from weighbridge.cli.doctor.check import Check, Status
+from weighbridge.cli.doctor.database import Question
+from weighbridge.cli.verify.golden_path import PIPELINE, WORKSPACE, Batch, Step, new_batch
+from weighbridge.formats import open_sheet
+from weighbridge.model.errors import WeighbridgeError
+from weighbridge.model.upload import Bins, Scope
+from weighbridge.rules.check import check
+from weighbridge.rules.headers import wanted
+from weighbridge.uploads import receive, request
+
+_SCHEMA: dict[str, tuple[Question, ...]] = {
+    "Migrations": (database.migrations, database.tables),
+    "Constraints": (database.constraints,),
+}
+
+
+async def rehearse(app: App, say: Callable[[Step], None]) -> list[Step]:
+    """What the golden path stands on, in its order; it ends with the first that does not stand."""
+    steps = []
+    for name, questions in _SCHEMA.items():
+        steps.append(await _asked(app, name, questions))
+        say(steps[-1])
+        if steps[-1].fault:
+            return steps
+    steps.append(await _accepted(app, await new_batch(app)))
+    say(steps[-1])
+    return steps
+
+
+async def _asked(app: App, name: str, questions: tuple[Question, ...]) -> Step:
+    for question in questions:
+        async with app.db.tx() as tx:
+            found: Check = await question(tx, list(app.ctx.pipelines.values()))
+        if found.status == Status.FAILED:
+            return Step(name, f"{found.found} {found.mend or ''}".strip())
+    return Step(name)
+
+
+async def _accepted(app: App, batch: Batch) -> Step:
+    """Intake as far as the scratch file, and the rules: the same code, without the upload."""
+    name = "File Accepted"
+    with TemporaryDirectory(prefix="golden-path-", dir=app.ctx.scratch) as folder:
+        file = Path(folder) / "golden_path.csv"
+        file.write_bytes(batch.content)
+        try:
+            wish = request.check(app.ctx, batch.request)
+            spooled = await receive.spool(app.ctx, wish, file, file.name)
+            try:
+                bins = await asyncio.to_thread(_weigh, app, spooled, Path(folder))
+            finally:
+                spooled.discard()
+        except WeighbridgeError as error:
+            return Step(name, str(error))
+    return Step(
+        name, None if bins.accepted == 1 else f"{bins.accepted} rows accepted, {bins.rejected} rejected"
+    )
+
+
+def _weigh(app: App, spooled: receive.Spooled, scratch: Path) -> Bins:
+    pipeline = app.ctx.pipelines[PIPELINE]
+    sheet = open_sheet(spooled.path, spooled.kind, wanted=wanted(pipeline, None), scratch=scratch)
+    checked = check(pipeline, sheet, Scope(uuid4(), WORKSPACE), scratch=scratch)
+    try:
+        return checked.bins
+    finally:
+        checked.close()

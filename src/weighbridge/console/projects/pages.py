@@ -1,0 +1,207 @@
+"""`/projects`, `/projects/{id}`: each file of a project as its job stands, its groups, keywords and tokens (S2)."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import Annotated, Any, assert_never
+from uuid import UUID
+
+from fastapi import Form, Query, Request
+from fastapi.responses import HTMLResponse, Response
+
+from weighbridge.api import cursor
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.projects.manage import ProjectId, find
+from weighbridge.console import frame, words
+from weighbridge.console.listing import Ask, Asked, href, paged
+from weighbridge.model.errors import NoProject, ProcessingLocked
+from weighbridge.pipelines.keywords.tokens import normalised
+from weighbridge.postgres.pool import Tx
+from weighbridge.projects import create as steps
+from weighbridge.projects import groups, lookup, overview
+from weighbridge.projects.groups import Place
+from weighbridge.projects.overview import InFull
+
+router = frame.router()
+
+FILES = 200  # of a page
+COPIES = 200  # that are shown
+
+
+class Tab(StrEnum):
+    FILES = "files"
+    GROUPS = "groups"
+    KEYWORDS = "keywords"
+    TOKENS = "tokens"
+
+
+class FileState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+_SAID: dict[str, Any] = {"jobs": words.JOBS, "states": words.PROJECTS, "locked": ProcessingLocked().message}
+Name = Annotated[str, Form(max_length=2000)]
+Searched = Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)]
+
+
+@router.get("/projects")
+@frame.page("read")
+async def listed(request: Request, key: Key, app: TheApp, asked: Ask) -> HTMLResponse:
+    behind = cursor.read("after", asked.after, int, int) or 0
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
+        found = await overview.listed(tx, key.workspace_id, behind, asked.size + 1)
+    page = paged(asked, found, lambda project: (project.project_id,), "/projects")
+    return await frame.show(
+        request, "projects.html", page=page, active=any(each.active for each in page.rows), **_SAID
+    )
+
+
+@router.post("/projects")
+@frame.page("operate")
+async def make(request: Request, key: Key, app: TheApp, name: Name = "") -> Response:
+    project, _ = await steps.make(app.db, key.workspace_id, None, name)
+    return await frame.back(request, f"/projects/{project.id}", "It is made. Its files come next.")
+
+
+@router.get("/projects/{project_id}")
+@frame.page("read")
+async def shown(
+    request: Request,
+    project_id: ProjectId,
+    key: Key,
+    app: TheApp,
+    asked: Ask,
+    tab: Tab = Tab.FILES,
+    q: Searched = "",
+    group_id: Annotated[str, Query(max_length=36)] = "",
+    state: FileState | None = None,
+    from_file: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+) -> HTMLResponse:
+    place = Place(key.workspace_id, project_id)
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
+        project = await overview.in_full(tx, place)
+    if project is None:
+        raise NoProject
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        match tab:
+            case Tab.FILES:
+                told = await _files(tx, place, project, state, from_file)
+            case Tab.GROUPS:
+                told = await _groups(tx, place, q, asked)
+            case Tab.KEYWORDS:
+                told = await _keywords(tx, place, q, _group(group_id), asked)
+            case Tab.TOKENS:
+                told = {"merges": await groups.merges(tx, place)}
+            case _:
+                assert_never(tab)
+    return await frame.show(
+        request,
+        f"project_{tab}.html",
+        project=project,
+        why=_SAID["locked"] if project.locked else "",
+        tab=tab.value,
+        q=q,
+        **_SAID,
+        **told,
+    )
+
+
+@router.post("/projects/{project_id}/name")
+@frame.page("operate")
+async def rename(request: Request, project_id: ProjectId, key: Key, app: TheApp, name: Name = "") -> Response:
+    await find(app, key, project_id)
+    await steps.make(app.db, key.workspace_id, project_id, name)
+    return await frame.back(request, f"/projects/{project_id}", "It has another name.")
+
+
+@router.post("/projects/{project_id}/retry-failed")
+@frame.page("operate")
+async def retry_failed(
+    request: Request,
+    project_id: ProjectId,
+    key: Key,
+    app: TheApp,
+    force_partial: Annotated[bool, Form()] = False,
+) -> Response:
+    project = await find(app, key, project_id)
+    done = await steps.retry_failed(
+        app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
+    )
+    said = f"{_counted(len(done.retried))} opened again."
+    if done.skipped:
+        said += f" {_counted(len(done.skipped))} stayed as they were: {done.skipped[0].message}"
+    return await frame.back(request, f"/projects/{project_id}", said)
+
+
+async def _files(
+    tx: Tx, place: Place, project: InFull, state: FileState | None, first: int
+) -> dict[str, Any]:
+    """In order of arrival. Duplicates stand at the end: they are shown, never counted."""
+    found = await overview.files(tx, place, state and state.value, first, FILES + 1)
+    last = len(found) <= FILES
+    copies = await overview.copies(tx, place, COPIES + 1) if last and state is None else []
+    path = f"/projects/{place.project_id}"
+    return {
+        "files": found[:FILES],
+        "only": state and state.value,
+        "counts": {each.value: getattr(project, each.value) for each in FileState},
+        "copies": copies[:COPIES],
+        "more_copies": len(copies) > COPIES,
+        "earlier": None if not first else href(path, state=state, from_file=max(first - FILES, 0) or None),
+        "later": None if last else href(path, state=state, from_file=first + FILES),
+    }
+
+
+async def _groups(tx: Tx, place: Place, q: str, asked: Asked) -> dict[str, Any]:
+    behind = cursor.read("after", asked.after, groups.GroupPlace, str, UUID)
+    if q.strip():
+        ids = await lookup.groups_with(tx, place, await text_of(q), behind, asked.size + 1)
+        found = [group for id_ in ids if (group := await groups.find(tx, place, id_)) is not None]
+    else:
+        found = await groups.groups(tx, place, behind, asked.size + 1)
+    path = f"/projects/{place.project_id}"
+    return {"page": paged(asked, found, lambda g: (g.parent or "", g.id), path, tab="groups", q=q)}
+
+
+async def _keywords(tx: Tx, place: Place, q: str, group_id: UUID | None, asked: Asked) -> dict[str, Any]:
+    behind = cursor.read("after", asked.after, str, str) or ""
+    group = None if group_id is None else await groups.find(tx, place, group_id)
+    if group_id is not None and group is None:  # as edits empty groups, pages that show one outlive it
+        found = []
+    elif q.strip():
+        found = await lookup.keywords_with(tx, place, await text_of(q), group_id, behind, asked.size + 1)
+    else:
+        found = await groups.keywords(tx, place, group_id, behind, asked.size + 1)
+    path = f"/projects/{place.project_id}"
+    page = paged(
+        asked,
+        found,
+        lambda k: (k.keyword_normalized,),
+        path,
+        tab="keywords",
+        q=q,
+        group_id=group_id,
+    )
+    names = await lookup.group_names(tx, place, {k.group_id for k in page.rows if k.group_id})
+    return {"page": page, "group": group, "group_id": group_id, "names": names}
+
+
+async def text_of(said: str) -> lookup.Text:
+    """What somebody looks for, also as keywords are spelled."""
+    [spelled] = await asyncio.to_thread(normalised, [said])
+    return lookup.Text(" ".join(said.split()), spelled)
+
+
+def _group(said: str) -> UUID | None:
+    try:
+        return UUID(said) if said else None
+    except ValueError:
+        return UUID(int=0)  # nobody's
+
+
+def _counted(files: int) -> str:
+    return "1 file" if files == 1 else f"{files:,} files"

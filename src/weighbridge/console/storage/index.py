@@ -1,0 +1,69 @@
+"""`/storage`: what is stored, what may be, and which files wait for the store (S5)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api.access import Key, TheApp
+from weighbridge.app import App
+from weighbridge.console import frame
+from weighbridge.model.errors import RequestRefused
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage import replay, usage
+from weighbridge.storage.quota import defaults
+from weighbridge.uploads import queue as uploads_queue
+
+router = frame.router()
+USERS = 50  # those with most first
+WAITING = 200
+
+
+@router.get("/storage")
+@frame.page("read")
+async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        workspace, *users = await usage.standing(tx, defaults(app.ctx.limits))
+    async with app.db.tx() as tx:  # the queue is the service's
+        waiting = await storage_queue.waiting(tx, workspace_id=key.workspace_id, limit=WAITING)
+    return await frame.show(
+        request,
+        "storage.html",
+        usage=workspace,
+        users=sorted(users, key=lambda each: -each.total_bytes)[:USERS],
+        more_users=max(0, len(users) - USERS),
+        waiting=waiting,
+        active=any(each.storage_status == "pending_retry" for each in waiting),
+        nobody=UUID(int=0),
+    )
+
+
+@router.post("/storage/{queue_id}/retry")
+@frame.page("operate")
+async def retry(request: Request, queue_id: UUID, key: Key, app: TheApp) -> Response:
+    await _own(app, key, queue_id)
+    await replay.again(app.db, queue_id, actor=f"key {key.id}")
+    return await frame.back(request, "/storage", "It is due now: the machine that has the file tries it.")
+
+
+@router.post("/storage/{queue_id}/drop")
+@frame.page("operate")
+async def drop(request: Request, queue_id: UUID, key: Key, app: TheApp) -> Response:
+    await _own(app, key, queue_id)
+    await replay.give_up(app.ctx, queue_id, actor=f"key {key.id}")
+    return await frame.back(
+        request, "/storage", "It is given up. Whoever sent the file has to send it again."
+    )
+
+
+async def _own(app: App, key: ApiKey, queue_id: UUID) -> None:
+    """A file that waits is another's as if it were not there."""
+    async with app.db.tx() as tx:
+        upload_id = await storage_queue.upload_of(tx, queue_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        upload = upload_id and await uploads_queue.get(tx, upload_id)
+    if not upload:
+        raise RequestRefused(404, "unknown_file", "No such file waits here, or it does not any more.")

@@ -1,0 +1,168 @@
+"""`/uploads`: hand over files, and see how far each of them is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api import cursor
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.uploads.multipart import Part
+from weighbridge.api.uploads.send import take_in
+from weighbridge.app import App
+from weighbridge.console import frame
+from weighbridge.console.listing import Ask, href, listed
+from weighbridge.console.uploads import read_options
+from weighbridge.delivery import sites
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.states import Status
+from weighbridge.projects import queue
+from weighbridge.uploads import browse
+from weighbridge.uploads.queue import Place
+from weighbridge.uploads.request import HIGHEST_PROJECT
+
+router = frame.router()
+# What a person asks for, and which states that is.
+KINDS: dict[str, tuple[str, browse.Filter]] = {
+    "all": ("All", browse.Filter()),
+    "queued": ("Queued", browse.Filter((Status.PENDING,), deferred=False)),
+    "processing": (
+        "Processing",
+        browse.Filter(
+            (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
+            held=False,
+            deferred=True,
+        ),
+    ),
+    "held": ("Waiting for you", browse.Filter((Status.STAGING_COMPLETE,), held=True)),
+    "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
+    "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
+    "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
+}
+_RARE = ("held", "discarded")  # offered where there are any
+
+
+@router.get("/")
+@frame.page("read")
+async def front(request: Request) -> Response:
+    return RedirectResponse("/uploads", 303)
+
+
+@router.get("/uploads")
+@frame.page("read")
+async def show(
+    request: Request,
+    key: Key,
+    app: TheApp,
+    asked: Ask,
+    kind: Annotated[str, Query()] = "all",
+    pipeline: Annotated[str | None, Query(max_length=200, pattern=frame.NO_NUL)] = None,
+    project_id: Annotated[str | None, Query(max_length=100)] = None,
+    q: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)] = "",
+) -> HTMLResponse:
+    kind = kind if kind in KINDS else "all"
+    project = _number(project_id)
+    chosen = replace(
+        KINDS[kind][1],
+        pipeline=pipeline or None,
+        project_id=project,
+        words=q.strip() or None,
+        behind=_place("after", asked.after),
+        until=_place("until", asked.until),
+    )
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        standing = await browse.standing(tx, key.workspace_id)
+        found = await browse.page(tx, key.workspace_id, chosen, asked.size + 1)
+        rows = found[: asked.size]
+        again = await browse.sent_again(tx, [upload.id for upload in rows])
+    cut = len(found) > len(rows)
+    more = cursor.write(rows[-1].created_at.isoformat(), rows[-1].id) if cut else asked.until
+    said = {"kind": kind if kind != "all" else None, "pipeline": pipeline, "project_id": project, "q": q}
+    return await frame.show(
+        request,
+        "uploads.html",
+        standing=standing,
+        page=listed(asked, rows, more, "/uploads", cut=cut, **said),
+        again=again,
+        kinds=[
+            (name, label, href("/uploads", **{**said, "kind": name if name != "all" else None}))
+            for name, (label, _) in KINDS.items()
+            if name == kind or name not in _RARE or getattr(standing, name)
+        ],
+        kind=kind,
+        asked={name: value for name, value in said.items() if value},
+        without_project=href("/uploads", **{**said, "project_id": None}),
+        **await _choices(app, key, pipeline, project),
+    )
+
+
+def _number(said: str | None) -> int | None:
+    """A project's, where it can be one."""
+    number = int(said) if said and said.isascii() and said.isdigit() else None
+    return number if number is not None and number <= HIGHEST_PROJECT else None
+
+
+def _place(name: str, word: str | None) -> Place | None:
+    return cursor.read(name, word, Place, datetime.fromisoformat, UUID)
+
+
+@router.post("/uploads")
+@frame.with_files
+@frame.page("upload")
+async def send(request: Request, key: Key, app: TheApp) -> Response:
+    """The form without a script: all files in one request, and a sentence on what became of them."""
+
+    session = getattr(request.state, "session", None)
+    if session is None:
+        raise RequestRefused(
+            403, "no_session", "This form is for browsers; files with a key go to POST /api/uploads."
+        )
+
+    async def ours(part: Part) -> None:
+        frame.check_csrf(session, await part.text() if part.name == "csrf" else "")
+
+    answer = await take_in(request, key, app, ours)
+    told = json.loads(bytes(answer.body))
+    files = told.get("uploads", [told])
+    if len(files) == 1 and "upload_id" in files[0]:
+        sentence = (
+            "The same content is here already: this is it."
+            if files[0].get("duplicate")
+            else "It is on its way."
+        )
+        return await frame.back(request, f"/uploads/{files[0]['upload_id']}", sentence)
+    return await frame.back(request, "/uploads", _what_became(files))
+
+
+def _what_became(files: list[dict[str, Any]]) -> str:
+    refused = [each for each in files if "error" in each]
+    known = sum(1 for each in files if each.get("duplicate"))
+    parts = [f"{len(files) - len(refused)} of {len(files)} files are here"]
+    parts += [f"{known} of them were already"] if known else []
+    words = [f"{each['filename']}: {each['message']}" for each in refused[:5]]
+    return " ".join([", ".join(parts) + ".", *words])[:1500]
+
+
+async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | None) -> dict[str, Any]:
+    """What the form for files offers."""
+    known = app.ctx.pipelines
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        of_sites = await sites.page(tx, key.workspace_id, "", 200)
+        of_projects = await queue.page(tx, key.workspace_id, 0, 200)
+    return {
+        "pipelines": sorted(known),
+        "platforms": sorted({profile.name for each in known.values() for profile in each.profiles}),
+        "sites": of_sites,
+        "projects": of_projects,
+        "wanted_pipeline": pipeline or "auto",
+        "wanted_project": project,
+        "max_mb": app.settings.max_upload_mb,
+        "reading": read_options.choices(),
+    }

@@ -1,0 +1,86 @@
+"""`/uploads/{id}/preview`: what a held upload would change, row by row; then Promote, or Discard."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Query, Request
+from fastapi.responses import Response
+
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.uploads.manage import find
+from weighbridge.console import frame
+from weighbridge.model.errors import RequestRefused
+from weighbridge.uploads import preview as steps
+from weighbridge.uploads.preview_rows import KINDS, Page
+
+router = frame.router()
+PAGE = 50
+
+
+@router.get("/uploads/{upload_id}/preview")
+@frame.page("read")
+async def show(
+    request: Request,
+    upload_id: UUID,
+    key: Key,
+    app: TheApp,
+    entity: Annotated[str | None, Query()] = None,
+    kind: Annotated[str | None, Query()] = None,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
+) -> Response:
+    upload = await find(app, key, upload_id)
+    pipeline = steps.pipeline_of(app.ctx, upload)
+    try:
+        found = await steps.preview(app.ctx, upload, operates=key.may("operate"))
+        entity = entity or pipeline.grain.name
+        kind = kind or _telling(found, entity)
+        rows = await steps.page(app.ctx, upload, Page(entity, kind, after, PAGE + 1))
+    except RequestRefused as refusal:
+        if refusal.status != 409:
+            raise
+        # After a form that was refused, its sentence says more.
+        sentence = "" if frame.NOTE in request.cookies else refusal.message
+        return await frame.back(request, f"/uploads/{upload_id}", sentence)
+    page = rows[:PAGE]
+    more = _address(entity, kind, after=page[-1].seq) if len(rows) > PAGE else ""
+    return await frame.show(
+        request,
+        "preview.html",
+        upload=found.upload,
+        preview=found,
+        tables=[(each, found.changes[each.name]) for each in pipeline.entities],
+        kinds=KINDS,
+        entity=entity,
+        kind=kind,
+        rows=page,
+        more=more,
+        address=_address,
+        decide=f"/uploads/{upload_id}",
+    )
+
+
+@router.post("/uploads/{upload_id}/promote")
+@frame.page("operate")
+async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    await steps.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    return await frame.back(request, f"/uploads/{upload_id}", "It goes on: its rows are being written.")
+
+
+@router.post("/uploads/{upload_id}/discard")
+@frame.page("operate")
+async def discard(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    await steps.discard(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    return await frame.back(request, f"/uploads/{upload_id}", "It is discarded. Nothing of it was written.")
+
+
+def _telling(found: steps.Preview, entity: str) -> str:
+    """The kind of rows that a person looks for first: changes to what is there, then what is new."""
+    counts = vars(found.changes[entity]) if entity in found.changes else {}
+    return next((kind for kind in ("updated", "inserted", "unchanged") if counts.get(kind)), "updated")
+
+
+def _address(entity: str, kind: str, **more: int) -> str:
+    return f"?{urlencode({'entity': entity, 'kind': kind, **more})}"

@@ -1,0 +1,163 @@
+"""`/uploads/{id}`: one file's way, where each of its rows ended, and what a person can do about it."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Annotated
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import Query, Request
+from fastapi.responses import HTMLResponse, Response
+from starlette.datastructures import FormData
+
+from weighbridge.access.keys import ApiKey
+from weighbridge.api import cursor
+from weighbridge.api.access import Key, TheApp
+from weighbridge.api.uploads.manage import find
+from weighbridge.console import frame
+from weighbridge.console.uploads import read_options as uploads_read_options
+from weighbridge.model.reading import ReadOptions
+from weighbridge.model.states import LIVE, Status
+from weighbridge.model.upload import Bins, Upload
+from weighbridge.uploads import browse, fixes, history
+from weighbridge.uploads import release_batch as uploads_release_batch
+from weighbridge.uploads import retry as uploads_retry
+from weighbridge.uploads.read_options import TEXTS, read_options
+
+router = frame.router()
+PAGE = 50
+REASONS = 50
+# In the order of a file: what stands above the rows, the rows, what is no row.
+_BINS = ("preamble", "header", "accepted", "duplicate", "rejected", "totals", "blank")
+assert set(_BINS) == {each.name for each in fields(Bins)}
+
+
+@router.get("/uploads/{upload_id}")
+@frame.page("read")
+async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        reasons = await history.reasons(tx, upload.id, REASONS)
+        warnings = await history.warnings(tx, upload.id, None, PAGE)
+        again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
+        rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
+        links = await fixes.links(tx, upload.id)
+    async with (
+        app.db.tx() as tx
+    ):  # attempts and operators are the service's; the upload is known to be the key's
+        moments = [_told(moment, key) for moment in await history.trace(tx, upload.id)]
+    return await frame.show(
+        request,
+        "upload.html",
+        upload=upload,
+        active=_under_way(upload),
+        bins=[(name, getattr(upload.bins, name), f"bin-{name}") for name in _BINS],
+        reasons=[(reason, _rows_address(upload, reason)) for reason in reasons],
+        more_reasons=len(reasons) == REASONS,
+        warnings=warnings,
+        again=again,
+        rejects=rejects,
+        links=links,
+        moments=moments,
+        retry=_retry(upload),
+        reading=uploads_read_options.facts(upload.reading),
+        choices=uploads_read_options.stored_choices(upload.reading),
+    )
+
+
+@router.get("/uploads/{upload_id}/rows")
+@frame.page("read")
+async def rows(
+    request: Request,
+    upload_id: UUID,
+    key: Key,
+    app: TheApp,
+    code: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)],
+    column: Annotated[str | None, Query(max_length=500, pattern=frame.NO_NUL)] = None,
+    after: Annotated[str | None, Query()] = None,
+) -> HTMLResponse:
+    """Refused rows of one reason, as they were."""
+    upload = await find(app, key, upload_id)
+    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+        behind = cursor.read("after", after, browse.RefusedAt, int, str)
+        found = await browse.refused_for(tx, upload.id, browse.Why(code, column), behind, PAGE + 1)
+    page = found[:PAGE]
+    asked = {"code": code, **({"column": column} if column is not None else {})}
+    last = cursor.write(page[-1].row_index, page[-1].stage) if len(found) > PAGE else None
+    more = f"?{urlencode({**asked, 'after': last})}" if last else ""
+    return await frame.show(
+        request, "rejected.html", upload=upload, code=code, column=column, rows=page, more=more
+    )
+
+
+@router.post("/uploads/{upload_id}/retry")
+@frame.page("operate")
+async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    upload = await find(app, key, upload_id)
+    form = await request.form()
+    forced = form.get("force_partial") == "true"
+    options = _options(upload, form)
+    await uploads_retry.reopen(
+        app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True, reading=options
+    )
+    sentence = "It is opened again."
+    if options is not None and options != upload.reading:
+        sentence = "It is opened again, and read with the new options."
+    elif upload.error_code == "discarded":
+        sentence = "It is opened again, and goes in without another preview."
+    elif upload.preview:
+        sentence = "It is opened again, and stops before production as before."
+    elif forced or upload.force_partial:
+        sentence = "It is opened again; its valid rows go in whatever else it has."
+    return await frame.back(request, f"/uploads/{upload_id}", sentence)
+
+
+def _options(upload: Upload, form: FormData) -> ReadOptions | None:
+    """The read options of a form that has them: all five, as a checkbox that is not ticked is not sent."""
+    if not any(name in form for name in TEXTS):
+        return None
+    given = {name: str(form.get(name, "")) for name in TEXTS}
+    return read_options({**given, "sum_breakdowns": form.get("sum_breakdowns") == "true"}, upload.reading)
+
+
+@router.post("/uploads/{upload_id}/dismiss")
+@frame.page("operate")
+async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    await uploads_retry.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
+    return await frame.back(request, f"/uploads/{upload_id}", "It is off the list of what needs someone.")
+
+
+@router.post("/uploads/{upload_id}/release-batch")
+@frame.page("operate")
+async def release_batch(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
+    name = await uploads_release_batch.release_batch(
+        app.db, await find(app, key, upload_id), actor=f"key {key.id}"
+    )
+    sentence = f"The batch name {name} is free: the fixed file can be loaded under it."
+    return await frame.back(request, f"/uploads/{upload_id}", sentence)
+
+
+def _told(moment: history.Moment, key: ApiKey) -> history.Moment:
+    """Which machine and what a consumer said is for those who run the service."""
+    if key.may("admin"):
+        return moment
+    if moment.what in ("delivered", "gave up"):
+        return replace(moment, detail=moment.detail.partition(":")[0])
+    return replace(moment, detail="") if moment.what.startswith("attempt") else moment
+
+
+def _under_way(upload: Upload) -> bool:
+    return upload.status in LIVE and not upload.held
+
+
+def _rows_address(upload: Upload, reason: history.Reason) -> str:
+    column = {} if reason.column_name is None else {"column": reason.column_name}
+    return f"/uploads/{upload.id}/rows?{urlencode({'code': reason.code, **column})}"
+
+
+def _retry(upload: Upload) -> dict[str, bool]:
+    """What another try could be."""
+    may = upload.status in (Status.FAILED, Status.PARTIAL) and upload.storage_status != "removed"
+    forcible = may and not upload.force_partial and upload.bins.rejected > 0
+    return {"possible": may, "by_force": forcible, "after_all": upload.error_code == "discarded"}

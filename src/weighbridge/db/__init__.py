@@ -1,1 +1,0 @@
-"""Everything that speaks to Postgres. Nothing outside this folder imports psycopg."""

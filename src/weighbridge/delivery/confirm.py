@@ -1,0 +1,54 @@
+"""Beside deliver: what a provider accepted and promised to check → confirmed, or not."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from weighbridge.delivery import queue
+from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.outbound import ROLE, outbound_of, unsealed
+from weighbridge.delivery.providers.base import Confirmation, Confirms
+from weighbridge.delivery.queue import Awaited, Wish
+from weighbridge.delivery.vault import VaultError
+from weighbridge.model.delivery import ProviderTransientError
+
+log = structlog.get_logger()
+
+AT_ONCE = 20
+MOST_TRIES = 150  # every ten minutes: a day, and then nobody knows
+
+
+async def confirm(ctx: Context) -> int:
+    """Ask for the requests whose time has come; returns how many were asked for."""
+    outbound = outbound_of(ctx)
+    async with ctx.db.tx(ROLE) as tx:
+        awaited = await queue.claim_confirmations(tx, AT_ONCE)
+    await asyncio.gather(*(_ask(ctx, outbound, each) for each in awaited))
+    return len(awaited)
+
+
+async def _ask(ctx: Context, outbound: Outbound, awaited: Awaited) -> None:
+    provider: object = outbound.providers.get(awaited.provider_key)
+    if not isinstance(provider, Confirms):
+        return  # another machine's provider: it is asked there
+    wish = Wish(awaited.site_id, awaited.provider_key, 0)
+    async with ctx.db.tx(ROLE) as tx:
+        sealed = await queue.credentials(tx, [wish])
+    said = Confirmation("PROCESSING")
+    if sealed:
+        try:
+            said = await provider.confirm(awaited.request_id, unsealed(outbound, sealed[0]), outbound.http)
+        except (ProviderTransientError, VaultError) as error:
+            log.warning("Confirmation put off", provider_key=awaited.provider_key, reason=str(error))
+        except Exception:
+            log.exception("Confirmation failed", provider_key=awaited.provider_key)
+    state = said.state
+    if state == "PROCESSING":
+        if awaited.tries < MOST_TRIES:
+            return
+        state = "UNKNOWN"
+    async with ctx.db.tx(ROLE) as tx:
+        rows = await queue.settle_confirmation(tx, awaited, state, said.reasons)
+    log.info("Confirmation", provider_key=awaited.provider_key, state=state, rows=rows)

@@ -1,0 +1,49 @@
+"""Beside deliver: what the next run would send, group by group. Nothing is claimed, nobody's probe begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.delivery import overview, queue
+from weighbridge.delivery.context import Outbound
+from weighbridge.delivery.queue import Group
+from weighbridge.delivery.run import COUNTED, in_the_way
+from weighbridge.model.shares import in_turn, shares
+from weighbridge.postgres.pool import Tx
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Of a group whose rows are due: how many of them would go, or why none."""
+
+    due: int  # at most COUNTED
+    share: int = 0
+    reason: str | None = None
+    probe: bool = False  # a few, to find out whether the provider is well again
+
+
+async def forecast(tx: Tx, parts: Outbound, limit: int) -> dict[tuple[UUID, str], Forecast]:
+    """All groups of all workspaces, as a run sees them: they share it. See deliver._sort_out."""
+    waiting = await queue.groups(tx, COUNTED)
+    found: dict[tuple[UUID, str], Forecast] = {}
+    closed: list[Group] = []
+    due: list[Group] = []
+    for group in waiting:
+        reason = in_the_way(group, parts)
+        if reason is None and group.state != "CLOSED" and not group.probe_due:
+            reason = "circuit_open"
+        found[group.site_id, group.provider_key] = Forecast(group.queued_count, reason=reason)
+        if reason is None:
+            (closed if group.state == "CLOSED" else due).append(group)
+    left = (limit + 1) // 2 if closed else limit
+    probed = 0
+    for group in in_turn(due):
+        rows = await overview.probe_rows(tx, group)
+        share = min(rows or 0, group.queued_count, left - probed)
+        reason = "being_probed" if rows is None else None
+        found[group.site_id, group.provider_key] = Forecast(group.queued_count, share, reason, probe=True)
+        probed += share
+    for group, share in shares(closed, limit - probed):
+        found[group.site_id, group.provider_key] = Forecast(group.queued_count, share)
+    return found

@@ -1,0 +1,93 @@
+"""Calls to providers and what came of them, for people who watch. One function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from weighbridge.delivery.conversions import MOST_COUNTED
+from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+Key = tuple[UUID, str]  # site and provider
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Whose calls: of a workspace, of one site of it, to one provider; None: whatever it is."""
+
+    workspace_id: UUID
+    site_id: UUID | None = None
+    provider_key: str | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """The two entries of the ledger that one call has, as one."""
+
+    batch_id: UUID
+    site_id: UUID
+    site_name: str
+    provider_key: str
+    started_at: datetime
+    finished_at: datetime | None  # None: it is under way, or its worker is gone
+    claimed_count: int
+    completed_count: int | None
+    failed_count: int | None
+    retry_count: int | None
+    duration_ms: int | None
+    provider_request_id: str | None
+    error_code: str | None
+    error_category: str | None
+
+
+@dataclass(frozen=True)
+class Lately:
+    """The last 24 hours of a group."""
+
+    calls: int
+    completed: int
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Conversions with one error."""
+
+    category: str | None
+    code: str | None
+    failed: int  # at most MOST_COUNTED
+    waiting: int  # to be tried again, at most MOST_COUNTED
+    sentence: str | None  # one of theirs
+
+
+async def recent(tx: Tx, watched: Watched, limit: int) -> list[Call]:
+    """The newest first."""
+    return [Call(**row) for row in await fetch_named(tx, _SQL["recent_calls"], _params(watched, limit=limit))]
+
+
+async def lately(tx: Tx, groups: Sequence[Key]) -> dict[Key, Lately]:
+    params = {"sites": [site for site, _ in groups], "providers": [provider for _, provider in groups]}
+    return {
+        (site, provider): Lately(*rest)
+        for site, provider, *rest in await fetch_all(tx, _SQL["lately"], params)
+    }
+
+
+async def errors(tx: Tx, watched: Watched) -> list[Errors]:
+    """By class and code, those of most failures first."""
+    return [
+        Errors(**row) for row in await fetch_named(tx, _SQL["errors"], _params(watched, most=MOST_COUNTED))
+    ]
+
+
+def _params(watched: Watched, **more: int) -> dict[str, object]:
+    return {
+        "workspace": watched.workspace_id,
+        "site": watched.site_id,
+        "provider": watched.provider_key,
+        **more,
+    }

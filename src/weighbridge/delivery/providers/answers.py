@@ -1,0 +1,264 @@
+"""What adapters share of HTTP: a request whose every failure has a name, and answers read with distrust.
+
+An answer is never unpacked, and read only so far as it may be long. Nothing here puts an address, a header or a body
+into a sentence: they may hold secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from time import monotonic
+from typing import Any
+
+import httpx
+
+from weighbridge.delivery.providers.base import Batch, Credentials, Needed
+from weighbridge.delivery.providers.connections import Answer, Client
+from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError, ProviderTransientError
+from weighbridge.model.errors import did_you_mean
+
+LONGEST_WAIT = timedelta(days=1)
+LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
+LONGEST_UNREAD = 64 << 10  # where the status says it all: read only so that the connection can be used again
+NOT_SENT = Outcome.retry(
+    "NOT_SENT", "There was no room for it in this call: it is sent with the next.", counts=False
+)
+_OF_THE_LINE = {"content-encoding", "content-length", "transfer-encoding"}
+_SECONDS = re.compile(r"\d+(\.\d+)?")
+_VALUE = re.compile(
+    r"[@'\"‘’“”`=:]\S|\S\d\S{3}|\d{5}"
+)  # what a value may look like, where a word of a sentence does not
+
+
+async def post(
+    http: httpx.AsyncClient,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    json: Any = None,
+    data: Mapping[str, str] | None = None,
+    extensions: Mapping[str, Any] | None = None,
+    reads: bool = True,
+) -> httpx.Response:
+    """The answer, read to its end. `data` is sent as a form. Without `reads` it has no body: the status is enough.
+
+    Raises ProviderTransientError where there is none: what became of the request is not known.
+    """
+    more = {"content": content, "json": json, "data": data, "extensions": extensions}
+    return await request(http, "POST", url, headers=headers, reads=reads, **more)
+
+
+async def get(
+    http: httpx.AsyncClient, url: str, *, headers: Mapping[str, str] | None = None
+) -> httpx.Response:
+    """As `post`."""
+    return await request(http, "GET", url, headers=headers)
+
+
+async def request(
+    http: httpx.AsyncClient,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    reads: bool = True,
+    **more: Any,
+) -> httpx.Response:
+    """As `post`. A redirect is not followed: what was sent is for nobody else."""
+    sent = {**(headers or {}), "accept-encoding": "identity"}
+    response: httpx.Response | Answer | None = None
+    try:
+        async with (
+            asyncio.timeout(_patience(http)),
+            _asked(http, method, url, headers=sent, **more) as response,
+        ):
+            return _answer(response, await _body(response, LONGEST if reads else LONGEST_UNREAD))
+    except (TimeoutError, httpx.HTTPError, ProviderTransientError) as error:
+        if response is not None and (not reads or _is_weather(response.status_code)):
+            return _answer(response)
+        raise _unanswered(error) from None  # httpx's own holds the request, with all that is in it
+
+
+def _asked(
+    http: httpx.AsyncClient, method: str, url: str, **more: Any
+) -> AbstractAsyncContextManager[httpx.Response | Answer]:
+    if isinstance(http, Client):
+        return http.asked(method, url, **more)
+    return http.stream(method, url, follow_redirects=False, **more)
+
+
+def in_time(batch: Batch, http: httpx.AsyncClient) -> bool:
+    """Whether a further request would end before the call is given up, however long it takes.
+
+    An adapter does not ask before its first: where a request may take longer than a call, nothing would ever be sent.
+    """
+    return batch.deadline is None or batch.deadline - monotonic() >= (_patience(http) or 0)
+
+
+def _patience(http: httpx.AsyncClient) -> float | None:
+    """Seconds that a request may take as a whole. httpx's own begin anew with every byte that comes."""
+    known = [seconds for seconds in http.timeout.as_dict().values() if seconds is not None]
+    return max(known, default=None)
+
+
+async def _body(response: httpx.Response | Answer, longest: int) -> bytes:
+    if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise ProviderTransientError("The answer is packed, though we ask for one that is not.", "PACKED")
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > longest:
+            raise ProviderTransientError(
+                f"The answer ({response.status_code}) is longer than {longest:,} bytes.", "TOO_LONG"
+            )
+    return bytes(body)
+
+
+def _answer(response: httpx.Response | Answer, body: bytes = b"") -> httpx.Response:
+    """What was answered, without the request."""
+    headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_LINE]
+    return httpx.Response(response.status_code, headers=headers, content=body)
+
+
+def _unanswered(error: Exception) -> ProviderTransientError:
+    match error:
+        case ProviderTransientError():
+            return error
+        case httpx.ConnectTimeout() | httpx.ConnectError():
+            return ProviderTransientError("The provider could not be reached.", "UNREACHABLE")
+        case httpx.PoolTimeout():
+            return ProviderTransientError("No connection to the provider was free in time.", "POOL_TIMEOUT")
+        case httpx.TimeoutException() | TimeoutError():
+            return ProviderTransientError("The provider did not answer in time.", "TIMEOUT")
+        case httpx.NetworkError() | httpx.RemoteProtocolError():
+            return ProviderTransientError("The line to the provider was cut before it answered.", "CUT")
+        case _:
+            kind = type(error).__name__
+            return ProviderTransientError(f"The provider could not be asked ({kind}).", "NO_ANSWER")
+
+
+def raise_for_weather(response: httpx.Response, now: datetime) -> None:
+    """429 is a ProviderRateLimitError; 5xx, 408 and redirects are ProviderTransientErrors. Others are answers."""
+    status = response.status_code
+    after = retry_after(response, now)
+    if not _is_weather(status):
+        return
+    if status == 429:
+        raise ProviderRateLimitError("The provider takes no more for now (429).", "HTTP_429", after)
+    if status >= 500 or status == 408:
+        raise ProviderTransientError(f"The provider is in trouble ({status}).", f"HTTP_{status}", after)
+    raise ProviderTransientError(
+        f"The provider's address leads elsewhere ({status}); redirects are not followed.",
+        f"HTTP_{status}",
+        after,
+    )
+
+
+def _is_weather(status: int) -> bool:
+    return status in (408, 429) or status >= 500 or 300 <= status < 400
+
+
+def retry_after(response: httpx.Response, now: datetime) -> timedelta | None:
+    """How long the answer asks us to wait: seconds or an HTTP date, a day at most. None: it does not say."""
+    said = response.headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(said):
+        return timedelta(seconds=min(float(said), LONGEST_WAIT.total_seconds()))
+    try:
+        until = parsedate_to_datetime(said)
+    except ValueError:
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return min(max(until - now, timedelta(0)), LONGEST_WAIT)
+
+
+def json_of(response: httpx.Response) -> dict[str, Any]:
+    """The answer's JSON object. Anything else is somebody on the way, not the provider: ProviderTransientError."""
+    try:
+        body = response.json()
+    except (ValueError, RecursionError):  # the latter: nested too deeply
+        body = None
+    if not isinstance(body, dict):
+        raise ProviderTransientError(
+            f"The answer ({response.status_code}) is not the provider's: expected a JSON object.", "NOT_JSON"
+        )
+    return body
+
+
+def quoted(said: object, batch: Batch) -> str:
+    """A provider's own words, for a sentence of ours: not too long, and without the values that it repeats."""
+    text = str(said or "")
+    for conversion in batch.conversions:
+        for value in (conversion.click_id, *conversion.user_data.values()):
+            text = text.replace(value, "…") if value and value in text else text
+    for value in batch.credentials.values():
+        text = text.replace(value, "…") if value and value in text else text
+    text = " ".join(word if _harmless(word) else "…" for word in text.split())
+    return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _harmless(word: str) -> bool:
+    return len(word) <= 24 and not _VALUE.search(word)
+
+
+def whole(batch: Batch, outcome: Outcome) -> list[Outcome]:
+    """The same for every row."""
+    return [outcome] * len(batch.conversions)
+
+
+def lacking(credentials: Credentials, needs: Sequence[Needed]) -> Outcome | None:
+    """What is wrong with a site's credentials before anything is sent, or None. A value is never repeated."""
+    names = {needed.name for needed in needs}
+    for name in credentials:
+        if name not in names:
+            return _credentials(
+                f"The credentials have '{name}', which this provider does not know{_near(name, names)}"
+            )
+    for needed in needs:
+        value = credentials.get(needed.name, "")
+        if needed.required and not value.strip():
+            return _credentials(f"The credentials have no '{needed.name}' ({needed.help}).")
+        if not value.isprintable() or value != value.strip() or (needed.secret and not value.isascii()):
+            return _credentials(
+                f"'{needed.name}' of the credentials has characters that cannot be part of it, "
+                "such as a space or a line break at its end. Copy it again."
+            )
+    return None
+
+
+def _credentials(message: str) -> Outcome:
+    return Outcome.failed("CREDENTIALS", message, Category.AUTH)
+
+
+def _near(name: str, names: Iterable[str]) -> str:
+    return did_you_mean(name, names) or "."
+
+
+def retry_of(error: ProviderTransientError, *, sent: bool = True) -> Outcome:
+    """The same said of one row, where other rows of the batch were settled. Not `sent`: those before it met it."""
+    limited = isinstance(error, ProviderRateLimitError)
+    category = Category.RATE_LIMIT if limited else Category.TRANSIENT
+    return Outcome.retry(error.code, error.message, category, error.retry_after, counts=sent)
+
+
+def settled(results: Sequence[Outcome | ProviderTransientError]) -> list[Outcome]:
+    """A batch that was sent in parts, row by row: what met an error is to be retried.
+
+    Raises the error where every row met one, or all sites do; a rate limit first, as it says how long to wait.
+    """
+    errors = [result for result in results if isinstance(result, ProviderTransientError)]
+    others = [result for result in results if isinstance(result, Outcome)]
+    forward = any(each.counts for each in others)
+    if errors and not forward:
+        worst = next((error for error in errors if isinstance(error, ProviderRateLimitError)), errors[0])
+        if not others or getattr(worst, "whole_provider", False):
+            raise worst
+    if others and not errors and not forward:  # else the same could come of every call, without end
+        return [replace(each, counts=True) for each in others]
+    return [retry_of(each) if isinstance(each, ProviderTransientError) else each for each in results]

@@ -1,0 +1,301 @@
+"""Conversions → Google Ads, by uploadClickConversions of its REST interface.
+
+One request takes what it can and says of each other row what is wrong with it. A row counts as taken only where the
+answer has a result for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from weighbridge.delivery.providers import answers, google_errors, google_oauth, google_rows
+from weighbridge.delivery.providers.base import Batch, Needed
+from weighbridge.delivery.providers.google_errors import Fate, GoogleError
+from weighbridge.delivery.providers.google_oauth import AccessRefused, Tokens
+from weighbridge.delivery.providers.google_rows import text
+from weighbridge.model.delivery import (
+    Category,
+    Conversion,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+
+VERSION = "v26"
+TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
+LONGEST_PAUSE = timedelta(
+    minutes=5
+)  # of all sites: the limit is of one developer token, and others have their own
+ROUNDS = 5  # requests at most for rows that were in each other's way
+_NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
+
+
+class GoogleAds:
+    name = "google_ads"
+    max_batch = 2000
+    clicks = google_rows.CLICKS
+    window: timedelta | None = timedelta(days=90)
+    window_from = "click"
+    needs = (
+        _NUMBER,
+        Needed("developer_token", "from the API centre of the manager account"),
+        _CLIENT,
+        _SECRET,
+        _REFRESH,
+        Needed(
+            "conversion_action_resource_name",
+            "customers/<account's number>/conversionActions/<its number>",
+            secret=False,
+        ),
+        _LOGIN,
+    )
+
+    def __init__(
+        self, *, base_url: str = "https://googleads.googleapis.com", token_url: str | None = None
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._tokens = Tokens(token_url or google_oauth.token_url(self._base_url))
+
+    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
+        if wrong := answers.lacking(batch.credentials, self.needs):
+            return answers.whole(batch, wrong)
+        try:
+            call = _Call.of(batch, http, self._base_url, self._tokens)
+        except AccessRefused as refused:
+            return answers.whole(batch, refused.outcome)
+        await call.upload()
+        return answers.settled(call.results)
+
+
+@dataclass
+class _Call:
+    """One `send`: as many requests as it takes, and what became of each row."""
+
+    batch: Batch
+    http: httpx.AsyncClient
+    url: str
+    headers: dict[str, str]
+    action: str
+    tokens: Tokens
+    renewed: bool = False
+    results: list[Outcome | ProviderTransientError] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, batch: Batch, http: httpx.AsyncClient, base_url: str, tokens: Tokens) -> _Call:
+        credentials = batch.credentials
+        account = google_oauth.number(credentials, "customer_id")
+        headers = {"developer-token": credentials["developer_token"], "content-type": "application/json"}
+        if credentials.get("login_customer_id"):
+            headers["login-customer-id"] = google_oauth.number(credentials, "login_customer_id")
+        action = f"customers/{account}/conversionActions/{google_oauth.action(credentials)}"
+        url = f"{base_url}/{VERSION}/customers/{account}:uploadClickConversions"
+        unsent: list[Outcome | ProviderTransientError] = [answers.NOT_SENT] * len(batch.conversions)
+        return cls(batch, http, url, headers, action, tokens, results=unsent)
+
+    async def upload(self) -> None:
+        """All rows; those that a neighbour was in the way of once more, apart."""
+        rows = google_rows.sendable(self.batch.conversions, self.results)
+        for some in self._apart(await self._part(rows)):
+            if not answers.in_time(self.batch, self.http):
+                return
+            for row, errors in (await self._part(some)).items():  # no third time
+                self.results[row] = google_errors.outcome(errors, self.batch.conversions[row], None)
+
+    def _apart(self, alone: dict[int, list[GoogleError]]) -> list[list[int]]:
+        """Requests in which no row meets another of its kind. Of too many of a kind the rest waits for a later call."""
+        if any(error.code == TOO_MANY for errors in alone.values() for error in errors):
+            rows = list(alone)
+            return [half for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]) if half]
+        requests: list[list[int]] = []
+        taken: list[set[object]] = []
+        for row, errors in alone.items():
+            conversion = self.batch.conversions[row]
+            own = {conversion.order_id, (conversion.click_id, conversion.occurred_at.replace(microsecond=0))}
+            place = next((at for at, others in enumerate(taken) if not own & others), len(taken))
+            if place == ROUNDS:
+                told = "It waits for others of its kind."
+                self.results[row] = Outcome.retry(errors[0].code, told, counts=False)
+                continue
+            if place == len(taken):
+                requests.append([])
+                taken.append(set())
+            requests[place].append(row)
+            taken[place] |= own
+        return requests
+
+    async def _part(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
+        """One request. What it settles is settled; what is left is to be sent once more, without the others."""
+        if not rows:
+            return {}
+        try:
+            return await self._request(rows)
+        except AccessRefused as refused:
+            self._settle(rows, refused.outcome)
+        except ProviderTransientError as trouble:
+            self._settle(rows, trouble)
+        return {}
+
+    async def _request(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
+        conversions = self.batch.conversions
+        content = body(
+            [conversions[row] for row in rows], self.action, validate_only=self.batch.dry_run
+        ).encode()
+        response, errors, request_id = await self._ask(content)
+        if response.status_code != 200:
+            return self._refused(response, rows, errors, request_id)
+        return self._taken(answers.json_of(response), rows, request_id)
+
+    async def _ask(self, content: bytes) -> tuple[httpx.Response, list[GoogleError], str | None]:
+        """The answer, the errors of one that is no 200, and its id. A token that is no longer good is renewed once."""
+        token, fresh = await self.tokens.get(self.batch.credentials, self.http, self.batch.now)
+        while True:
+            headers = {**self.headers, "authorization": f"Bearer {token}"}
+            response = await answers.post(self.http, self.url, headers=headers, content=content)
+            errors, told_id = _errors(response) if response.status_code != 200 else ([], None)
+            request_id = response.headers.get("x-goog-request-id") or response.headers.get("request-id")
+            expired = any(error.code == "OAUTH_TOKEN_EXPIRED" for error in errors)
+            if self.renewed or not (expired or (response.status_code == 401 and not fresh)):
+                return response, errors, request_id or told_id
+            self.renewed = True
+            token, fresh = await self.tokens.get(
+                self.batch.credentials, self.http, self.batch.now, fresh=True
+            )
+
+    def _refused(
+        self, response: httpx.Response, rows: Sequence[int], errors: list[GoogleError], request_id: str | None
+    ) -> dict[int, list[GoogleError]]:
+        """An answer to the whole request: nothing of it was taken. Raises where it is the weather."""
+        status = response.status_code
+        _raise_for_limit(errors, answers.retry_after(response, self.batch.now))
+        answers.raise_for_weather(response, self.batch.now)
+        if status in (401, 403) or any(error.fate is Fate.AUTH for error in errors):
+            self._settle(rows, _auth(status, errors, request_id))
+            return {}
+        if errors and all(error.family == "internalError" for error in errors):
+            raise ProviderTransientError(google_errors.sentence(errors[0]), errors[0].code)
+        if not errors and status != 400:
+            raise ProviderTransientError(f"The answer ({status}) is not Google's.", f"HTTP_{status}")
+        if any(error.code == TOO_MANY for error in errors) and len(rows) > 1:
+            return dict.fromkeys(rows, errors)
+        named, nameless = _by_row(errors, len(rows))
+        if nameless or not named:
+            named = dict.fromkeys(range(len(rows)), nameless or [GoogleError("", "INVALID_ARGUMENT")]) | named
+        for at, own in named.items():
+            self.results[rows[at]] = google_errors.outcome(own, self.batch.conversions[rows[at]], request_id)
+        return {row: [GoogleError("", "NOT_TAKEN")] for at, row in enumerate(rows) if at not in named}
+
+    def _taken(
+        self, answer: dict[str, Any], rows: Sequence[int], request_id: str | None
+    ) -> dict[int, list[GoogleError]]:
+        """The answer to each row: its errors, or its result."""
+        failure = answer.get("partialFailureError")
+        errors, told_id = google_errors.errors_of(failure) if isinstance(failure, dict) else ([], None)
+        if job := answer.get("jobId"):
+            told_id = told_id or f"job:{job}"
+        done = Outcome.completed(request_id or told_id)
+        results = answer.get("results")
+        taken = results if isinstance(results, list) else []
+        by_row, nameless = _by_row(errors, len(rows))
+        # A dry run has no results: there, no error is the good answer.
+        checked = self.batch.dry_run and not nameless and (not failure or bool(errors))
+        missing = _unproven(nameless)
+        alone: dict[int, list[GoogleError]] = {}
+        for at, row in enumerate(rows):
+            own = by_row.get(at)
+            if own is None:
+                self.results[row] = done if checked or (at < len(taken) and taken[at]) else missing
+            elif google_errors.worst(own).fate is Fate.ALONE:
+                alone[row] = own
+            else:
+                self.results[row] = google_errors.outcome(own, self.batch.conversions[row], done.request_id)
+        return alone
+
+    def _settle(self, rows: Iterable[int], result: Outcome | ProviderTransientError) -> None:
+        for row in rows:
+            self.results[row] = result
+
+
+def body(conversions: Sequence[Conversion], action: str, *, validate_only: bool = False) -> str:
+    """The request, as the protobuf types of the interface have it in JSON."""
+    action = text(action)
+    rows = []
+    for each in conversions:
+        more = google_rows.value(each, "currencyCode")
+        if each.user_data and (found := google_rows.people(each, "hashedEmail", "hashedPhoneNumber")):
+            more += f',"userIdentifiers":[{found}]'
+        rows.append(
+            f'{{"{each.click_type}":{text(each.click_id)},"conversionAction":{action},'
+            f'"conversionDateTime":"{each.occurred_at.isoformat(" ", "seconds")}",'
+            f'"orderId":{text(each.order_id)}{more}}}'
+        )
+    check = ',"validateOnly":true' if validate_only else ""
+    return f'{{"conversions":[{",".join(rows)}],"partialFailure":true{check}}}'
+
+
+def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:
+    """Of an answer that is no 200. One that says nothing in Google's way has none."""
+    try:
+        status = answers.json_of(response).get("error")
+    except ProviderTransientError:
+        return [], None
+    if not isinstance(status, dict):
+        return [], None
+    errors, request_id = google_errors.errors_of(status)
+    if not errors and (code := google_errors.code_of(status.get("status"))) != "UNKNOWN":
+        errors = [GoogleError("", code)]
+    return errors, request_id
+
+
+def _raise_for_limit(errors: Sequence[GoogleError], after: timedelta | None) -> None:
+    for error in errors:
+        if error.fate is Fate.LIMITED:
+            wait = error.retry_delay or after
+            raise ProviderRateLimitError(
+                google_errors.sentence(error),
+                error.code,
+                wait,
+                whole_provider=error.developer_wide,
+                pause=min(wait, LONGEST_PAUSE) if wait and error.developer_wide else None,
+            )
+
+
+def _auth(status: int, errors: Sequence[GoogleError], request_id: str | None) -> Outcome:
+    error = next((each for each in errors if each.fate is Fate.AUTH), None)
+    code = error.code if error else f"HTTP_{status}"
+    told = (
+        google_errors.sentence(error)
+        if error
+        else f"Google refuses the account or its credentials ({status})."
+    )
+    return Outcome(Verdict.FAILED, code, Category.AUTH, told, request_id)
+
+
+def _by_row(
+    errors: Iterable[GoogleError], rows: int
+) -> tuple[dict[int, list[GoogleError]], list[GoogleError]]:
+    """The errors by the place of their row in the request, and those that name none of it."""
+    named: dict[int, list[GoogleError]] = {}
+    nameless = []
+    for error in errors:
+        if error.row is None or error.row >= rows:
+            nameless.append(error)
+        else:
+            named.setdefault(error.row, []).append(error)
+    return named, nameless
+
+
+def _unproven(nameless: Sequence[GoogleError]) -> Outcome:
+    """Of a row that the answer says nothing of: Google may have it, and knows it again by its order id."""
+    for error in nameless:
+        if error.fate is Fate.LIMITED:
+            return Outcome.retry(
+                error.code, google_errors.sentence(error), Category.RATE_LIMIT, error.retry_delay
+            )
+    code = nameless[0].code if nameless else "NO_RESULT"
+    return Outcome.retry(code, f"Google's answer does not say whether it took this row ({code}).")

@@ -1,0 +1,358 @@
+"""Conversions → Google, by events:ingest of the Data Manager API: the successor of google_ads.
+
+One bad event refuses the whole request. The events that the answer names are dropped and the others sent again; an
+answer that names none is followed by the halves. A good answer is a receipt: what Google made of it is asked later.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from weighbridge.delivery.providers import answers, google_oauth, google_rows
+from weighbridge.delivery.providers.base import Batch, Confirmation, Credentials, Needed
+from weighbridge.delivery.providers.google_errors import SETTLING, as_dict, as_dicts, code_of, duration
+from weighbridge.delivery.providers.google_oauth import AccessRefused, Tokens
+from weighbridge.delivery.providers.google_rows import text
+from weighbridge.model.delivery import (
+    Category,
+    Conversion,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+
+REQUESTS = 48  # of one `send` at most: one bad row of 2,000 takes 23. What is left waits for the next call
+_SCOPE = "https://www.googleapis.com/auth/datamanager"
+_REFRESH = f"of a user who may use the account: a refresh token with the scope {_SCOPE}"
+_EVENT = re.compile(r"\bevents\[(\d+)\]")
+_LATER = {"CONVERSION_ACTION_TOO_RECENTLY_CREATED"}
+# Not of an event: the halves of the request would be refused alike.
+_OF_ALL = {
+    "INVALID_DESTINATION",
+    "INVALID_CONVERSION_ACTION_ID",
+    "INVALID_CONVERSION_ACTION_TYPE",
+    "CONVERSION_ACTION_TOO_RECENTLY_CREATED",
+    "TERMS_AND_CONDITIONS_NOT_SIGNED",
+    "DESTINATION_ACCOUNT_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS",
+    "DESTINATION_ACCOUNT_DATA_POLICY_PROHIBITS_ENHANCED_CONVERSIONS",
+    "DESTINATION_ACCOUNT_ENHANCED_CONVERSIONS_TERMS_NOT_SIGNED",
+    "DESTINATION_ACCOUNT_TYPE_MISMATCH",
+    "OPERATING_ACCOUNT_LOGIN_ACCOUNT_MISMATCH",
+    "NOT_ALLOWLISTED",
+}
+_AUTH = {
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": f"The refresh token is not for the scope {_SCOPE}. "
+    "Let the account's user grant it, and store the new refresh_token.",
+    "SERVICE_DISABLED": "The Data Manager API is switched off in the project of the OAuth client. Switch it on.",
+}
+# Google has these from an earlier call.
+_DELIVERED = {"PROCESSING_ERROR_REASON_DUPLICATE_TRANSACTION_ID", "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}
+
+
+class GoogleDataManager:
+    name = "google_datamanager"
+    max_batch = 2000
+    clicks = google_rows.CLICKS
+    window: timedelta | None = timedelta(days=90)
+    window_from = "click"
+    confirm_after = timedelta(minutes=30)
+    needs = (
+        *(
+            replace(each, help=_REFRESH) if each.name == "refresh_token" else each
+            for each in google_oauth.NEEDS
+        ),
+        Needed(
+            "conversion_action_id",
+            "the conversion action's number; or give conversion_action_resource_name",
+            required=False,
+            secret=False,
+        ),
+        Needed(
+            "conversion_action_resource_name",
+            "as google_ads has it, in place of conversion_action_id",
+            required=False,
+            secret=False,
+        ),
+        Needed("developer_token", "not used; google_ads has it", required=False),
+    )
+
+    def __init__(
+        self, *, base_url: str = "https://datamanager.googleapis.com", token_url: str | None = None
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._tokens = Tokens(token_url or google_oauth.token_url(self._base_url))
+
+    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
+        if wrong := answers.lacking(batch.credentials, self.needs):
+            return answers.whole(batch, wrong)
+        try:
+            destination = _destination(batch.credentials)
+        except AccessRefused as refused:
+            return answers.whole(batch, refused.outcome)
+        line = _Line(http, self._base_url, self._tokens, batch.credentials, batch.now)
+        call = _Call(batch, line, destination)
+        await call.ingest()
+        return answers.settled(call.results)
+
+    async def confirm(
+        self, request_id: str, credentials: Credentials, http: httpx.AsyncClient
+    ) -> Confirmation:
+        """Raises ProviderTransientError where Google does not say: it is to be asked again."""
+        line = _Line(http, self._base_url, self._tokens, credentials, None)
+        try:
+            response = await line.ask(
+                "GET", f"/v1/requestStatus:retrieve?requestId={quote(request_id, safe='')}"
+            )
+        except AccessRefused as refused:
+            raise ProviderTransientError(str(refused), refused.outcome.code) from None
+        if response.status_code != 200:
+            refusal = _Refusal.read(response)
+            raise ProviderTransientError(
+                f"Google does not say what it made of the request ({refusal.code}).", refusal.code
+            )
+        return confirmation(answers.json_of(response))
+
+
+def confirmation(answer: Mapping[str, Any]) -> Confirmation:
+    """The counts of a request. A row that Google had from an earlier call counts as accepted: it has it."""
+    destinations = as_dicts(answer.get("requestStatusPerDestination"))
+    if not destinations:
+        raise ProviderTransientError("Google's answer has no status of the request in it.", "NO_STATUS")
+    status = destinations[0]  # we send to one
+    state = status.get("requestStatus")
+    if state not in ("SUCCESS", "PARTIAL_SUCCESS", "FAILED"):
+        return Confirmation("PROCESSING")
+    reasons = _reasons(status)
+    total = _count(as_dict(status.get("eventsIngestionStatus")).get("recordCount"))
+    refused = sum(count for reason, count in reasons.items() if reason not in _DELIVERED)
+    if state == "FAILED" and not reasons:
+        refused = total
+    total = max(total, refused)
+    if not refused and (reasons or state == "SUCCESS"):
+        return Confirmation("CONFIRMED", accepted=total, reasons=reasons)
+    return Confirmation("REFUSED" if refused == total else "PARTIAL", total - refused, refused, reasons)
+
+
+def _reasons(status: Mapping[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in as_dicts(as_dict(status.get("errorInfo")).get("errorCounts")):
+        reason = code_of(each.get("reason"))
+        found[reason] = found.get(reason, 0) + _count(each.get("recordCount"))
+    return found
+
+
+def _count(said: Any) -> int:
+    """An int64, which JSON has as a string."""
+    return int(said) if isinstance(said, int | str) and str(said).isdecimal() else 0
+
+
+def _destination(credentials: Credentials) -> dict[str, Any]:
+    account = {"accountType": "GOOGLE_ADS", "accountId": google_oauth.number(credentials, "customer_id")}
+    named = "conversion_action_id" if credentials.get("conversion_action_id") else None
+    action = google_oauth.number(credentials, named) if named else google_oauth.action(credentials)
+    destination: dict[str, Any] = {"operatingAccount": account, "productDestinationId": action}
+    if credentials.get("login_customer_id"):
+        login = google_oauth.number(credentials, "login_customer_id")
+        destination["loginAccount"] = {"accountType": "GOOGLE_ADS", "accountId": login}
+    return destination
+
+
+@dataclass
+class _Line:
+    """Requests with an access token. One that is no longer good is renewed, once."""
+
+    http: httpx.AsyncClient
+    base_url: str
+    tokens: Tokens = field(repr=False)
+    credentials: Credentials
+    now: datetime | None
+    renewed: bool = False
+
+    async def ask(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
+        token, fresh = await self.tokens.get(self.credentials, self.http, self.now)
+        while True:
+            headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+            response = await answers.request(
+                self.http, method, self.base_url + path, headers=headers, content=content
+            )
+            if response.status_code == 429:
+                refusal = _Refusal.read(response)
+                raise ProviderRateLimitError(
+                    "Google takes no more for now (429).",
+                    refusal.code,
+                    refusal.retry_delay or answers.retry_after(response, self.now or google_oauth.LONG_AGO),
+                )
+            answers.raise_for_weather(response, self.now or google_oauth.LONG_AGO)
+            if response.status_code != 401 or self.renewed or (fresh and not _expired(response)):
+                return response
+            self.renewed = True
+            token, fresh = await self.tokens.get(self.credentials, self.http, self.now, fresh=True)
+
+
+@dataclass
+class _Call:
+    """One `send`: as many requests as it takes, and what became of each row."""
+
+    batch: Batch
+    line: _Line
+    destination: dict[str, Any]
+    requests: int = 0
+    results: list[Outcome | ProviderTransientError] = field(default_factory=list)
+
+    async def ingest(self) -> None:
+        conversions = self.batch.conversions
+        self.results = [answers.NOT_SENT] * len(conversions)
+        waiting = [google_rows.sendable(conversions, self.results)]
+        while waiting and self._may_ask():
+            rows = waiting.pop()
+            try:
+                waiting += reversed(await self._part(rows))
+            except ProviderTransientError as trouble:  # the rest would meet it too
+                self._settle(rows, trouble)
+                for left in waiting:
+                    self._settle(left, answers.retry_of(trouble, sent=False))
+                return
+
+    def _may_ask(self) -> bool:
+        return not self.requests or (self.requests < REQUESTS and answers.in_time(self.batch, self.line.http))
+
+    async def _part(self, rows: Sequence[int]) -> list[list[int]]:
+        """One request. What is left of it is to be sent in these requests."""
+        if not rows:
+            return []
+        self.requests += 1
+        try:
+            return await self._request(rows)
+        except AccessRefused as refused:
+            self._settle(rows, refused.outcome)
+            return []
+
+    async def _request(self, rows: Sequence[int]) -> list[list[int]]:
+        some = [self.batch.conversions[row] for row in rows]
+        content = body(some, self.destination, validate_only=self.batch.dry_run).encode()
+        response = await self.line.ask("POST", "/v1/events:ingest", content)
+        if response.status_code == 200:
+            self._settle(rows, self._receipt(answers.json_of(response)))
+            return []
+        return self._refused(_Refusal.read(response), rows)
+
+    def _receipt(self, answer: Mapping[str, Any]) -> Outcome:
+        if self.batch.dry_run:  # checked, and nothing kept: there is nothing to confirm
+            return Outcome.completed(None)
+        request_id = answer.get("requestId")
+        if not isinstance(request_id, str) or not request_id:
+            raise ProviderTransientError("Google's answer has no request id in it.", "NO_REQUEST_ID")
+        return Outcome.completed(request_id, awaits_confirmation=True)
+
+    def _refused(self, refusal: _Refusal, rows: Sequence[int]) -> list[list[int]]:
+        if refusal.status in (401, 403):
+            self._settle(rows, refusal.outcome(refusal.code, Category.AUTH))
+            return []
+        if refusal.status != 400 and not refusal.spoken:
+            raise ProviderTransientError(
+                f"The answer ({refusal.status}) is not Google's.", f"HTTP_{refusal.status}"
+            )
+        named = {at: code for at, code in refusal.rows.items() if at < len(rows)}
+        for at, code in named.items():
+            self._settle([rows[at]], refusal.outcome(code))
+        if named:
+            return [[row for at, row in enumerate(rows) if at not in named]]
+        why = refusal.elsewhere or refusal.code
+        if refusal.status != 400 or refusal.elsewhere or why in _OF_ALL or len(rows) == 1:
+            self._settle(rows, refusal.outcome(why))
+            return []
+        return [list(rows[: len(rows) // 2]), list(rows[len(rows) // 2 :])]
+
+    def _settle(self, rows: Sequence[int], result: Outcome | ProviderTransientError) -> None:
+        for row in rows:
+            self.results[row] = result
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """An answer that is no 200: a google.rpc.Status, with details."""
+
+    status: int
+    code: str
+    spoken: bool  # in Google's way
+    rows: Mapping[int, str]  # the events that it names, by their place: why
+    elsewhere: str | None  # why another part of the request is refused
+    retry_delay: timedelta | None
+    request_id: str | None
+
+    @classmethod
+    def read(cls, response: httpx.Response) -> _Refusal:
+        try:
+            said = answers.json_of(response).get("error")
+        except ProviderTransientError:
+            said = None
+        status = as_dict(said)
+        rows: dict[int, str] = {}
+        found: dict[str, Any] = {}
+        for detail in as_dicts(status.get("details")):
+            kind = str(detail.get("@type", "")).rpartition(".")[2]
+            if kind == "BadRequest":
+                _violations(detail, rows, found)
+            else:
+                found[kind] = detail
+        code = found.get("ErrorInfo", {}).get("reason") or status.get("status")
+        request_id = found.get("RequestInfo", {}).get("requestId")
+        return cls(
+            response.status_code,
+            code_of(code) if code else f"HTTP_{response.status_code}",
+            bool(status),
+            rows,
+            found.get("elsewhere"),
+            duration(found.get("RetryInfo", {}).get("retryDelay")),
+            request_id if isinstance(request_id, str) else None,
+        )
+
+    def outcome(self, code: str, category: Category = Category.VALIDATION) -> Outcome:
+        if category is Category.AUTH:
+            told = _AUTH.get(code, f"Google refuses the account or its credentials ({code}).")
+            return Outcome(Verdict.FAILED, code, category, told, self.request_id)
+        if code in _LATER:
+            told = f"Google does not know it yet ({code}). It is sent again in six hours."
+            return Outcome(Verdict.RETRY, code, category, told, self.request_id, SETTLING)
+        return Outcome(Verdict.FAILED, code, category, f"Google refuses it ({code}).", self.request_id)
+
+
+def _expired(response: httpx.Response) -> bool:
+    return _Refusal.read(response).code == "ACCESS_TOKEN_EXPIRED"
+
+
+def _violations(detail: Mapping[str, Any], rows: dict[int, str], found: dict[str, Any]) -> None:
+    for each in as_dicts(detail.get("fieldViolations")):
+        reason = code_of(each.get("reason")) if each.get("reason") else "INVALID_ARGUMENT"
+        if at := _EVENT.search(str(each.get("field", ""))):
+            rows.setdefault(int(at[1]), reason)
+        elif each.get("field"):
+            found["elsewhere"] = reason
+
+
+def body(
+    conversions: Sequence[Conversion], destination: Mapping[str, Any], *, validate_only: bool = False
+) -> str:
+    """The request, as the protobuf types of the interface have it in JSON."""
+    events = []
+    for each in conversions:
+        more = google_rows.value(each, "currency")
+        if each.user_data and (found := google_rows.people(each, "emailAddress", "phoneNumber")):
+            more += f',"userData":{{"userIdentifiers":[{found}]}}'
+        marked = "wb-" if each.order_id.isdecimal() else ""  # a bare number is refused
+        # The source is required, whatever the reference says. Clicks are made in the web.
+        events.append(
+            f'{{"transactionId":{text(marked + each.order_id)},"eventTimestamp":"{each.occurred_at.isoformat()}",'
+            f'"eventSource":"WEB","adIdentifiers":{{"{each.click_type}":{text(each.click_id)}}}{more}}}'
+        )
+    check = ',"validateOnly":true' if validate_only else ""
+    return f'{{"destinations":[{json.dumps(destination)}],"events":[{",".join(events)}],"encoding":"HEX"{check}}}'

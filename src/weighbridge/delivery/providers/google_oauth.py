@@ -1,0 +1,139 @@
+"""What both Google adapters read of a site's credentials: account numbers, and a refresh token → an access token."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+
+from weighbridge.delivery.providers import answers
+from weighbridge.delivery.providers.base import Credentials, Needed
+from weighbridge.delivery.providers.google_errors import code_of
+from weighbridge.model.delivery import Category, Outcome, ProviderTransientError
+
+TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
+EARLY = timedelta(minutes=2)  # a token is not used that may expire on the way
+LONG_AGO = datetime(
+    1970, 1, 1, tzinfo=UTC
+)  # where nobody says what time it is: a date to wait for is far away
+KEPT = 10_000  # tokens at most, in one adapter
+
+NEEDS = (
+    Needed("customer_id", "the Google Ads account's number, such as 123-456-7890", secret=False),
+    Needed("client_id", "of the OAuth client, ends in .apps.googleusercontent.com", secret=False),
+    Needed("client_secret", "of the OAuth client"),
+    Needed("refresh_token", "of a user who may use the account"),
+    Needed(
+        "login_customer_id",
+        "the manager account's number, where the access comes from one",
+        required=False,
+        secret=False,
+    ),
+)
+
+
+def token_url(base_url: str) -> str:
+    """Where tokens come from: Google's own place, or the stand-in that takes the conversions too."""
+    return TOKEN_URL if base_url.endswith(".googleapis.com") else f"{base_url}/token"
+
+
+class AccessRefused(Exception):
+    """The credentials are no good: every row that needs them fails with this outcome."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome = Outcome.failed(code, message, Category.AUTH)
+
+
+def number(credentials: Credentials, name: str) -> str:
+    """An account's or a conversion action's number, without the dashes that people write in it."""
+    value = credentials.get(name, "").replace("-", "")
+    if not re.fullmatch(r"[0-9]{1,19}", value):
+        raise AccessRefused(
+            "CREDENTIALS", f"'{name}' of the credentials: expected a number such as 123-456-7890."
+        )
+    return value
+
+
+def action(credentials: Credentials) -> str:
+    """The conversion action's number, from its resource name."""
+    named = re.fullmatch(
+        r"customers/[0-9-]{1,30}/conversionActions/([0-9]{1,19})",
+        credentials.get("conversion_action_resource_name", ""),
+    )
+    if named is None:
+        raise AccessRefused(
+            "CREDENTIALS",
+            "'conversion_action_resource_name' of the credentials: expected "
+            "customers/<account's number>/conversionActions/<its number>.",
+        )
+    return named[1]
+
+
+class Tokens:
+    """Access tokens, by a digest of the credentials that they were got with. They are in no other place."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._kept: dict[bytes, tuple[str, datetime | None]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{len(self._kept)} access tokens>"
+
+    async def get(
+        self, credentials: Credentials, http: httpx.AsyncClient, now: datetime | None, *, fresh: bool = False
+    ) -> tuple[str, bool]:
+        """A token that is good at `now`; without one, whichever there is. And: whether Google gave it just now.
+
+        `fresh`: not one that there is. Raises AccessRefused where Google gives none to these credentials.
+        """
+        key = _digest(credentials)
+        token, until = self._kept.get(key, ("", None))
+        if not fresh and token and (now is None or (until is not None and now < until)):
+            return token, False
+        token, lasts = await self._refresh(credentials, http, now)
+        if len(self._kept) >= KEPT:
+            self._kept.clear()
+        self._kept[key] = (token, None if now is None else now + lasts - EARLY)
+        return token, True
+
+    async def _refresh(
+        self, credentials: Credentials, http: httpx.AsyncClient, now: datetime | None
+    ) -> tuple[str, timedelta]:
+        form = {name: credentials[name] for name in ("client_id", "client_secret", "refresh_token")}
+        response = await answers.post(http, self._url, data={"grant_type": "refresh_token", **form})
+        answers.raise_for_weather(response, now or LONG_AGO)
+        body = answers.json_of(response)
+        if response.status_code != 200:
+            raise _refused(code_of(body.get("error")))
+        token = body.get("access_token")
+        if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise ProviderTransientError("Google's answer has no access token in it.", "NO_TOKEN")
+        return token, timedelta(seconds=_seconds(body.get("expires_in")))
+
+
+def _refused(code: str) -> AccessRefused:
+    if code == "invalid_grant":
+        return AccessRefused(
+            code,
+            "Google takes this refresh token no longer: it was revoked, or has expired. Let the account's user "
+            "grant access again and store the new refresh_token.",
+        )
+    if code in ("invalid_client", "unauthorized_client"):
+        return AccessRefused(
+            code,
+            "Google does not know this OAuth client, or not with this secret. Look at client_id and client_secret.",
+        )
+    return AccessRefused(code, f"Google gives no access with these credentials ({code}).")
+
+
+def _seconds(said: Any) -> float:
+    return min(float(said), 86_400.0) if isinstance(said, int | float) and said > 0 else 0.0
+
+
+def _digest(credentials: Credentials) -> bytes:
+    values = (credentials[name] for name in ("client_id", "client_secret", "refresh_token"))
+    return hashlib.sha256("\0".join(values).encode()).digest()

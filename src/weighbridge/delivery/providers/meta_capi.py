@@ -1,0 +1,225 @@
+"""Conversions → Meta, by its Conversions API.
+
+One bad event refuses the whole request, so what is documented as wrong is not sent, and what is refused all the same is
+halved until the bad row stands alone. Meta knows an event again by event_name and event_id, for 48 hours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from weighbridge.delivery.providers import answers
+from weighbridge.delivery.providers.base import Batch, Needed
+from weighbridge.delivery.providers.split import bisected, sifted
+from weighbridge.model.delivery import (
+    Category,
+    Conversion,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+
+VERSION = "v25.0"
+# Of a sale that is confirmed somewhere else than on a site or in an app: those need what we do not have.
+SOURCES = ("system_generated", "physical_store", "phone_call", "email", "chat", "business_messaging", "other")
+PROBE = "WeighbridgeDryRun"  # the event_name of the event that a dry run sends
+_RATE_LIMIT = frozenset({4, 17, 32, 341, 613, *range(80000, 80015)})
+_NO_SUCH_DATASET = (100, 33)
+
+
+class MetaCapi:
+    name = "meta_capi"
+    max_batch = 1000
+    clicks = ("fbclid",)
+    window: timedelta | None = timedelta(days=7)
+    window_from = "event"
+    needs = (
+        Needed("dataset_id", "the number of the dataset (pixel) in Events Manager", secret=False),
+        Needed("access_token", "of a system user, from Events Manager"),
+        Needed("test_event_code", "from Test Events in Events Manager, for dry runs", required=False),
+        Needed("event_name", "what Meta calls the conversion; Purchase", required=False, secret=False),
+        Needed("action_source", f"one of {', '.join(SOURCES)}", required=False, secret=False),
+    )
+
+    def __init__(self, *, base_url: str = "https://graph.facebook.com", version: str = VERSION) -> None:
+        self._base_url = f"{base_url.rstrip('/')}/{version}"
+
+    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
+        if wrong := answers.lacking(batch.credentials, self.needs) or _unusable(batch.credentials):
+            return answers.whole(batch, wrong)
+
+        async def send(rows: Sequence[Conversion]) -> list[Outcome]:
+            if batch.dry_run:
+                return [await self._probed(batch, http)] * len(rows)
+            return await bisected(
+                rows,
+                lambda part: self._request(batch, part, http),
+                in_time=lambda: answers.in_time(batch, http),
+            )
+
+        return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
+
+    def _unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
+        """What Meta's documentation says would refuse the whole request."""
+        assert self.window is not None
+        if conversion.occurred_at < batch.now - self.window:
+            return Outcome.failed("EXPIRED", "Meta takes no event that is older than 7 days.")
+        if not _person(conversion):
+            return Outcome.failed(
+                "NO_MATCH_KEY", "Meta needs an fbclid, or the digest of an address or number."
+            )
+        if conversion.value is not None and not conversion.value.is_finite():
+            return Outcome.failed("VALUE", "The value is not a number.")
+        bought = batch.credentials.get("event_name", "Purchase") == "Purchase"
+        if bought and (conversion.value is None or not conversion.currency):
+            return Outcome.failed("NO_VALUE", "Meta takes a Purchase only with its value and currency.")
+        return None
+
+    async def _request(
+        self, batch: Batch, rows: Sequence[Conversion], http: httpx.AsyncClient
+    ) -> list[Outcome] | Outcome:
+        body = {
+            "data": [_event(conversion, batch.credentials) for conversion in rows],
+            "access_token": batch.credentials["access_token"],
+        }
+        return await self._answered(batch, body, http)
+
+    async def _answered(
+        self, batch: Batch, body: dict[str, Any], http: httpx.AsyncClient
+    ) -> list[Outcome] | Outcome:
+        response = await answers.post(
+            http,
+            f"{self._base_url}/{batch.credentials['dataset_id']}/events",
+            headers={"content-type": "application/json"},
+            content=json.dumps(body, separators=(",", ":")).encode(),
+        )
+        said = _error(response)
+        if said is None:
+            answers.raise_for_weather(response, batch.now)
+            return _taken(answers.json_of(response), len(body["data"]), response)
+        outcome = _classified(said, response, batch)
+        return [outcome] * len(body["data"]) if outcome.category is Category.AUTH else outcome
+
+    async def _probed(self, batch: Batch, http: httpx.AsyncClient) -> Outcome:
+        """Meta keeps test events like all others, so a dry run sends one that is made up, and no row of the batch."""
+        code = batch.credentials.get("test_event_code")
+        if not code:
+            return _unsent(
+                "Nothing was sent: the credentials have no test_event_code. Only the row was checked."
+            )
+        event = {
+            "event_name": PROBE,
+            "event_time": int(batch.now.timestamp()),
+            "event_id": str(batch.batch_id),
+            "action_source": "other",
+            "user_data": {"external_id": ["0" * 64]},
+        }
+        body = {"data": [event], "test_event_code": code, "access_token": batch.credentials["access_token"]}
+        said = await self._answered(batch, body, http)
+        outcome = said[0] if isinstance(said, list) else said
+        if outcome.request_id is None:
+            return outcome
+        return _unsent("Meta took a made-up event under the test_event_code; the row was only checked.")
+
+
+def _unsent(message: str) -> Outcome:
+    return Outcome(Verdict.COMPLETED, message=message)
+
+
+def _unusable(credentials: Mapping[str, str]) -> Outcome | None:
+    if not credentials["dataset_id"].isdecimal():
+        return Outcome.failed(
+            "CREDENTIALS", "dataset_id: expected a number, got something else.", Category.AUTH
+        )
+    source = credentials.get("action_source", SOURCES[0])
+    if source not in SOURCES:
+        expected = ", ".join(SOURCES)
+        return Outcome.failed(
+            "CREDENTIALS", f"action_source: expected one of {expected}, got '{source}'.", Category.AUTH
+        )
+    return None
+
+
+def _event(conversion: Conversion, credentials: Mapping[str, str]) -> dict[str, Any]:
+    custom: dict[str, Any] = {"order_id": conversion.order_id}
+    if conversion.value is not None:
+        custom["value"] = float(conversion.value)
+    if conversion.currency:
+        custom["currency"] = conversion.currency.upper()
+    return {
+        "event_name": credentials.get("event_name", "Purchase"),
+        "event_time": int(conversion.occurred_at.timestamp()),
+        "event_id": conversion.order_id,
+        "action_source": credentials.get("action_source", SOURCES[0]),
+        "user_data": _person(conversion),
+        "custom_data": custom,
+    }
+
+
+def _person(conversion: Conversion) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "email" in conversion.user_data:
+        found["em"] = [conversion.user_data["email"]]
+    if "phone_digits" in conversion.user_data:
+        found["ph"] = [conversion.user_data["phone_digits"]]
+    if conversion.click_type == "fbclid" and conversion.click_id:
+        seen = conversion.clicked_at or conversion.occurred_at
+        found["fbc"] = f"fb.1.{int(seen.timestamp() * 1000)}.{conversion.click_id}"
+    return found
+
+
+def _taken(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list[Outcome]:
+    trace = body.get("fbtrace_id") or response.headers.get("x-fb-trace-id")
+    if body.get("events_received") != sent or not trace:
+        raise ProviderTransientError(
+            f"Meta's answer does not say that it took all {sent} events; which it took is not known.",
+            "PARTIAL",
+        )
+    return [Outcome.completed(str(trace))] * sent
+
+
+def _error(response: httpx.Response) -> dict[str, Any] | None:
+    """Meta's own error, whatever the status. None: it is no error, or not Meta's."""
+    try:
+        said = answers.json_of(response).get("error")
+    except ProviderTransientError:
+        return None
+    return said if isinstance(said, dict) and isinstance(said.get("code"), int) else None
+
+
+def _classified(said: dict[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
+    """FAILED, with what is wrong. Raises what passes."""
+    code, subcode = said["code"], said.get("error_subcode")
+    name = f"{code}/{subcode}" if subcode else str(code)
+    words = answers.quoted(said.get("error_user_msg") or said.get("message"), batch)
+    status = response.status_code
+    if code in _RATE_LIMIT or status == 429:
+        after = answers.retry_after(response, batch.now) or _regained(response)
+        raise ProviderRateLimitError(f"Meta takes no more for now: {words}", name, after)
+    if code in (1, 2) or said.get("is_transient") is True or status >= 500 or status == 408:
+        after = answers.retry_after(response, batch.now)
+        raise ProviderTransientError(f"Meta is in trouble ({status}): {words}", name, after)
+    if (code, subcode) == _NO_SUCH_DATASET:
+        message = "Meta has no such dataset, or the access_token may not write to it: see dataset_id."
+        return Outcome.failed(name, message, Category.AUTH)
+    if code in (10, 102, 190) or 200 <= code < 300 or status in (401, 403):
+        message = f"Meta refuses the access_token: {words} Make a new one in Events Manager."
+        return Outcome.failed(name, message, Category.AUTH)
+    return Outcome.failed(name, f"Meta refuses it: {words}")
+
+
+def _regained(response: httpx.Response) -> timedelta | None:
+    """How long the dataset's business has to wait, as the header of its use says it, in minutes."""
+    try:
+        uses = json.loads(response.headers.get("x-business-use-case-usage", "{}"))
+        minutes = [use.get("estimated_time_to_regain_access", 0) for each in uses.values() for use in each]
+        longest = timedelta(minutes=max(minutes, default=0))
+    except (ValueError, AttributeError, TypeError, OverflowError):
+        return None  # not as documented: the queue's own backoff is good enough
+    return min(longest, answers.LONGEST_WAIT) or None

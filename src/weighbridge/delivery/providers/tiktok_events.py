@@ -1,0 +1,203 @@
+"""Conversions → TikTok, by its Events API 2.0.
+
+A status of 200 says nothing: the body's `code` does. TikTok knows an event again by event and event_id, for 48 hours.
+How it answers to one bad event among good ones is not documented well enough to rely on, so a batch that is not taken
+as a whole is halved until the bad row stands alone; what it had taken already it knows again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import httpx
+
+from weighbridge.delivery.providers import answers
+from weighbridge.delivery.providers.base import Batch, Needed
+from weighbridge.delivery.providers.split import bisected, sifted
+from weighbridge.model.delivery import (
+    Category,
+    Conversion,
+    Outcome,
+    ProviderRateLimitError,
+    ProviderTransientError,
+    Verdict,
+)
+
+SOURCES = ("offline", "crm", "web")
+PROBE = "WeighbridgeDryRun"  # the name of the event that a dry run sends
+_OK, _PARTLY, _REFUSED, _NO_PERMISSION, _THROTTLED = 0, 20001, 40002, 40001, 40100
+_TROUBLE = 40700  # the one of the 4xxxx that is TikTok's own
+
+
+class TikTokEvents:
+    name = "tiktok_events"
+    max_batch = 1000
+    clicks = ("ttclid",)
+    window: timedelta | None = timedelta(days=28)  # the longest of its attribution windows
+    window_from = "event"
+    needs = (
+        Needed("access_token", "from the settings of the event set or pixel in Events Manager"),
+        Needed("event_set_id", "of an offline or CRM event set", required=False, secret=False),
+        Needed("pixel_code", "of a pixel, in place of an event set", required=False, secret=False),
+        Needed("event_source", f"one of {', '.join(SOURCES)}", required=False, secret=False),
+        Needed("event_name", "what TikTok calls the conversion; Purchase", required=False, secret=False),
+        Needed("test_event_code", "from Test Events in Events Manager, for dry runs", required=False),
+    )
+
+    def __init__(self, *, base_url: str = "https://business-api.tiktok.com") -> None:
+        self._url = f"{base_url.rstrip('/')}/open_api/v1.3/event/track/"
+
+    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
+        if wrong := answers.lacking(batch.credentials, self.needs) or _unusable(batch.credentials):
+            return answers.whole(batch, wrong)
+
+        async def send(rows: Sequence[Conversion]) -> list[Outcome]:
+            if batch.dry_run:
+                return [await self._probed(batch, http)] * len(rows)
+            return await bisected(
+                rows,
+                lambda part: self._request(batch, part, http),
+                in_time=lambda: answers.in_time(batch, http),
+            )
+
+        return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
+
+    def _unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
+        assert self.window is not None
+        if conversion.occurred_at < batch.now - self.window:
+            return Outcome.failed("EXPIRED", "TikTok matches no event that is older than 28 days.")
+        if not _person(conversion):
+            return Outcome.failed(
+                "NO_MATCH_KEY", "TikTok needs a ttclid, or the digest of an address or number."
+            )
+        if conversion.value is not None and not conversion.value.is_finite():
+            return Outcome.failed("VALUE", "The value is not a number.")
+        return None
+
+    async def _request(
+        self, batch: Batch, rows: Sequence[Conversion], http: httpx.AsyncClient
+    ) -> list[Outcome] | Outcome:
+        name = batch.credentials.get("event_name", "Purchase")
+        return await self._answered(batch, [_event(conversion, name) for conversion in rows], {}, http)
+
+    async def _answered(
+        self, batch: Batch, events: list[dict[str, Any]], more: dict[str, Any], http: httpx.AsyncClient
+    ) -> list[Outcome] | Outcome:
+        source, source_id = _source(batch.credentials)
+        body = {"event_source": source, "event_source_id": source_id, "data": events, **more}
+        response = await answers.post(
+            http,
+            self._url,
+            headers={"access-token": batch.credentials["access_token"], "content-type": "application/json"},
+            content=json.dumps(body, separators=(",", ":")).encode(),
+        )
+        answers.raise_for_weather(response, batch.now)
+        outcome = _classified(answers.json_of(response), response, batch)
+        settled = outcome.verdict is Verdict.COMPLETED or outcome.category is Category.AUTH
+        return [outcome] * len(events) if settled else outcome
+
+    async def _probed(self, batch: Batch, http: httpx.AsyncClient) -> Outcome:
+        """That a test event counts for nothing is not documented, so a dry run sends a made-up one, and no row."""
+        code = batch.credentials.get("test_event_code")
+        if not code:
+            return Outcome(
+                Verdict.COMPLETED,
+                message="Nothing was sent: the credentials have no test_event_code. Only the row was checked.",
+            )
+        event = {
+            "event": PROBE,
+            "event_time": int(batch.now.timestamp()),
+            "event_id": str(batch.batch_id),
+            "user": {"external_id": "0" * 64},
+        }
+        said = await self._answered(batch, [event], {"test_event_code": code}, http)
+        outcome = said[0] if isinstance(said, list) else said
+        if outcome.verdict is not Verdict.COMPLETED:
+            return outcome
+        message = "TikTok took a made-up event under the test_event_code; the row was only checked."
+        return Outcome(Verdict.COMPLETED, message=message)
+
+
+def _unusable(credentials: Mapping[str, str]) -> Outcome | None:
+    source, source_id = _source(credentials)
+    if not source_id:
+        message = "The credentials have neither 'event_set_id' nor 'pixel_code'; TikTok needs one of them."
+    elif credentials.get("event_set_id") and credentials.get("pixel_code"):
+        message = "The credentials have both 'event_set_id' and 'pixel_code'; TikTok takes one of them."
+    elif source not in SOURCES:
+        message = f"event_source: expected one of {', '.join(SOURCES)}, got '{source}'."
+    else:
+        return None
+    return Outcome.failed("CREDENTIALS", message, Category.AUTH)
+
+
+def _source(credentials: Mapping[str, str]) -> tuple[str, str]:
+    """What the events are said to come from, and its number. A pixel's are web events."""
+    pixel = credentials.get("pixel_code", "")
+    source = credentials.get("event_source") or ("web" if pixel else "offline")
+    return source, credentials.get("event_set_id") or pixel
+
+
+def _event(conversion: Conversion, name: str) -> dict[str, Any]:
+    properties: dict[str, Any] = {"order_id": conversion.order_id}
+    if conversion.value is not None:
+        properties["value"] = float(conversion.value)
+    if conversion.currency:
+        properties["currency"] = conversion.currency.upper()
+    return {
+        "event": name,
+        "event_time": int(conversion.occurred_at.timestamp()),
+        "event_id": conversion.order_id,
+        "user": _person(conversion),
+        "properties": properties,
+    }
+
+
+def _person(conversion: Conversion) -> dict[str, str]:
+    found = {name: conversion.user_data[name] for name in ("email", "phone") if name in conversion.user_data}
+    if conversion.click_type == "ttclid" and conversion.click_id:
+        found["ttclid"] = conversion.click_id
+    return found
+
+
+def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
+    """What TikTok says of the whole request: taken, or refused. Raises what passes."""
+    code, status = body.get("code"), response.status_code
+    if not isinstance(code, int):
+        if status in (401, 403):
+            return _no_access(f"HTTP_{status}", "")
+        if status >= 400:
+            return Outcome.failed(f"HTTP_{status}", "TikTok refuses the request, and does not say why.")
+        raise ProviderTransientError("The answer is not TikTok's: it has no code.", "NO_CODE")
+    name, words = str(code), answers.quoted(body.get("message"), batch)
+    listed = body.get("data")
+    partly = code == _PARTLY and isinstance(listed, dict) and bool(listed.get("failed_events"))
+    if code == _OK or (code == _PARTLY and not partly):
+        return _taken(body, status)
+    if partly or code == _REFUSED:
+        return Outcome.failed(name, f"TikTok refuses it: {words}")
+    if code == _THROTTLED:
+        after = answers.retry_after(response, batch.now)
+        raise ProviderRateLimitError(f"TikTok takes no more for now: {words}", name, after)
+    if code == _NO_PERMISSION or 40100 < code < 40200 or status in (401, 403):
+        return _no_access(name, words)
+    if code == _TROUBLE or not 40000 <= code < 50000:
+        raise ProviderTransientError(f"TikTok is in trouble ({code}): {words}", name)
+    return Outcome.failed(name, f"TikTok refuses it: {words}")
+
+
+def _taken(body: Mapping[str, Any], status: int) -> Outcome:
+    request_id = body.get("request_id")
+    if status != 200 or not request_id:
+        raise ProviderTransientError(
+            "TikTok's answer has no request_id: what it took is not known.", "NO_PROOF"
+        )
+    return Outcome.completed(str(request_id))
+
+
+def _no_access(code: str, words: str) -> Outcome:
+    message = f"TikTok refuses the access_token for this event set or pixel: {words} Make a new one in Events Manager."
+    return Outcome.failed(code, " ".join(message.split()), Category.AUTH)

@@ -1,0 +1,317 @@
+"""The queue of conversions on their way to providers (S4): one function per named query."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby, takewhile
+from operator import itemgetter
+from typing import Any
+from uuid import UUID, uuid4
+
+from psycopg import AsyncCursor
+from psycopg.rows import TupleRow
+from psycopg.types.json import Jsonb
+
+from weighbridge.model.delivery import Conversion, Outcome, Verdict
+from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+LONGEST_ERROR = 500
+_NOBODY: Mapping[str, str] = {}
+_made = tuple.__new__
+
+
+@dataclass(frozen=True)
+class Group:
+    """A site and a provider with rows whose time has come, and what stands in their way."""
+
+    site_id: UUID
+    provider_key: str
+    queued_count: int
+    min_next_retry_at: datetime | None
+    min_created_at: datetime
+    state: str  # of the breaker
+    probe_due: bool
+    paused: bool  # the provider has asked for a pause of all sites
+    key_id: str | None  # of the vault's key that its credentials need; None: it has none
+    refused: bool  # the provider does not accept its credentials
+    unused: bool  # the site does not deliver to it any more
+
+    @property
+    def name(self) -> str:
+        return f"{self.site_id}/{self.provider_key}"
+
+
+@dataclass(frozen=True)
+class SealedCredentials:
+    """A row of provider_credentials, as the vault made it."""
+
+    site_id: UUID
+    provider_key: str
+    version: int
+    key_id: str
+    nonce: bytes
+    ciphertext: bytes
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Rows that may be claimed of a group."""
+
+    site_id: UUID
+    provider_key: str
+    limit: int
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """Rows of one group that are sent in one call. Its id is also the token of its lease."""
+
+    id: UUID
+    site_id: UUID
+    provider_key: str
+    now: datetime
+    conversions: tuple[Conversion, ...]
+    expired: int  # refused while they were claimed
+
+
+@dataclass(frozen=True)
+class Call:
+    """What became of a call: an outcome per row, and what it means for all that stands around them."""
+
+    claimed: Claimed
+    outcomes: Sequence[Outcome]
+    counts: bool = True  # its passing troubles use up retries
+    duration_ms: int = 0
+    request_id: str | None = None
+    error_code: str | None = None
+    error_category: str | None = None
+    success: bool = False
+    transient: bool = False  # the breaker counts it
+    refused: bool = False  # the credentials
+    credentials: int | None = None  # their version
+    pause: timedelta | None = None  # of the whole provider
+    unclassified: bool = False  # an error that is in no table of ours
+    confirm_after: timedelta | None = None
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How often passing troubles are tried again, and after how long: anything up to first · 2^n, at most longest."""
+
+    retries: int = 10
+    first: timedelta = timedelta(seconds=30)
+    longest: timedelta = timedelta(hours=2)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """How many rows of a call came out how."""
+
+    completed: int
+    failed: int
+    retry: int
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A request whose end is asked for now."""
+
+    site_id: UUID
+    provider_key: str
+    request_id: str
+    rows: int
+    tries: int
+
+
+async def groups(tx: Tx, most: int) -> list[Group]:
+    """All groups with rows whose time has come; of each at most `most` are counted."""
+    return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
+
+
+async def credentials(tx: Tx, wishes: Sequence[Wish]) -> list[SealedCredentials]:
+    params = ([w.site_id for w in wishes], [w.provider_key for w in wishes])
+    return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["credentials"], params)]
+
+
+async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
+    """Of the workspace that the transaction acts for; without those that the provider refuses."""
+    return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["of_provider"], (provider_key,))]
+
+
+async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
+    """The provider does not accept them: nothing more is sent with them."""
+    await tx.execute(_SQL["refuse"], (refused.site_id, refused.provider_key, refused.version, code))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The rows of a claim, as they came. They are read after the commit: whoever claims next need not wait for that."""
+
+    cursor: AsyncCursor[TupleRow]
+    wishes: Sequence[Wish]
+    batches: Sequence[UUID]
+
+    async def read(self) -> list[Claimed]:
+        return _batches(await self.cursor.fetchall(), self.wishes, self.batches)
+
+
+async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -> Found:
+    """A batch for each wish that finds rows; STARTED stands in the ledger with it. A group may be wished for once."""
+    batches = [uuid4() for _ in wishes]
+    # Binary: of thousands of rows, ids and times take longer to read than to find.
+    cursor = await tx.cursor(binary=True).execute(_SQL["claim"], (worker, lease, batches, *_columns(wishes)))
+    return Found(cursor, wishes, batches)
+
+
+async def peek(tx: Tx, wishes: Sequence[Wish]) -> list[Claimed]:
+    """What a claim would find; nothing is claimed."""
+    rows = await fetch_all(tx, _SQL["peek"], _columns(wishes))
+    return _batches(rows, wishes, [uuid4() for _ in wishes])
+
+
+def _columns(wishes: Sequence[Wish]) -> tuple[list[UUID], list[str], list[int]]:
+    return [w.site_id for w in wishes], [w.provider_key for w in wishes], [w.limit for w in wishes]
+
+
+def _batches(
+    rows: Sequence[tuple[Any, ...]], wishes: Sequence[Wish], batches: Sequence[UUID]
+) -> list[Claimed]:
+    """Rows of a place stand together; those that were refused stand before all others. The first says when it was."""
+    if not rows:
+        return []
+    now: datetime = rows[0][-1]
+    refused = Counter(row[0] for row in takewhile(lambda row: not row[1], rows))
+    live = {place: list(same) for place, same in groupby(rows[refused.total() :], key=itemgetter(0))}
+    return [
+        Claimed(
+            batches[place - 1],
+            wishes[place - 1].site_id,
+            wishes[place - 1].provider_key,
+            now + timedelta(microseconds=place - 1),
+            tuple(map(_conversion, live.get(place, ()))),
+            refused[place],
+        )
+        for place in sorted({*refused, *live})
+    ]
+
+
+def _conversion(row: tuple[Any, ...]) -> Conversion:
+    """As _make does, which takes a third of the time of a call with twelve names."""
+    return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
+
+
+async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID, Settled]:
+    """Write what became of calls, by their batch. Those that do not come back have lost their lease."""
+    outcomes: list[dict[str, Any]] = []
+    batches: list[UUID] = []
+    ids: list[UUID] = []
+    numbers: list[int] = []
+    for call in calls:
+        known: dict[Outcome, int] = {}
+        before, number = None, 0
+        for conversion, said in zip(call.claimed.conversions, call.outcomes, strict=True):
+            if said is not before:
+                before, number = said, known.setdefault(said, len(known))
+            if number:  # most calls have one outcome for all
+                batches.append(call.claimed.id)
+                ids.append(conversion.id)
+                numbers.append(number)
+        outcomes += [_outcome(call, number, said) for said, number in known.items()]
+    told = [_told(call) for call in calls]
+    odd = (batches, ids, numbers)
+    params = (Jsonb(told), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
+    return {batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle"], params)}
+
+
+def _outcome(call: Call, number: int, said: Outcome) -> dict[str, Any]:
+    return {
+        "batch_id": str(call.claimed.id),
+        "n": number,
+        "status": said.verdict.value,
+        "code": said.code,
+        "category": said.category and said.category.value,
+        "error": said.message and said.message[:LONGEST_ERROR],
+        "request_id": said.request_id,
+        "at_least": _seconds(said.retry_after),
+        "counts": call.counts and said.counts and said.verdict is Verdict.RETRY,
+        "duplicate": said.duplicate,
+        "confirm_after": _seconds(call.confirm_after) if said.awaits_confirmation else None,
+    }
+
+
+def _told(call: Call) -> dict[str, Any]:
+    names = (
+        *("duration_ms", "request_id", "error_code", "error_category", "success", "transient", "refused"),
+        *("credentials", "unclassified"),
+    )
+    told = {name: getattr(call, name) for name in names}
+    pause = call.pause and call.pause.total_seconds()
+    claimed = call.claimed
+    return {
+        "batch_id": str(claimed.id),
+        "claimed_at": claimed.now.isoformat(),
+        "pause_seconds": pause,
+        **told,
+    }
+
+
+def _seconds(length: timedelta | None) -> str | None:
+    return None if length is None else f"{length.total_seconds()} seconds"
+
+
+async def enqueue(
+    tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str | None, since: datetime | None, actor: str
+) -> int:
+    """Sales of a site that its providers, or one of them, have not heard of yet; returns how many."""
+    return await _number(tx, "enqueue", (workspace_id, site_id, provider_key, since, actor))
+
+
+async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
+    """How many rows may be sent to find out whether the provider is well again; None: another does."""
+    row = await fetch_one(tx, _SQL["begin_probe"], (group.site_id, group.provider_key, turn))
+    return row[0] if row else None
+
+
+async def park(tx: Tx, closed: Sequence[Group], limit: int) -> int:
+    """Put rows of open groups off until after their probe; returns how many."""
+    params = ([g.site_id for g in closed], [g.provider_key for g in closed], limit)
+    return await _number(tx, "park", params)
+
+
+async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
+    return await _number(tx, "recover_stuck", (min_age_minutes,))
+
+
+async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
+    """Refuse what has expired, alert what is about to; returns how many were refused."""
+    return await _number(tx, "watch", (ahead, limit))
+
+
+async def claim_confirmations(tx: Tx, limit: int) -> list[Awaited]:
+    return [Awaited(**row) for row in await fetch_named(tx, _SQL["claim_confirmations"], (limit,))]
+
+
+async def settle_confirmation(tx: Tx, asked: Awaited, state: str, reasons: Mapping[str, int]) -> int:
+    """Returns how many conversions it is about."""
+    params = (asked.site_id, asked.provider_key, asked.request_id, state, Jsonb(dict(reasons)))
+    return await _number(tx, "settle_confirmation", params)
+
+
+async def know(tx: Tx, declared: Mapping[str, tuple[tuple[str, ...], timedelta | None, bool]]) -> None:
+    """Tell the database what it has to know of providers: click ids, window, whether that counts from the event."""
+    known = {key: rest for key, *rest in await fetch_all(tx, _SQL["known_providers"])}
+    for key, (clicks, window, from_event) in declared.items():
+        if known.get(key) != [list(clicks), window, from_event]:
+            await tx.execute(_SQL["know_provider"], (key, list(clicks), window, from_event))
+
+
+async def _number(tx: Tx, query: str, params: tuple[Any, ...]) -> int:
+    row = await fetch_one(tx, _SQL[query], params)
+    assert row is not None
+    return int(row[0])

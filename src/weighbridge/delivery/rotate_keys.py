@@ -1,0 +1,64 @@
+"""Beside the flow: credentials sealed with older keys of the vault → with its first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.delivery import overview
+from weighbridge.delivery.context import Context
+from weighbridge.delivery.outbound import outbound_of
+from weighbridge.delivery.queue import SealedCredentials
+from weighbridge.delivery.vault import Sealed, Vault, VaultError
+
+AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Credentials that no key opens."""
+
+    site_id: UUID
+    provider_key: str
+    key_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Rotated:
+    key_id: str  # of the first key
+    resealed: int
+    unreadable: list[Unreadable]
+
+
+async def rotate(ctx: Context) -> Rotated:
+    """All that can be read, a few in each transaction: who reads or enters credentials hardly waits."""
+    vault = outbound_of(ctx).vault
+    unreadable: list[Unreadable] = []
+    resealed = 0
+    after: SealedCredentials | None = None
+    while True:
+        done = 0
+        async with ctx.db.tx() as tx:
+            page = await overview.sealed_otherwise(tx, vault.key_ids[0], after, AT_ONCE)
+            for each in page:
+                anew = _resealed(vault, each)
+                if isinstance(anew, Unreadable):
+                    unreadable.append(anew)
+                else:
+                    done += await overview.reseal(tx, anew)
+        resealed += done  # now that it is committed
+        if len(page) < AT_ONCE:
+            return Rotated(vault.key_ids[0], resealed, unreadable)
+        after = page[-1]
+
+
+def _resealed(vault: Vault, found: SealedCredentials) -> SealedCredentials | Unreadable:
+    sealed = Sealed(found.key_id, found.nonce, found.ciphertext, found.version)
+    try:
+        anew = vault.reseal(found.site_id, found.provider_key, sealed)
+    except VaultError as error:
+        return Unreadable(found.site_id, found.provider_key, found.key_id, str(error))
+    return SealedCredentials(
+        found.site_id, found.provider_key, anew.version, anew.key_id, anew.nonce, anew.ciphertext
+    )

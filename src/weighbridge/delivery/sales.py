@@ -1,0 +1,255 @@
+"""Beside the flow: conversions that programs send one by one → sales, and with them the rows of the queue.
+
+Nothing is written where one of them is wrong. What identifies a person is digested before it is kept, and no sentence
+repeats it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Literal
+from uuid import UUID
+
+from weighbridge.delivery import sites
+from weighbridge.delivery.context import Context
+from weighbridge.delivery.sites import Queued, Sale
+from weighbridge.model.digests import digests
+from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
+from weighbridge.observe.redact import said_back
+from weighbridge.postgres import clock
+from weighbridge.postgres.errors import RowFault
+from weighbridge.uploads.request import HOW_TO_MAKE_A_SITE
+
+CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
+FIELDS = (
+    *("site_id", "order_id", "occurred_at", "value", "currency", *CLICKS, "clicked_at", "email", "phone"),
+    "conversation_id",
+)
+MOST = 1000  # at once
+LONGEST_ORDER, LONGEST_CLICK = 200, 512
+AHEAD = timedelta(days=1)  # of our clock: a sender's may be wrong, its conversions are not of tomorrow
+FIRST = datetime(2000, 1, 1, tzinfo=UTC)
+_CLICK = re.compile(r"[!-~]+")
+_CURRENCY = re.compile(r"[A-Z]{3}")
+_TOO_MUCH = Decimal(10) ** 12
+_STEP = Decimal("0.000001")
+
+
+Result = Literal["created", "updated", "duplicate"]
+# By whether it was inserted; None: it was neither inserted nor changed.
+_RESULTS: dict[bool | None, Result] = {True: "created", False: "updated", None: "duplicate"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of one conversion."""
+
+    sale: Sale
+    sale_id: UUID
+    result: Result
+    deliveries: tuple[Queued, ...]
+
+
+async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, Any]]) -> list[Written]:
+    """Write conversions as they came, each under the place that it has in the request.
+
+    RequestRefused where any of them is wrong: all of them are left out.
+    """
+    async with ctx.db.tx() as tx:
+        now = await clock.now(tx)
+    sales = [checked(place, conversion, now) for place, conversion in said]
+    _refuse_repeats([(place, sale) for (place, _), sale in zip(said, sales, strict=True)])
+    keys = [sale.key for sale in sales]
+    try:
+        async with ctx.db.tx("weighbridge_intake", workspace_id) as tx:
+            known = await sites.existing(tx, workspace_id, list({sale.site_id for sale in sales}))
+            for (place, _), sale in zip(said, sales, strict=True):
+                if sale.site_id not in known:
+                    got = f"there is no site {sale.site_id} in this workspace. {HOW_TO_MAKE_A_SITE}"
+                    raise RequestRefused(422, "unknown_site", f"{place}site_id: {got}")
+            changed = await sites.sell(tx, workspace_id, sales)
+            ids = await sites.sold(tx, workspace_id, keys)
+    except RowFault as fault:
+        raise RequestRefused(422, fault.code, f"Nothing was written: {fault.message}") from fault
+    async with ctx.db.tx("weighbridge_deliver", workspace_id) as tx:
+        queued: dict[UUID, list[Queued]] = {}
+        for each in await sites.deliveries_of(tx, list(ids.values())):
+            queued.setdefault(each.sale_id, []).append(each)
+    return [
+        Written(
+            sale,
+            ids[sale.key],
+            _RESULTS[changed.get(sale.key)],
+            tuple(queued.get(ids[sale.key], ())),
+        )
+        for sale in sales
+    ]
+
+
+def checked(place: str, said: Any, now: datetime) -> Sale:
+    """A conversion in our own terms, or RequestRefused(422) with what is wrong with it. `place`: "conversions[3]."."""
+    if not isinstance(said, dict):
+        where = place.removesuffix(".") or "body"
+        raise RequestRefused(
+            422, "invalid_conversion", f"{where}: expected a JSON object, got something else."
+        )
+    reading = _Reading(place, said)
+    reading.refuse_unknown()
+    occurred_at = reading.moment("occurred_at")
+    clicked_at = reading.moment("clicked_at")
+    value, currency = reading.amount("value"), reading.currency("currency")
+    if occurred_at is None:
+        raise reading.wrong("occurred_at", "a time with its zone, such as 2026-01-31T14:30:00+01:00", "none")
+    if occurred_at > now + AHEAD:
+        raise reading.wrong("occurred_at", "a time that has come", "one in the future")
+    if clicked_at is not None and clicked_at > occurred_at:
+        raise reading.wrong("clicked_at", "a time before that of the conversion", "a later one")
+    if value is not None and currency is None:
+        raise reading.wrong("currency", "the currency of the value, such as EUR", "none")
+    clicks = tuple((name, click) for name in CLICKS if (click := reading.click(name)))
+    if not clicks:
+        raise RequestRefused(
+            422,
+            "no_click_id",
+            f"{place or 'body.'}{CLICKS[0]}: expected one of {', '.join(CLICKS)}, got none. "
+            "Nobody can be told of a conversion without its click.",
+        )
+    site_id = reading.uuid("site_id")
+    if site_id is None:
+        raise reading.wrong("site_id", "the id of a site", f"none. {HOW_TO_MAKE_A_SITE}")
+    return Sale(
+        site_id=site_id,
+        order_id=reading.order_id() or order_of_click(clicks[0][1], occurred_at),
+        occurred_at=occurred_at,
+        clicked_at=clicked_at,
+        value=value,
+        currency=currency,
+        clicks=clicks,
+        user_data=tuple(reading.digests().items()),
+        conversation_id=reading.uuid("conversation_id"),
+    )
+
+
+def order_of_click(click_id: str, occurred_at: datetime) -> str:
+    """The order id of a sale that has none of its own: the same click and time are the same sale, however they come.
+
+    The pipeline conversions makes the same.
+    """
+    told = f"{click_id}|{occurred_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return f"wb-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+
+
+def _refuse_repeats(sales: Sequence[tuple[str, Sale]]) -> None:
+    seen: dict[tuple[UUID, str], str] = {}
+    for place, sale in sales:
+        if sale.key in seen:
+            message = f"{place}order_id: expected each order once, got the one of {seen[sale.key]} again."
+            raise RequestRefused(422, "repeated_order", message)
+        seen[sale.key] = place.removesuffix(".")
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The fields of one conversion. Empty text and null are no value."""
+
+    place: str
+    said: Mapping[str, Any]
+
+    def wrong(self, name: str, expected: str, got: str = "something else") -> RequestRefused:
+        end = "" if got.endswith(".") else "."
+        return RequestRefused(
+            422, f"invalid_{name}", f"{self.place or 'body.'}{name}: expected {expected}, got {got}{end}"
+        )
+
+    def refuse_unknown(self) -> None:
+        for name in self.said:
+            if name not in FIELDS:
+                hint = did_you_mean(name, FIELDS) or f"; there is {', '.join(FIELDS)}."
+                where = self.place.removesuffix(".") or "body"
+                raise RequestRefused(422, "unknown_field", f"{where}: {said_back(name)} is not a field{hint}")
+
+    def text(self, name: str, expected: str) -> str | None:
+        value = self.said.get(name)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str) or not value.isprintable():
+            raise self.wrong(name, expected)
+        return value.strip() or None
+
+    def moment(self, name: str) -> datetime | None:
+        expected = "a time with its zone, such as 2026-01-31T14:30:00+01:00"
+        text = self.text(name, expected)
+        if text is None:
+            return None
+        try:
+            found = datetime.fromisoformat(text)
+            found = found if found.tzinfo is None else found.astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise self.wrong(name, expected) from None
+        if found.tzinfo is None:
+            raise self.wrong(name, expected, "one without a zone")
+        if found < FIRST:
+            raise self.wrong(name, "a time since 2000", "an earlier one")
+        return found
+
+    def amount(self, name: str) -> Decimal | None:
+        value, expected = self.said.get(name), "a number of at least 0, such as 1234.56"
+        if value is None or value == "":
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise self.wrong(name, expected)
+        try:
+            amount = Decimal(str(value).strip())
+        except InvalidOperation:
+            raise self.wrong(name, expected) from None
+        if not amount.is_finite() or amount < 0:
+            raise self.wrong(name, expected)
+        if amount >= _TOO_MUCH:
+            raise self.wrong(name, f"less than {_TOO_MUCH:,}", "more")
+        return amount.quantize(_STEP)
+
+    def currency(self, name: str) -> str | None:
+        expected = "a currency such as EUR"
+        text = (self.text(name, expected) or "").upper()
+        if text and not _CURRENCY.fullmatch(text):
+            raise self.wrong(name, expected)
+        return text or None
+
+    def click(self, name: str) -> str | None:
+        expected = f"a click id as the platform writes it, of at most {LONGEST_CLICK} characters"
+        text = self.text(name, expected)
+        if text is not None and (len(text) > LONGEST_CLICK or not _CLICK.fullmatch(text)):
+            raise self.wrong(name, expected)
+        return text
+
+    def order_id(self) -> str | None:
+        expected = f"text of at most {LONGEST_ORDER} characters"
+        value = self.said.get("order_id")
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        text = _Reading(self.place, {"order_id": value}).text("order_id", expected)
+        if text is not None and len(text) > LONGEST_ORDER:
+            raise self.wrong("order_id", expected, "more")
+        return text
+
+    def uuid(self, name: str) -> UUID | None:
+        expected = "a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b"
+        text = self.text(name, expected)
+        try:
+            return UUID(text) if text else None
+        except ValueError:
+            raise self.wrong(name, expected) from None
+
+    def digests(self) -> dict[str, str]:
+        email = self.text("email", "an address such as name@example.com")
+        phone = self.text("phone", "a number with its country's code, such as +49 170 1234567")
+        try:
+            return digests(email, phone)
+        except Refused as refusal:
+            message = f"{self.place or 'body.'}{refusal.message}"
+            raise RequestRefused(422, refusal.code, message) from None

@@ -1,0 +1,63 @@
+"""Beside deliver: the ends of calls, many in one transaction, whatever the database does meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from weighbridge.delivery import queue
+from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.queue import Call, Settled
+from weighbridge.model.errors import RetryLater
+
+log = structlog.get_logger()
+
+PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays away, the leases run out
+
+
+@dataclass
+class Tally:
+    """What one run did. The first four are S4's."""
+
+    processed: int = 0
+    completed: int = 0
+    failed: int = 0
+    retry: int = 0
+    calls: int = 0
+    full: int = 0  # batches that found no free slot: nobody was called for them
+    parked: int = 0  # rows of groups whose breaker is open
+    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
+
+    def add(self, settled: Settled) -> None:
+        self.processed += settled.completed + settled.failed + settled.retry
+        self.completed += settled.completed
+        self.failed += settled.failed
+        self.retry += settled.retry
+
+
+async def settle(ctx: Context, outbound: Outbound, calls: Sequence[Call]) -> list[Settled | None]:
+    """Write what became of calls. None: the lease was lost, or it could not be written; the rows are recovered."""
+    for pause in PATIENCE:
+        try:
+            async with ctx.db.tx(ROLE) as tx:
+                written = await queue.settle(tx, calls, outbound.patience)
+        except RetryLater:
+            await asyncio.sleep(pause)
+        except Exception:
+            # One of them cannot be written; the others must not go with it.
+            if len(calls) == 1:
+                log.exception("Delivery cannot be settled", batch_id=str(calls[0].claimed.id))
+                return [None]
+            half = len(calls) // 2
+            return [
+                *await settle(ctx, outbound, calls[:half]),
+                *await settle(ctx, outbound, calls[half:]),
+            ]
+        else:
+            return [written.get(call.claimed.id) for call in calls]
+    return [None] * len(calls)

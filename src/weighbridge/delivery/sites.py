@@ -1,0 +1,209 @@
+"""Sites, their sales as programs send them, and what operators do to their deliveries. One function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    id: UUID
+    workspace_id: UUID
+    name: str
+    providers: tuple[str, ...]
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Sale:
+    """A confirmed sale to write. Nothing of it that identifies a person shows itself."""
+
+    site_id: UUID
+    order_id: str
+    occurred_at: datetime
+    clicked_at: datetime | None = None
+    value: Decimal | None = None
+    currency: str | None = None
+    clicks: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # gclid, … and the id
+    user_data: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # digests
+    conversation_id: UUID | None = None
+
+    @property
+    def key(self) -> tuple[UUID, str]:
+        return self.site_id, self.order_id
+
+
+@dataclass(frozen=True)
+class Queued:
+    """What was made of a sale for one provider."""
+
+    sale_id: UUID
+    provider_key: str
+    status: str
+
+
+@dataclass(frozen=True)
+class CredentialsStanding:
+    """That a site has credentials, not which."""
+
+    site_id: UUID
+    provider_key: str
+    version: int
+    key_id: str
+    refused_at: datetime | None
+    refused_code: str | None
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class Requeue:
+    """Which failed conversions of a workspace are tried again; None: whatever it is."""
+
+    workspace_id: UUID
+    actor: str
+    sales: Sequence[UUID] | None = None
+    site_id: UUID | None = None
+    provider_key: str | None = None
+    category: str | None = None
+    code: str | None = None
+
+
+async def make(tx: Tx, workspace_id: UUID, name: str, providers: Sequence[str] | None) -> Site | None:
+    """None where the name is taken."""
+    params = {"workspace": workspace_id, "name": name, "providers": _list(providers)}
+    return _first(await fetch_named(tx, _SQL["make_site"], params))
+
+
+async def change(
+    tx: Tx, workspace_id: UUID, site_id: UUID, name: str | None, providers: Sequence[str] | None
+) -> Site | None:
+    """Raises RowFault where the name is another site's."""
+    params = {"workspace": workspace_id, "id": site_id, "name": name, "providers": _list(providers)}
+    return _first(await fetch_named(tx, _SQL["change_site"], params))
+
+
+async def get(tx: Tx, workspace_id: UUID | None, site_id: UUID) -> Site | None:
+    params = {"workspace": workspace_id, "id": site_id, "after": "", "limit": 1}
+    return _first(await fetch_named(tx, _SQL["get_sites"], params))
+
+
+async def page(tx: Tx, workspace_id: UUID, after: str, limit: int) -> list[Site]:
+    """A workspace's sites by name, a page at a time."""
+    params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
+    return [_site(row) for row in await fetch_named(tx, _SQL["get_sites"], params)]
+
+
+async def existing(tx: Tx, workspace_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+    """Those of the ids that are sites of the workspace."""
+    return {id_ for (id_,) in await fetch_all(tx, _SQL["existing_sites"], (workspace_id, list(ids)))}
+
+
+async def providers(tx: Tx) -> list[str]:
+    """Every provider that the database knows."""
+    return [key for (key,) in await fetch_all(tx, _SQL["known_providers"])]
+
+
+async def sell(tx: Tx, workspace_id: UUID, sales: Sequence[Sale]) -> dict[tuple[UUID, str], bool]:
+    """Write sales; whether each was new, by its key. Those that were there as they are do not come back."""
+    params = {"workspace": workspace_id, "sales": Jsonb([_told(sale) for sale in sales])}
+    return {(site, order): created for site, order, created in await fetch_all(tx, _SQL["sell"], params)}
+
+
+async def sold(tx: Tx, workspace_id: UUID, keys: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], UUID]:
+    """The ids of sales."""
+    params = {
+        "workspace": workspace_id,
+        "sites": [site for site, _ in keys],
+        "orders": [order for _, order in keys],
+    }
+    return {(site, order): id_ for site, order, id_ in await fetch_all(tx, _SQL["sold"], params)}
+
+
+async def deliveries_of(tx: Tx, sales: Sequence[UUID]) -> list[Queued]:
+    return [Queued(*row[:3]) for row in await fetch_all(tx, _SQL["deliveries_of"], (list(sales),))]
+
+
+async def credentials(tx: Tx, site_id: UUID) -> list[CredentialsStanding]:
+    return [CredentialsStanding(**row) for row in await fetch_named(tx, _SQL["credentials_of"], (site_id,))]
+
+
+async def next_version(tx: Tx, site_id: UUID, provider_key: str) -> int:
+    """For credentials that are about to be sealed: above all that a site ever had, also of those that were removed."""
+    row = await fetch_one(tx, _SQL["next_version"], (site_id, provider_key))
+    assert row is not None
+    return int(row[0])
+
+
+async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Any, actor: str) -> bool:
+    """`sealed` as the vault made it. False: others of a later version stand there."""
+    params = (site_id, provider_key, sealed.version, sealed.key_id, sealed.nonce, sealed.ciphertext, actor)
+    row = await fetch_one(tx, _SQL["set_credentials"], params)
+    return bool(row and row[0])
+
+
+async def remove_credentials(
+    tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str, actor: str
+) -> bool:
+    """False: there were none."""
+    params = {"workspace": workspace_id, "site": site_id, "provider": provider_key, "actor": actor}
+    return await fetch_one(tx, _SQL["remove_credentials"], params) is not None
+
+
+async def reset(tx: Tx, site_id: UUID, provider_key: str, actor: str) -> bool:
+    """Close the breaker, and let refused credentials be tried again."""
+    row = await fetch_one(tx, _SQL["reset_provider"], (site_id, provider_key, actor))
+    return bool(row and row[0])
+
+
+async def requeue(tx: Tx, wish: Requeue) -> int:
+    """How many failed conversions are in the queue again."""
+    params = {
+        "workspace": wish.workspace_id,
+        "sales": None if wish.sales is None else list(wish.sales),
+        "site": wish.site_id,
+        "provider": wish.provider_key,
+        "category": wish.category,
+        "code": wish.code,
+        "actor": wish.actor,
+    }
+    row = await fetch_one(tx, _SQL["requeue"], params)
+    assert row is not None
+    return int(row[0])
+
+
+def _told(sale: Sale) -> dict[str, Any]:
+    return {
+        "site_id": str(sale.site_id),
+        "order_id": sale.order_id,
+        "conversation_id": sale.conversation_id and str(sale.conversation_id),
+        "occurred_at": sale.occurred_at.isoformat(),
+        "clicked_at": sale.clicked_at and sale.clicked_at.isoformat(),
+        "value": None if sale.value is None else str(sale.value),
+        "currency": sale.currency,
+        **dict(sale.clicks),
+        "user_data": dict(sale.user_data),
+    }
+
+
+def _list(providers: Sequence[str] | None) -> list[str] | None:
+    return None if providers is None else list(providers)
+
+
+def _first(rows: Sequence[dict[str, Any]]) -> Site | None:
+    return _site(rows[0]) if rows else None
+
+
+def _site(row: dict[str, Any]) -> Site:
+    return Site(**{**row, "providers": tuple(row["providers"])})

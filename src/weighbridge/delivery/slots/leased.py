@@ -1,0 +1,101 @@
+"""What both kinds of slots do alike: tokens, what to say of an outage, and what is owed after one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+import structlog
+
+from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+
+log = structlog.get_logger()
+
+MOST_OWED = 10_000  # what is older than these ends by itself, as everything does
+
+
+class Leased(ABC):
+    """Slots that somebody else keeps. While that one is away nobody gets any, and nothing is raised.
+
+    A call that failed or was cancelled may have gone through all the same, and what was to be given back may not have
+    been. Both are owed, and given back before the next call that gets through: a site must not stand still for the
+    time of a lease.
+    """
+
+    keeper: str  # who keeps them, for logs
+
+    def __init__(self, limits: SlotLimits) -> None:
+        self.limits = limits
+        self._owed: deque[Held] = deque(maxlen=MOST_OWED)
+        self._away = False
+
+    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+        wanted = [Held(place, uuid4()) for place in places]
+        if not wanted:
+            await self.release(back)
+            return []
+        self._owed.extend(back)
+        giving = list(self._owed)
+        try:
+            granted = await self._exchange(giving, wanted)
+            self._given(giving)
+        except BaseException as error:
+            self._owed.extend(wanted)
+            if not isinstance(error, Exception):
+                raise
+            self._note(error)
+            return [None] * len(wanted)
+        self._note(None)
+        return [held if held.token in granted else None for held in wanted]
+
+    async def release(self, held: Sequence[Held]) -> None:
+        self._owed.extend(held)
+        if not self._owed:
+            return
+        try:
+            await self._settle()
+        except Exception as error:
+            self._note(error)
+        else:
+            self._note(None)
+
+    async def close(self) -> None:
+        await self.release([])
+        await self._close()
+
+    async def _settle(self) -> None:
+        """Give back all that is owed, or go on owing it."""
+        giving = list(self._owed)
+        if giving:
+            await self._give(giving)
+            self._given(giving)
+
+    def _given(self, giving: Sequence[Held]) -> None:
+        given = {held.token for held in giving}
+        self._owed = deque((held for held in self._owed if held.token not in given), MOST_OWED)
+
+    def _note(self, error: Exception | None) -> None:
+        """Once when it goes away and once when it is back."""
+        if error is not None and not self._away:
+            log.warning(
+                "slots.away", keeper=self.keeper, reason=self._why(error), error_type=type(error).__name__
+            )
+        elif error is None and self._away:
+            log.info("slots.back", keeper=self.keeper)
+        self._away = error is not None
+
+    @abstractmethod
+    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
+        """Give back, then take. The tokens that got their slots."""
+
+    @abstractmethod
+    async def _give(self, held: Sequence[Held]) -> None: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    @abstractmethod
+    def _why(self, error: Exception) -> str:
+        """A class of trouble in words, without addresses."""

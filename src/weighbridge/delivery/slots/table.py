@@ -1,0 +1,35 @@
+"""Slots for calls to providers (S4, PR11): one function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A slot of the site's key and one of the provider's for each token, in this order."""
+
+    site_keys: list[str]
+    global_keys: list[str]
+    tokens: list[UUID]
+    per_site: int
+    per_provider: int  # 0: no limit
+    ttl: timedelta
+
+
+async def acquire(tx: Tx, wish: Wish) -> set[UUID]:
+    """The tokens that have their slots now. Commit at once: others wait for the same keys."""
+    return {row[0] for row in await fetch_all(tx, _SQL["acquire_slots"], vars(wish))}
+
+
+async def release(tx: Tx, tokens: Sequence[UUID]) -> None:
+    """What is not held any more is passed over."""
+    await tx.execute(_SQL["release_slots"], (list(tokens),))

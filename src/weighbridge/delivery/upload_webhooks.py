@@ -1,0 +1,66 @@
+"""Beside announce: events of a workspace to the webhooks of its sites that want them (Standard Webhooks)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from weighbridge.delivery import queue
+from weighbridge.delivery.context import Outbound
+from weighbridge.delivery.outbound import ROLE, unsealed
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.delivery.providers.webhook import Webhook
+from weighbridge.delivery.vault import VaultError
+from weighbridge.engine import outbox
+from weighbridge.engine.context import Consumer
+from weighbridge.engine.outbox import Delivery
+from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
+from weighbridge.postgres import clock
+from weighbridge.postgres.pool import Database
+
+WEBHOOKS = "webhooks"  # the consumer's name
+
+
+def announcing(outbound: Outbound, db: Database) -> dict[str, Consumer]:
+    """The consumer that posts what landed. Sites say in their webhook's credentials which events they want."""
+    provider = outbound.providers.get("webhook")
+    if not isinstance(provider, Webhook):
+        return {}
+    return {WEBHOOKS: Consumer(outside=_announce(outbound, db, provider))}
+
+
+def _announce(outbound: Outbound, db: Database, provider: Webhook) -> Callable[[Delivery], Awaitable[None]]:
+    async def announce(delivery: Delivery) -> None:
+        async with db.tx(ROLE, delivery.lease.workspace_id) as tx:
+            found = await queue.of_provider(tx, "webhook")
+            now = await clock.now(tx)
+        failed = []
+        for sealed in found:
+            site = str(sealed.site_id)
+            if site in delivery.heard:
+                continue
+            try:
+                credentials = unsealed(outbound, sealed)
+                if delivery.type not in _wanted(credentials):
+                    continue
+                said = await provider.announce(
+                    outbound.http, credentials, str(delivery.event_id), delivery.type, delivery.payload, now
+                )
+            except (ProviderTransientError, VaultError) as error:
+                failed.append(f"site {site}: {error}")
+                continue
+            if said.verdict is Verdict.RETRY:
+                failed.append(f"site {site}: {said.message}")
+                continue
+            # Refused for good: it is not told again, and nor is anything else that its credentials cannot open.
+            async with db.tx() as tx:
+                if said.category is Category.AUTH:
+                    await queue.refuse(tx, sealed, said.code)
+                await outbox.note_heard(tx, delivery, site)
+        if failed:
+            raise ProviderTransientError("; ".join(failed))
+
+    return announce
+
+
+def _wanted(credentials: Credentials) -> set[str]:
+    return set(credentials.get("events", "").replace(",", " ").split())

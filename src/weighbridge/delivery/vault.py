@@ -1,0 +1,160 @@
+"""Before a provider is called: a site's credentials, encrypted in the database, become readable here and nowhere else.
+
+AES-256-GCM, a fresh nonce of 12 bytes each time. What is authenticated beside the secret is whose it is, site|provider|
+version: a row that was altered, or copied to another site, opens for nobody. Each row names the key it needs, so that
+keys rotate: WEIGHBRIDGE_VAULT_KEY may hold several, the first encrypts and all decrypt.
+
+    VaultError
+    ├── UnknownKey   the row needs a key that the variable does not have (also a ConfigError)
+    └── Tampered     the row is not what was sealed for this site, provider and version
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from uuid import UUID
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.model.errors import ConfigError, WeighbridgeError
+
+VARIABLE = "WEIGHBRIDGE_VAULT_KEY"
+_KEY_BYTES = 32
+_NONCE_BYTES = 12
+_HOW = (
+    f"Make one with weighbridge vault key and put it into {VARIABLE} (OPSMANTIK_VAULT_KEY is accepted beside it); "
+    "several stand one behind the other, with commas, the one that encrypts first."
+)
+
+
+class VaultError(WeighbridgeError):
+    """Credentials that cannot be read."""
+
+
+class UnknownKey(VaultError, ConfigError):
+    """The row was encrypted with a key that is not in the variable."""
+
+    def __init__(self, message: str, key_id: str) -> None:
+        super().__init__(message)
+        self.key_id = key_id
+
+
+class Tampered(VaultError):
+    """The row was altered, or is another's."""
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What stands in the database of a site's credentials."""
+
+    key_id: str
+    nonce: bytes = field(repr=False)
+    ciphertext: bytes = field(repr=False)
+    version: int  # of the row: an older one cannot be put in the place of a newer one
+
+
+class Vault:
+    """Encrypts and decrypts credentials. Its keys are in here and come out nowhere."""
+
+    def __init__(self, keys: Mapping[str, AESGCM]) -> None:
+        """By their ids, the one that encrypts first: see `Vault.open`."""
+        self._keys = dict(keys)
+
+    @classmethod
+    def open(cls, text: str | None) -> Vault:
+        """The keys of the setting. ConfigError without any, or with one that is none; it never shows what came."""
+        words = (text or "").replace(",", " ").split()
+        if not words:
+            raise ConfigError(f"{VARIABLE}: expected a key, got nothing. {_HOW}")
+        raw = [_decoded(word) for word in words]
+        del text, words  # nobody who prints the locals of this frame shall see them
+        for number, key in enumerate(raw, 1):
+            if key is None or len(key) != _KEY_BYTES:
+                got = "something else" if key is None else f"{len(key)} bytes"
+                of = f" (key {number} of {len(raw)})" if len(raw) > 1 else ""
+                del raw, key
+                raise ConfigError(f"{VARIABLE}: expected {_KEY_BYTES} bytes as base64, got {got}{of}. {_HOW}")
+        return cls({_fingerprint(key): AESGCM(key) for key in raw if key is not None})
+
+    @property
+    def key_ids(self) -> tuple[str, ...]:
+        """Of all keys, the one that encrypts first. They tell nothing of the keys."""
+        return tuple(self._keys)
+
+    def seal(self, site_id: UUID, provider_key: str, values: Mapping[str, str], version: int) -> Sealed:
+        """Encrypt with the first key."""
+        values = Credentials(values)  # shows nothing, should anything below go wrong
+        unfit = sorted(repr(name) for name in values if not (type(name) is type(values[name]) is str))
+        if unfit:
+            raise TypeError(f"Credentials are words by name; {', '.join(unfit)} is something else.")
+        key_id, key = next(iter(self._keys.items()))
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = key.encrypt(nonce, json.dumps(dict(values)).encode(), _whose(site_id, provider_key, version))
+        return Sealed(key_id, nonce, sealed, version)
+
+    def unseal(self, site_id: UUID, provider_key: str, sealed: Sealed) -> Credentials:
+        """Decrypt with the key that the row names. Raises UnknownKey or Tampered."""
+        key = self._keys.get(sealed.key_id)
+        if key is None:
+            raise UnknownKey(
+                f"The credentials of site {site_id} for {provider_key} need the key {sealed.key_id}; "
+                f"{VARIABLE} has {', '.join(self._keys)}. Put the old key behind the new one in the variable, "
+                "after a comma, until weighbridge vault rotate has been run.",
+                sealed.key_id,
+            )
+        try:
+            opened = key.decrypt(
+                sealed.nonce, sealed.ciphertext, _whose(site_id, provider_key, sealed.version)
+            )
+        except (InvalidTag, ValueError):  # a nonce of an impossible length is a ValueError
+            opened = None
+        if (
+            opened is None
+        ):  # raised out here: an exception carries what it was raised from, also where it is not shown
+            raise Tampered(
+                f"The credentials of site {site_id} for {provider_key} cannot be decrypted: the row (version "
+                f"{sealed.version}) was altered, or belongs to another site, provider or version. Enter them anew."
+            )
+        return Credentials(json.loads(opened))
+
+    def reseal(self, site_id: UUID, provider_key: str, sealed: Sealed) -> Sealed:
+        """The same credentials and version under the first key; what is under it already stays as it is."""
+        if sealed.key_id == self.key_ids[0]:
+            return sealed
+        return self.seal(site_id, provider_key, self.unseal(site_id, provider_key, sealed), sealed.version)
+
+    def __repr__(self) -> str:
+        return f"<vault: {', '.join(self._keys)}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a vault is not written anywhere")
+
+
+def new_key() -> str:
+    """A key for the setting."""
+    return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
+
+
+def _decoded(word: str) -> bytes | None:
+    """Base64, standard or URL-safe, with its padding or without. None: it is none."""
+    plain = word.rstrip("=").translate(str.maketrans("-_", "+/"))
+    try:
+        return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
+    except ValueError:
+        return None
+
+
+def _fingerprint(key: bytes) -> str:
+    return sha256(b"weighbridge vault key id|" + key).hexdigest()[:16]
+
+
+def _whose(site_id: UUID, provider_key: str, version: int) -> bytes:
+    """A site has no bar in it, nor has a version: no two owners are written alike."""
+    return f"{UUID(str(site_id))}|{provider_key}|{version:d}".encode()

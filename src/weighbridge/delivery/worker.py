@@ -1,0 +1,141 @@
+"""Beside the worker: delivers conversions as they come, watches what is about to expire, asks for confirmations."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import structlog
+
+from weighbridge.delivery import queue as delivery_queue
+from weighbridge.delivery.confirm import confirm
+from weighbridge.delivery.context import Context
+from weighbridge.delivery.in_flight import Room
+from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.run import deliver
+from weighbridge.delivery.settle import Tally
+from weighbridge.engine import recover
+from weighbridge.model.errors import RetryLater
+from weighbridge.observe import journal
+from weighbridge.postgres.listen import notifications
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+WATCH_EVERY = 60.0  # seconds
+RECOVER_EVERY = 20.0
+STUCK_MINUTES = 15
+CONFIRM_EVERY = 30.0
+EXPIRY_AHEAD = timedelta(hours=24)
+REFUSED_AT_ONCE = 10_000
+RUNS_AT_ONCE = 4
+BUSY_AT_ONCE = 2
+
+
+def collect_less() -> None:
+    """For a process that delivers: rows come by the thousand and go again, none of them in a circle. Looking through
+    them for circles at Python's own pace is a tenth of its time."""
+    gc.set_threshold(20_000, 20, 50)
+
+
+class Deliverer:
+    """Works until told to stop; calls that are under way then are seen through.
+
+    A run ends with its slowest call. What comes meanwhile is the next one's, which leaves to it what it is at. It
+    begins when the one before has claimed all of its share: nothing stands still while the last calls end.
+    """
+
+    def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
+        self.ctx = ctx
+        self._name = name
+        self._limit = limit
+        self._poll = poll.total_seconds()
+        self._max_crashes = max_crashes
+        self._room = Room()
+        self._wake = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        beside = [
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._every(RECOVER_EVERY, self._recover)),
+            asyncio.create_task(self._every(WATCH_EVERY, self._watch)),
+            asyncio.create_task(self._every(CONFIRM_EVERY, self._confirm)),
+        ]
+        stopping = asyncio.create_task(stop.wait())
+        runs: set[asyncio.Task[Tally | None]] = set()
+        try:
+            while not stop.is_set():
+                self._wake.clear()
+                self._room.claimed.clear()
+                runs = {run for run in runs if not run.done()}  # one that ended a while ago is no news
+                if len(runs) < RUNS_AT_ONCE and self._room.busy() < BUSY_AT_ONCE:
+                    runs.add(asyncio.create_task(self._tried(self._deliver)))
+                await self._wait({stopping, *runs}, self._room.claimed)
+                ended = {run for run in runs if run.done()}
+                runs -= ended
+                if self._room.claimed.is_set() and len(runs) < RUNS_AT_ONCE:
+                    continue
+                if not runs and any(tally and tally.processed for tally in (run.result() for run in ended)):
+                    continue
+                await self._wait({stopping, *runs}, self._wake, self._room.claimed)
+        finally:
+            stopping.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+    async def _wait(self, tasks: set[asyncio.Task[Any]], *told: asyncio.Event) -> None:
+        """Until one of them ends, for what is told, or for a moment."""
+        # Jitter: workers that started together must not poll together.
+        pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
+        telling = {asyncio.create_task(each.wait()) for each in told}
+        await asyncio.wait({*tasks, *telling}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        for each in telling:
+            each.cancel()
+
+    async def _deliver(self) -> Tally:
+        return await deliver(self.ctx, self._name, self._limit, self._room)
+
+    async def _listen(self) -> None:
+        async for _ in notifications(self.ctx.db.url, "weighbridge_deliver"):
+            self._wake.set()
+
+    async def _every(self, seconds: float, chore: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            await self._tried(chore)
+            await asyncio.sleep(seconds)
+
+    async def _confirm(self) -> None:
+        while await confirm(self.ctx):
+            pass
+
+    async def _recover(self) -> None:
+        """Calls of processes that are gone. Workers do this too; there need be none where this one runs."""
+        async with self.ctx.db.tx() as tx:
+            for each in await recover.recover(tx, self._max_crashes):
+                if each.queue == "deliveries":
+                    journal.delivery_taken_back(each.subject, each.worker)
+        # And rows that were claimed without a lease, as S4's claim does.
+        async with self.ctx.db.tx(ROLE) as tx:
+            await delivery_queue.recover_stuck(tx, STUCK_MINUTES)
+
+    async def _watch(self) -> None:
+        async with self.ctx.db.tx(ROLE) as tx:
+            refused = await delivery_queue.watch(tx, EXPIRY_AHEAD, REFUSED_AT_ONCE)
+        if refused:
+            log.warning("Conversions expired", rows=refused)
+
+    async def _tried(self, chore: Callable[[], Awaitable[T]]) -> T | None:
+        try:
+            return await chore()
+        except RetryLater as trouble:
+            log.warning("deliverer.put_off", reason=trouble.message)
+        except Exception:  # a chore that went wrong once must be done again all the same
+            log.exception("deliverer.failed")
+        return None

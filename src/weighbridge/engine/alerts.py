@@ -1,0 +1,25 @@
+"""Alerts: one function per named query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weighbridge.postgres.pool import Tx, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What the queues held when somebody looked."""
+
+    dead_letters: int
+    backlog: int
+
+
+async def watch_queues(tx: Tx, dead_letters: int, backlog: int) -> Watched:
+    """Raise or withdraw the alerts about the queues: more than so many dead letters, so many waiting uploads."""
+    row = await fetch_one(tx, _SQL["watch_queues"], (dead_letters, backlog))
+    assert row is not None
+    return Watched(*row)

@@ -1,0 +1,139 @@
+"""Fourth step: what landed → its consumers. Each delivery is its own: one that fails holds no other up."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from weighbridge.engine import outbox
+from weighbridge.engine.context import Consumer, Context
+from weighbridge.engine.outbox import Delivery
+from weighbridge.model.errors import LeaseLost, RetryLater
+from weighbridge.model.retry import ANNOUNCEMENT
+from weighbridge.observe import journal
+from weighbridge.observe.alerts import Alert, Alerts
+from weighbridge.postgres.pool import Database, Tx
+
+ROLE = "weighbridge_announce"
+ALERTS = "alerts"  # the consumer of the events that the database raises; not one of what landed
+TOLD = ("audit_log", "notifier")  # hear of everything; the others only of what landed
+
+LONGEST_MESSAGE = 7_900  # bytes; NOTIFY takes 8,000
+
+# Apart from the threads that parse: a hook that hangs must not take one of those.
+_HOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hook")
+
+AlertHook = Callable[[dict[str, Any]], Any]
+
+
+def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
+    """S1 §7.4's three. Without a hook there is nothing to evaluate, and no delivery is made for it."""
+    found = {"audit_log": Consumer(inside=_audit), "notifier": Consumer(inside=_notify)}
+    if alert_hook is not None:
+        found["alert_evaluation"] = Consumer(outside=_evaluation(alert_hook))
+    return found
+
+
+def alerting(alerts: Alerts, db: Database) -> dict[str, Consumer]:
+    """The consumer of alerts (S3 §5.2). Without an address they are logged, and that is all."""
+    return {ALERTS: Consumer(outside=_alert(alerts, db))}
+
+
+async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
+    """Deliver what is due. Returns how many were tried, so that the caller knows to come again."""
+    claimed = await due(ctx, worker, lease, limit)
+    await asyncio.gather(*(tell(ctx, delivery, lease) for delivery in claimed))
+    return len(claimed)
+
+
+async def due(
+    ctx: Context, worker: str, lease: timedelta, limit: int, only: Sequence[str] = ()
+) -> list[Delivery]:
+    """Claim deliveries whose time has come, for consumers that are here, or for some of them."""
+    async with ctx.db.tx() as tx:
+        return await outbox.claim(tx, outbox.Claim(worker, tuple(only or ctx.consumers), lease, limit))
+
+
+async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+    """One event to one consumer. Never raises: what goes wrong stands on the delivery."""
+    consumer = ctx.consumers[delivery.consumer]
+    try:
+        if consumer.outside is not None:
+            # It ends before the lease does: a slow consumer must not be called by two workers at once.
+            async with asyncio.timeout(lease.total_seconds() * 0.8):
+                await consumer.outside(delivery)
+        async with ctx.db.fenced(delivery.lease, ROLE) as tx:
+            if consumer.inside is not None:
+                await consumer.inside(tx, delivery)
+            await outbox.finish(tx, delivery)
+    except LeaseLost:
+        return
+    except Exception as error:
+        # Whatever a consumer does wrong is recorded on its delivery and tried again. Where that cannot be written
+        # either, the lease runs out and another worker takes it over.
+        with suppress(LeaseLost, RetryLater):
+            async with ctx.db.tx() as tx:
+                await outbox.fail(
+                    tx,
+                    delivery,
+                    ANNOUNCEMENT.wait(delivery.failures + 1),
+                    f"{type(error).__name__}: {error}"[:500],
+                )
+
+
+async def _audit(tx: Tx, delivery: Delivery) -> None:
+    event, action = delivery.payload, delivery.type
+    told = event
+    if action == "IngestionCompleteEvent":
+        action, told = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
+    subject = event.get("upload_id")
+    await outbox.record(
+        tx,
+        delivery.lease.workspace_id,
+        action,
+        UUID(subject) if subject else None,
+        {"event_id": str(delivery.event_id), **told},
+    )
+
+
+async def _notify(tx: Tx, delivery: Delivery) -> None:
+    message = json.dumps({"type": delivery.type, **delivery.payload})
+    if len(message.encode()) > LONGEST_MESSAGE:  # years of dates: whoever needs them asks for the upload
+        message = json.dumps({"type": delivery.type, **delivery.payload, "affected_dates": None})
+    await outbox.notify(tx, message)
+
+
+def _alert(alerts: Alerts, db: Database) -> Callable[[Delivery], Awaitable[None]]:
+    async def send(delivery: Delivery) -> None:
+        told = delivery.payload
+        severity = "RECOVERED" if delivery.type == "AlertRecovered" else told["severity"]
+        if delivery.failures == 0:
+            journal.alert(told["condition"], told["message"], severity)
+
+        async def note(address: str) -> None:
+            async with db.tx() as tx:
+                await outbox.note_heard(tx, delivery, address)
+
+        await alerts.send(Alert(severity, told["message"], delivery.heard), note)
+
+    return send
+
+
+def _evaluation(hook: AlertHook) -> Callable[[Delivery], Awaitable[None]]:
+    """The hook gets the event, affected_dates included. A plain function runs in a thread."""
+
+    async def evaluate(delivery: Delivery) -> None:
+        event = dict(delivery.payload)
+        if inspect.iscoroutinefunction(hook):
+            await hook(event)
+        else:
+            await asyncio.get_running_loop().run_in_executor(_HOOKS, hook, event)
+
+    return evaluate

@@ -1,0 +1,51 @@
+"""Delivers events to one consumer as they are written, until the worker stops."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from weighbridge.engine.announce import due, tell
+from weighbridge.engine.context import Context
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.outbox import Delivery
+from weighbridge.model.errors import RetryLater
+
+log = structlog.get_logger()
+
+DELIVERIES_AT_ONCE = 20
+
+
+class Announcer:
+    """Each delivery is a task of its own, and each consumer has its own announcer: a slow one delays only itself."""
+
+    def __init__(self, ctx: Context, options: WorkerOptions, consumer: str) -> None:
+        self.news = asyncio.Event()  # set when events may have been written
+        self._ctx = ctx
+        self._options = options
+        self._consumer = consumer
+
+    async def run(self, ending: asyncio.Event) -> None:
+        """Must not be cancelled: a delivery that was claimed is also settled."""
+        under_way: set[asyncio.Task[None]] = set()
+        while not ending.is_set():
+            self.news.clear()
+            claimed = await self._claim(DELIVERIES_AT_ONCE - len(under_way))
+            under_way |= {asyncio.create_task(tell(self._ctx, each, self._options.lease)) for each in claimed}
+            if not claimed:
+                waking = asyncio.create_task(self.news.wait())
+                pause = self._options.poll.total_seconds()
+                await asyncio.wait({waking, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+                waking.cancel()
+            under_way = {task for task in under_way if not task.done()}
+        await asyncio.gather(*under_way)
+
+    async def _claim(self, limit: int) -> list[Delivery]:
+        if not limit:
+            return []
+        try:
+            return await due(self._ctx, self._options.name, self._options.lease, limit, [self._consumer])
+        except RetryLater as trouble:
+            log.warning("worker.database_away", reason=trouble.message)
+            return []

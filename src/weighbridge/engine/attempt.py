@@ -1,0 +1,26 @@
+"""One attempt at one upload: its lease, and the way to tell it to stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from weighbridge.model.errors import WeighbridgeError
+from weighbridge.model.upload import Upload
+from weighbridge.postgres.pool import Lease
+
+
+@dataclass
+class Attempt:
+    lease: Lease
+    upload: Upload
+    _interrupt: WeighbridgeError | None = field(default=None, repr=False)
+
+    def interrupt(self, reason: WeighbridgeError) -> None:
+        """Ask the attempt to end at the next safe point, from any thread. The first reason counts."""
+        if self._interrupt is None:
+            self._interrupt = reason
+
+    def check(self) -> None:
+        """A safe point: raises HandBack or LeaseLost where the attempt is to end."""
+        if self._interrupt is not None:
+            raise self._interrupt

@@ -1,0 +1,59 @@
+"""How a workspace did over time, and which alerts are open about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What ended in one stretch of time."""
+
+    begins: datetime
+    completed: int
+    failed: int
+    rows: int  # written to production
+    seconds: float | None  # from the first claim to the end, on average, of what ended well
+
+
+@dataclass(frozen=True)
+class OpenAlert:
+    condition: str
+    severity: str
+    message: str
+    opened_at: datetime
+    upload_id: UUID | None  # what it is about, where it is one thing
+    site_id: UUID | None
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A failed upload that nobody has looked at."""
+
+    upload_id: str
+    filename: str | None
+    error_text: str | None
+    finished_at: datetime
+
+
+async def stretches(tx: Tx, each: timedelta, number: int) -> list[Stretch]:
+    """The last so many stretches of the workspace that the transaction acts for, the oldest first."""
+    rows = await fetch_all(tx, _SQL["stretches"], {"each": each, "number": number})
+    return [Stretch(*row) for row in rows]
+
+
+async def dead_letters(tx: Tx, limit: int) -> list[DeadLetter]:
+    return [DeadLetter(*row) for row in await fetch_all(tx, _SQL["dead_letters"], (limit,))]
+
+
+async def alerts(tx: Tx, *, of_service: bool) -> list[OpenAlert]:
+    """Open alerts about the workspace's own uploads and sites; with `of_service`, those about all workspaces, too."""
+    rows = await fetch_all(tx, _SQL["open_alerts"], {"of_service": of_service})
+    return [OpenAlert(*row) for row in rows]

@@ -1,0 +1,58 @@
+"""Chores: work that is repeated at an interval for as long as its process runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+
+from weighbridge.model.errors import RetryLater
+
+log = structlog.get_logger()
+
+LONGEST_PAUSE = timedelta(seconds=60)  # after failures, unless the interval itself is longer
+
+
+@dataclass(frozen=True)
+class Chore:
+    """After each failure the pause doubles, up to a minute, if the chore `backs_off`."""
+
+    do: Callable[[], Awaitable[Any]]
+    every: timedelta
+    backs_off: bool = False
+
+
+async def repeat(chore: Chore) -> None:
+    """Until cancelled. A failure is logged, and the chore is done again."""
+    pause = chore.every
+    while True:
+        succeeded = await attempt(chore.do)
+        longer = min(pause * 2, max(chore.every, LONGEST_PAUSE))
+        pause = longer if chore.backs_off and not succeeded else chore.every
+        await asyncio.sleep(pause.total_seconds())
+
+
+async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
+    """Once. False: it failed, and the failure is logged."""
+    try:
+        await do()
+        return True
+    except RetryLater as trouble:
+        log.warning("chore.postponed", chore=do.__name__, reason=trouble.message)
+    except Exception:  # a chore that failed once must be done again all the same
+        log.exception("chore.failed", chore=do.__name__)
+    return False
+
+
+async def cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel until all have ended: a library that they call may swallow one cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
+    await asyncio.gather(*tasks, return_exceptions=True)

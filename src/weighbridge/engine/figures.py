@@ -1,0 +1,103 @@
+"""Figures: what waits, fails and lingers, in one workspace or in all of them together (S3 §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from weighbridge.model.states import LIVE, Status
+from weighbridge.postgres.pool import Tx, fetch_named
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+# Counted even where there are none, so that nobody mistakes a quiet queue for a missing one.
+CONDITIONS = (
+    *("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue", "storage_left"),
+    *("circuit_open", "credentials_refused", "conversions_expiring", "conversions_expired"),
+    *("conversions_unconfirmed", "provider_unclassified"),
+)
+QUEUES = ("uploads", "outbox", "projects", "storage", "deliveries")
+CONVERSIONS = ("QUEUED", "RETRY", "PROCESSING", "FAILED")
+CIRCUITS = ("CLOSED", "OPEN", "HALF_OPEN")
+JOBS = ("queued", "running", "succeeded", "failed")
+
+
+@dataclass(frozen=True)
+class WorkspaceFigures:
+    """What S3 §6 asks for, of one workspace."""
+
+    backlog_count: int
+    failed_24h: int
+    stale_runs: int
+    avg_processing_seconds: float | None  # from the first claim to the end, of all that ended well
+    last_failed_batch: str | None
+    last_failed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class ServiceFigures:
+    """All workspaces together. Ages are in seconds, and zero where there is nothing that could be old."""
+
+    uploads: dict[str, int]  # by state
+    backlog: int  # not ended yet, and not for a person to decide on
+    previews_held: int  # those
+    backlog_age: float  # of the upload that has waited longest for a worker
+    failed_24h: int
+    dead_letters: int  # failed, and no operator has looked at them
+    stale_runs: int
+    alerts_open: dict[str, int]  # by condition
+    outbox_waiting: int  # deliveries of events
+    outbox_age: float
+    attempts_live: dict[str, int]  # by queue
+    project_jobs: dict[str, int]  # by state, in S2's words
+    project_job_seconds: float  # what a job that succeeded took, on average
+    storage_queue: int  # files that wait for the store
+    storage_usage: int  # bytes that are stored
+    conversions: dict[str, int]  # by state, but for those that are delivered
+    conversions_age: float  # of the one that could have been sent longest ago
+    circuits: dict[str, int]  # groups, by the state of their breaker
+    oldest_transaction: float  # in this database, ours or not
+
+
+async def of_workspace(tx: Tx) -> WorkspaceFigures:
+    """Of the workspace that the transaction acts for."""
+    (row,) = await fetch_named(tx, _SQL["workspace_figures"])
+    return WorkspaceFigures(**row)
+
+
+async def of_service(tx: Tx) -> ServiceFigures:
+    (row,) = await fetch_named(tx, _SQL["service_figures"])
+    uploads = _counted(row["uploads"], Status)
+    return ServiceFigures(
+        uploads=uploads,
+        backlog=sum(uploads[state] for state in LIVE) - row["previews_held"],
+        previews_held=row["previews_held"],
+        backlog_age=_age(row["backlog_age"]),
+        failed_24h=row["failed_24h"],
+        dead_letters=row["dead_letters"],
+        stale_runs=row["stale_runs"],
+        alerts_open=_counted(row["alerts_open"], CONDITIONS),
+        outbox_waiting=row["outbox_waiting"],
+        outbox_age=_age(row["outbox_age"]),
+        attempts_live=_counted(row["attempts_live"], QUEUES),
+        project_jobs=_counted(row["project_jobs"], JOBS),
+        project_job_seconds=float(row["project_job_seconds"] or 0),
+        storage_queue=row["storage_queue"],
+        storage_usage=row["storage_usage"],
+        conversions=_counted(row["conversions"], CONVERSIONS),
+        conversions_age=_age(row["conversions_age"]),
+        circuits=_counted(row["circuits"], CIRCUITS),
+        oldest_transaction=_age(row["oldest_transaction"]),
+    )
+
+
+def _counted(found: dict[str, int] | None, known: Iterable[str]) -> dict[str, int]:
+    return {str(name): 0 for name in known} | (found or {})
+
+
+def _age(seconds: Any) -> float:
+    """Never below zero: what is put off does not wait yet."""
+    return max(0.0, float(seconds or 0))

@@ -1,0 +1,143 @@
+"""The worker's loop: claim while slots are free, work, do the chores, announce; stop when asked."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from weighbridge.engine.announcer import Announcer
+from weighbridge.engine.chores import Chore, cancel, repeat
+from weighbridge.engine.context import Context
+from weighbridge.engine.leases import Leased, Leases
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.model.errors import RetryLater
+from weighbridge.postgres.listen import notifications
+
+log = structlog.get_logger()
+
+
+class Work(Leased, Protocol):
+    """One claimed piece of work. `run` never raises: every way of failing is settled inside it."""
+
+    async def run(self) -> None: ...
+
+
+class Queue(Protocol):
+    """A source of work. `claim` gives the next piece, or None; RetryLater if the database cannot be reached."""
+
+    async def claim(self) -> Work | None: ...
+
+
+class Loop:
+    """Works until told to stop. On stop, work ends at its next safe point and goes back to its queue.
+
+    `companions` run beside the work until the loop ends, and are given the event that says so.
+    """
+
+    def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases) -> None:
+        self.ctx = ctx
+        self.options = options
+        self.ended = asyncio.Event()  # set whenever a piece of work ends
+        self.queues: Sequence[Queue] = ()
+        self.chores: Sequence[Chore] = ()
+        self.companions: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
+        self._leases = leases
+        self._announcers = [Announcer(ctx, options, name) for name in ctx.consumers]
+        self._running: set[asyncio.Task[None]] = set()
+        self._turn = 0  # of the queues: each is asked first in turn
+        self._wake = asyncio.Event()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    def wake(self) -> None:
+        """There may be work to claim."""
+        self._wake.set()
+
+    def announce(self) -> None:
+        """Work has ended, and events may have been written."""
+        self.ended.set()
+        for each in self._announcers:
+            each.news.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._leases.start()
+        chores = [asyncio.create_task(self._listen()), *(asyncio.create_task(repeat(c)) for c in self.chores)]
+        ending = asyncio.Event()
+        announcing = [asyncio.create_task(each.run(ending)) for each in self._announcers]
+        beside = [asyncio.ensure_future(start(ending)) for start in self.companions]
+        try:
+            await self._claim_until(stop)
+        finally:
+            ending.set()
+            await self._hand_back()
+            await cancel(chores)
+            await asyncio.gather(*beside)
+            self.announce()
+            await asyncio.gather(*announcing)
+            self._leases.stop()
+
+    async def run_once(self) -> bool:
+        """Claim one piece of work, finish it, and end. False: there was none."""
+        self._leases.start()
+        try:
+            if not await self._claim():
+                return False
+            await asyncio.gather(*self._running)
+            return True
+        finally:
+            await self._hand_back()
+            self._leases.stop()
+
+    async def _claim_until(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.create_task(stop.wait())
+        while not stop.is_set():
+            self._wake.clear()
+            while len(self._running) < self.options.slots and not stop.is_set() and await self._claim():
+                pass
+            waking = asyncio.create_task(self._wake.wait())
+            # Jitter: workers that started together must not poll together.
+            pause = self.options.poll.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
+            await asyncio.wait({waking, stopping}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            waking.cancel()
+        stopping.cancel()
+
+    async def _claim(self) -> bool:
+        """Start the next piece of work of the first queue that has one."""
+        self._turn += 1
+        for each in range(len(self.queues)):
+            queue = self.queues[(self._turn + each) % len(self.queues)]
+            try:
+                work = await queue.claim()
+            except RetryLater as trouble:
+                log.warning("worker.database_away", reason=trouble.message)
+                return False
+            if work is not None:
+                task = asyncio.create_task(self._run(work))
+                self._running.add(task)
+                task.add_done_callback(self._ended)
+                return True
+        return False
+
+    async def _run(self, work: Work) -> None:
+        with self._leases.holding(work):
+            await work.run()
+        self.announce()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self.ended.set()
+        self._wake.set()
+
+    async def _hand_back(self) -> None:
+        self._leases.hand_back()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        async for _ in notifications(self.ctx.db.url, "weighbridge_work"):
+            self._wake.set()

@@ -1,0 +1,74 @@
+"""The outbox: deliveries of events to their consumers, and the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from weighbridge.postgres.pool import Lease, Tx, fetch_all
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One event for one consumer, claimed."""
+
+    lease: Lease
+    event_id: UUID
+    consumer: str
+    failures: int
+    type: str
+    payload: dict[str, Any]
+    heard: tuple[str, ...] = ()  # which of a consumer's addresses have taken it
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What an announcer is ready to take on."""
+
+    worker: str
+    consumers: tuple[str, ...]
+    lease: timedelta
+    limit: int
+
+
+async def claim(tx: Tx, claim: Claim) -> list[Delivery]:
+    """Deliveries that are due, each with a lease of its own, so that a slow consumer holds nobody up."""
+    params = (claim.worker, list(claim.consumers), claim.lease, claim.limit)
+    rows = await fetch_all(tx, _SQL["claim_deliveries"], params)
+    return [
+        Delivery(Lease(token, delivery, workspace), event, consumer, failures, kind, payload, tuple(heard))
+        for token, delivery, event, consumer, failures, kind, payload, workspace, heard in rows
+    ]
+
+
+async def note_heard(tx: Tx, delivery: Delivery, address: str) -> None:
+    """One of the consumer's addresses has taken it, and need not be told again."""
+    await tx.execute(_SQL["note_heard"], (address, delivery.lease.subject))
+
+
+async def finish(tx: Tx, delivery: Delivery) -> None:
+    await tx.execute(_SQL["finish_delivery"], (delivery.lease.token,))
+
+
+async def fail(tx: Tx, delivery: Delivery, delay: timedelta | None, error: str) -> None:
+    """Try again after the delay; without one, give up and leave the row for an operator."""
+    await tx.execute(_SQL["fail_delivery"], (delivery.lease.token, delay, error))
+
+
+async def record(
+    tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
+) -> None:
+    """Write to the audit log; the same event twice is one entry."""
+    await tx.execute(_SQL["record_audit"], (workspace_id, action, subject, Jsonb(detail)))
+
+
+async def notify(tx: Tx, payload: str) -> None:
+    """Tell every API process; they tell the pages."""
+    await tx.execute(_SQL["notify_live"], (payload,))

@@ -1,0 +1,60 @@
+"""Attempts whose lease ran out → back to their queue. One statement serves every queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from weighbridge.observe import journal
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+
+log = structlog.get_logger()
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """An attempt whose lease ran out."""
+
+    queue: str
+    subject: UUID
+    worker: str
+    opened_at: datetime
+    hours: float  # since then
+    batch: str | None
+    gave_up: bool
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Recovered:
+        """From JSON, as the claims of uploads and projects return it."""
+        subject, opened_at = UUID(found["subject"]), datetime.fromisoformat(found["opened_at"])
+        return cls(**{**found, "subject": subject, "opened_at": opened_at})
+
+
+async def recover(tx: Tx, max_crashes: int) -> list[Recovered]:
+    """Take back everything whose lease ran out."""
+    return [Recovered(*row) for row in await fetch_all(tx, _SQL["recover"], (max_crashes,))]
+
+
+def report(recovered: Sequence[Recovered]) -> None:
+    """One log line for each attempt that was taken back."""
+    for each in recovered:
+        match each.queue:
+            case "projects":
+                journal.lease_taken_back(each.subject, each.worker)
+            case "storage":
+                journal.replay_taken_back(each.subject, each.worker)
+            case "deliveries":
+                journal.delivery_taken_back(each.subject, each.worker)
+            case _ if each.batch is None:
+                log.warning("Announcement taken back", subject=str(each.subject), worker_id=each.worker)
+            case _:
+                journal.stale_takeover(each.batch, each.hours, each.opened_at, each.worker)
+                if each.gave_up:
+                    journal.job_failed(each.batch, "worker_crashed", "Its workers stopped too often.")

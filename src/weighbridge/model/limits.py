@@ -1,0 +1,28 @@
+"""Limits from the settings that the steps keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How many bytes may be stored; None: no limit."""
+
+    month: int | None = None  # in a calendar month (UTC)
+    total: int | None = None  # in the store at any time
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_upload_bytes: int = 50 * 1024 * 1024
+    batch_rows: int = 1000
+    stage_rows: int = 40_000  # staged in one transaction
+    parse_memory_mb: int = 96
+    staging_days: int = 7
+    blob_days: int | None = None
+    storage_retries: int = 5
+    resumable: timedelta = timedelta(hours=24)
+    workspace: Allowance = Allowance()
+    user: Allowance = Allowance()

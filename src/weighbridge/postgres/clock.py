@@ -1,0 +1,17 @@
+"""The time, by the only clock there is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast
+
+from weighbridge.postgres.pool import Tx, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+async def now(tx: Tx) -> datetime:
+    row = await fetch_one(tx, _SQL["now"])
+    assert row is not None
+    return cast(datetime, row[0])

@@ -1,0 +1,197 @@
+"""What `weighbridge doctor` asks the database: the schema as it stands, who may do what, what has been left undone.
+
+Nothing here changes anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.postgres import migrate, readiness, roles
+from weighbridge.postgres.pipeline_tables import fingerprint
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__) | load(readiness.__name__) | load(roles.__name__)
+
+# The triggers that the state machine, S3's import runs and alerts stand on, by their table.
+GUARDS = {
+    "guard_status": "public.data_uploads",
+    "alert_on_status": "public.data_uploads",
+    "trg_import_runs_status_guard": "ingest.import_runs",
+}
+_ASKED = 5  # times; the quickest answer says most about the clock
+
+
+@dataclass(frozen=True)
+class Key:
+    """A unique key that a table should have."""
+
+    table: str
+    columns: str
+    nulls_differ: bool = False  # uploads without a batch are not the same batch
+
+    @property
+    def definition(self) -> str:
+        return f"UNIQUE {'' if self.nulls_differ else 'NULLS NOT DISTINCT '}({self.columns})"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A trigger that does not fire."""
+
+    table: str
+    name: str
+    gone: bool  # else it is only turned off
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What a role may do to a table and should not."""
+
+    role: str
+    table: str
+    rights: str
+
+
+@dataclass(frozen=True)
+class Readable:
+    """A table or view that tenants may read, and what leaves it open to other workspaces."""
+
+    table: str
+    fault: str | None  # open, no_policy, wide_policy, owners_view
+
+
+@dataclass(frozen=True)
+class Skew:
+    """How far the database's clock is ahead of this machine's, in seconds, and how far that may be off."""
+
+    seconds: float
+    doubt: float
+
+
+@dataclass(frozen=True)
+class DeadLetters:
+    count: int
+    workspace_id: UUID | None  # of the newest
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    given_up: int
+    late: int
+
+
+def version(tx: Tx) -> int:
+    return tx.info.server_version // 10000
+
+
+async def missing_migrations(tx: Tx) -> list[str]:
+    """ConfigError where the database is not one of this version's."""
+    async with tx.transaction(force_rollback=True):  # asking makes the ledger where there is none
+        return [f"migration {each.version:04}_{each.name}" for each in await migrate.pending(tx)]
+
+
+async def missing_tables(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
+    """Pipelines whose tables are not made, or were made for another declaration."""
+    made: dict[str, str] = dict(await fetch_all(tx, _SQL["installed_pipelines"]))
+    return [each.name for each in pipelines if made.get(each.name) != fingerprint(each)]
+
+
+async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
+    """S3 §3.1, and the same for every other pipeline: what makes a row be written once."""
+    wanted = [Key("public.data_uploads", "workspace_id, source_batch_id", nulls_differ=True)]
+    for pipeline in pipelines:
+        wanted += [
+            Key(f"public.{entity.table}", ", ".join(("workspace_id", *entity.scope, *entity.key)))
+            for entity in pipeline.entities
+        ]
+        if pipeline.staged_as:
+            table = f"staging.{pipeline.name}_{pipeline.grain.name}"
+            wanted.append(Key(table, ", ".join(("upload_id", *pipeline.grain.key))))
+    params = {"tables": [key.table for key in wanted], "columns": [key.columns for key in wanted]}
+    missing = await fetch_all(tx, _SQL["missing_keys"], params)
+    return [key for key in wanted if (key.table, key.columns) in missing]
+
+
+async def idle_guards(tx: Tx) -> list[Guard]:
+    params = {"tables": list(GUARDS.values()), "names": list(GUARDS)}
+    return [Guard(*row) for row in await fetch_all(tx, _SQL["idle_triggers"], params)]
+
+
+async def roles_out_of_reach(tx: Tx) -> list[str]:
+    """Roles that are not there, or that the login may not take on."""
+    asked = (list(roles.NAMES),)
+    found = [
+        *await fetch_all(tx, _SQL["missing_roles"], asked),
+        *await fetch_all(tx, _SQL["closed_roles"], asked),
+    ]
+    return [name for (name,) in found]
+
+
+async def mighty_roles(tx: Tx) -> dict[str, str]:
+    """Roles that may more than any right says, and why."""
+    return dict(await fetch_all(tx, _SQL["mighty_roles"], {"roles": list(roles.NAMES)}))
+
+
+async def rights_too_many(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Rights]:
+    production = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
+    params = {"roles": list(roles.NAMES), "production": production}
+    return [Rights(*row) for row in await fetch_all(tx, _SQL["rights_too_many"], params)]
+
+
+async def login_lacks(tx: Tx) -> list[str]:
+    return [right for (right,) in await fetch_all(tx, _SQL["login_lacks"])]
+
+
+async def tenant_tables(tx: Tx) -> list[Readable]:
+    return [Readable(*row) for row in await fetch_all(tx, _SQL["tenant_tables"])]
+
+
+async def skew(tx: Tx) -> Skew:
+    """Measured around the round trip. Here the machine's own clock is what is asked about."""
+    found = []
+    for _ in range(_ASKED):
+        before = time.time()
+        [(there,)] = await fetch_all(tx, _SQL["database_time"])
+        after = time.time()
+        found.append(Skew(there.timestamp() - (before + after) / 2, (after - before) / 2))
+    return min(found, key=lambda each: each.doubt)
+
+
+async def clock_shift(tx: Tx) -> float:
+    """Seconds by which a test has moved the database's clock."""
+    [(seconds,)] = await fetch_all(tx, _SQL["clock_shift"])
+    return float(seconds)
+
+
+async def stale_runs(tx: Tx) -> int:
+    [(count,)] = await fetch_all(tx, _SQL["stale_runs"])
+    return int(count)
+
+
+async def dead_letters(tx: Tx) -> DeadLetters:
+    [row] = await fetch_all(tx, _SQL["dead_letters"])
+    return DeadLetters(*row)
+
+
+async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
+    [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
+    return Undelivered(*row)
+
+
+@dataclass(frozen=True)
+class Unstored:
+    given_up: int
+    late: int
+    overdue: int  # of them: nobody tries
+
+
+async def waiting_for_store(tx: Tx) -> Unstored:
+    """Files that the store could not take."""
+    [row] = await fetch_all(tx, _SQL["waiting_for_store"])
+    return Unstored(*row)

@@ -1,0 +1,33 @@
+"""LISTEN, as a hint: a notification says "look now"; polling is the floor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from psycopg import OperationalError, sql
+
+from weighbridge.model.errors import RetryLater
+from weighbridge.postgres.pool import connect
+
+
+async def notifications(url: str, channel: str) -> AsyncIterator[str]:
+    """Payloads of a channel, for ever. An empty payload also follows every (re)connection: look at once."""
+    pause = 0.5
+    while True:
+        try:
+            connection = await connect(url)
+        except RetryLater:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 10)
+            continue
+        pause = 0.5
+        try:
+            await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            yield ""
+            async for notification in connection.notifies():
+                yield notification.payload
+        except OperationalError:
+            continue  # and connect again
+        finally:
+            await connection.close()

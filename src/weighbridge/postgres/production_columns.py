@@ -1,0 +1,180 @@
+"""Columns of production tables that users made: can they hold what a pipeline writes, and how much of it?
+
+Postgres rounds a number or a time to what its column holds, without a word. So a column must be able to hold every
+value of its field (refused at `db migrate` otherwise), or be narrower in a way that can be checked record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+
+from weighbridge.model.capacity import Capacity
+from weighbridge.model.errors import ConfigError, Refused
+from weighbridge.model.pipeline import SQL_TYPES, Entity, Field, Made, OrMade, Pipeline
+from weighbridge.postgres.pool import Tx, fetch_all
+
+_WHOLE = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
+_PLACES = {Decimal: 6, datetime: 6}  # of the types that fields have in staging
+_EXACT_IN_DOUBLE = 2**53
+# A domain has the type that it is made of; typmod is -1 where there is no limit.
+_COLUMNS = """
+    SELECT c.relname, a.attname, b.typname, format_type(a.atttypid, a.atttypmod),
+        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END
+    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid
+    JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+    WHERE c.relnamespace = 'public'::regnamespace AND c.relname = ANY (%s) AND a.attnum > 0 AND NOT a.attisdropped"""
+
+
+@dataclass(frozen=True)
+class _Column:
+    base: str  # Postgres's own name of the type: "int8", "bpchar"
+    shown: str  # "bigint", "character(3)"
+    modifier: int
+
+    @property
+    def length(self) -> int | None:
+        return self.modifier - 4 if self.modifier >= 4 else None
+
+    @property
+    def precision_and_scale(self) -> tuple[int, int] | None:
+        if self.modifier < 4:
+            return None
+        scale = (self.modifier - 4) & 0x7FF
+        return (self.modifier - 4) >> 16, scale - 0x800 if scale >= 0x400 else scale
+
+
+async def capacities(tx: Tx, pipeline: Pipeline) -> dict[str, Capacity]:
+    """The limits of the production columns that hold less than their field's type, by "entity.field".
+
+    Raises Refused: `unfit_column` where a column was changed after `db migrate` to a type that cannot hold the values.
+    """
+    try:
+        return _fitting(pipeline, await _columns(tx, [pipeline]))
+    except ConfigError as unfit:
+        raise Refused("unfit_column", str(unfit)) from unfit
+
+
+async def refuse_unfit(tx: Tx, pipelines: Sequence[Pipeline]) -> None:
+    """Raise ConfigError for the first column whose type cannot hold the values of its field as they are."""
+    columns = await _columns(tx, pipelines)
+    for pipeline in pipelines:
+        _fitting(pipeline, columns)
+        for entity in pipeline.entities:
+            for ref in entity.refs:
+                column = columns.get((entity.table, ref.name))
+                if column is not None and column.base != "uuid":
+                    raise _unfit(pipeline, entity, ref.name, column, "an id", "uuid")
+
+
+async def _columns(tx: Tx, pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], _Column]:
+    """Those of all their tables, by table and column; none for a table that is not there yet."""
+    tables = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
+    rows = await fetch_all(tx, _COLUMNS, (tables,))
+    return {(table, name): _Column(*rest) for table, name, *rest in rows}
+
+
+def _fitting(pipeline: Pipeline, columns: Mapping[tuple[str, str], _Column]) -> dict[str, Capacity]:
+    found: dict[str, Capacity] = {}
+    for entity in pipeline.entities:
+        for field in entity.fields:
+            column = columns.get((entity.table, field.name))
+            if column is not None and (capacity := _capacity(pipeline, entity, field, column)) is not None:
+                found[f"{entity.name}.{field.name}"] = capacity
+    return found
+
+
+def _capacity(pipeline: Pipeline, entity: Entity, field: Field, column: _Column) -> Capacity | None:
+    """None for a column that holds whatever its field can be. Raises ConfigError for one that cannot be faithful."""
+    made = isinstance(field.otherwise, Made | OrMade)
+    fits = _FITS[field.type](column)
+    # A made value is no cell that could be rejected, so nothing may round it.
+    rounds = fits is not None and fits.places is not None and fits.places < _PLACES.get(field.type, 0)
+    if fits is None or (made and (rounds or fits.digits)):
+        kind = f"a field of type {field.type.__name__}"
+        raise _unfit(pipeline, entity, field.name, column, kind, SQL_TYPES[field.type])
+    return fits if fits != Capacity(column.shown) else None
+
+
+def _unfit(
+    pipeline: Pipeline, entity: Entity, name: str, column: _Column, kind: str, expected: str
+) -> ConfigError:
+    return ConfigError(
+        f"Pipeline {pipeline.name}: column {entity.table}.{name} is {column.shown}, which cannot hold every value of "
+        f"{kind} unchanged. Expected {expected}: ALTER TABLE {entity.table} ALTER COLUMN {name} TYPE {expected}, "
+        "or change the type of the field."
+    )
+
+
+def _text(column: _Column) -> Capacity | None:
+    if column.base in ("varchar", "bpchar"):
+        return Capacity(column.shown, max_length=column.length)
+    return Capacity(column.shown) if column.base in ("text", "citext") else None
+
+
+def _whole(column: _Column) -> Capacity | None:
+    if column.base in _WHOLE:
+        limit = _WHOLE[column.base]
+        return Capacity(column.shown, least=-limit, most=limit - 1) if column.base != "int8" else _all(column)
+    if column.base == "float8":
+        return Capacity(column.shown, least=-_EXACT_IN_DOUBLE, most=_EXACT_IN_DOUBLE)
+    if column.base == "numeric":
+        fits = _below(column)
+        return fits and replace(fits, places=None)
+    return _any(column, "text", "varchar")
+
+
+def _number(column: _Column) -> Capacity | None:
+    if column.base in _WHOLE:
+        narrower = _whole(column)
+        return narrower and replace(narrower, places=0)
+    if column.base == "float8":
+        return Capacity(column.shown, digits=15)
+    return _below(column) if column.base == "numeric" else _any(column, "text", "varchar")
+
+
+def _below(column: _Column) -> Capacity | None:
+    if column.precision_and_scale is None:
+        return Capacity(column.shown)
+    precision, scale = column.precision_and_scale
+    if scale < 0:
+        return None
+    below = Decimal(10) ** (precision - scale)
+    places = scale if scale < _PLACES[Decimal] else None
+    return Capacity(column.shown, places=places, below=below if below < Decimal(10) ** 19 else None)
+
+
+def _day(column: _Column) -> Capacity | None:
+    return _any(column, "date", "timestamp")  # midnight of it; with a zone it would depend on the session
+
+
+def _time(column: _Column) -> Capacity | None:
+    if column.base != "timestamptz":
+        return None
+    return Capacity(column.shown, places=column.modifier if 0 <= column.modifier < 6 else None)
+
+
+def _truth(column: _Column) -> Capacity | None:
+    return _any(column, "bool", "text", "varchar")
+
+
+def _any(column: _Column, *types: str) -> Capacity | None:
+    """Without a limit, if it is one of these and has no length of its own."""
+    limited = column.base == "varchar" and column.length is not None
+    return _all(column) if column.base in types and not limited else None
+
+
+def _all(column: _Column) -> Capacity:
+    return Capacity(column.shown)
+
+
+_FITS: dict[type, Callable[[_Column], Capacity | None]] = {
+    str: _text,
+    int: _whole,
+    Decimal: _number,
+    date: _day,
+    datetime: _time,
+    bool: _truth,
+}

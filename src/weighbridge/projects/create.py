@@ -1,0 +1,92 @@
+"""Beside the flow: people make projects, and open all failed files of one again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.project import Job, Project
+from weighbridge.model.upload import Upload
+from weighbridge.postgres.errors import RowFault
+from weighbridge.postgres.pool import Database
+from weighbridge.projects import queue as projects_queue
+from weighbridge.projects.edits import name_of
+from weighbridge.storage import quota
+from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.request import HIGHEST_PROJECT
+from weighbridge.uploads.retry import open_again
+
+_PAGE = 500  # jobs read at once
+
+
+async def make(db: Database, workspace_id: UUID, number: int | None, name: str) -> tuple[Project, bool]:
+    """Make a project, or give the one of that number another name; True where it is new."""
+    name = name_of(name)
+    known = number is not None and await find(db, workspace_id, number) is not None
+    try:
+        async with db.tx("weighbridge_intake", workspace_id) as tx:
+            number = await projects_queue.make(tx, number, name)
+    except RowFault as fault:
+        message = f"project_id: the highest number, {HIGHEST_PROJECT}, is taken; say which one it is to be."
+        raise RequestRefused(409, "no_number_left", message) from fault
+    project = await find(db, workspace_id, number)
+    assert project is not None
+    return project, not known
+
+
+async def find(db: Database, workspace_id: UUID, number: int) -> Project | None:
+    async with db.tx("weighbridge_tenant", workspace_id) as tx:
+        return await projects_queue.find(tx, workspace_id, number)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A failed job that was not opened again, and why."""
+
+    job_id: UUID
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Retried:
+    retried: tuple[UUID, ...]
+    skipped: tuple[Skipped, ...]
+
+
+async def retry_failed(
+    db: Database, project: Project, *, force_partial: bool, actor: str, limited: bool = False
+) -> Retried:
+    """Open every failed job of a project again, audited; of those with the same content the last.
+
+    `limited`: QuotaExceeded(429) and none of them, where that is more than their users may have read again.
+    """
+    retried: list[Upload] = []
+    skipped: list[Skipped] = []
+    failed = [job async for job in _failed(db, project)]
+    async with db.tx(workspace_id=project.workspace_id) as tx:
+        for job in reversed(failed):
+            upload = await uploads_queue.get(tx, job.csv_upload_id)
+            assert upload is not None
+            try:
+                await open_again(tx, upload, force_partial=force_partial, actor=actor)
+                retried.append(upload)
+            except RequestRefused as refusal:
+                skipped.append(Skipped(job.id, refusal.code, refusal.message))
+        read_again = [upload.created_by for upload in retried if upload.storage_status == "stored"]
+        await quota.read_again(tx, read_again, limited=limited)
+    return Retried(tuple(upload.id for upload in reversed(retried)), tuple(reversed(skipped)))
+
+
+async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:
+    after: projects_queue.JobPlace | None = None
+    while True:
+        async with db.tx("weighbridge_tenant", project.workspace_id) as tx:
+            page = await projects_queue.jobs(tx, project, status="failed", after=after, limit=_PAGE)
+        for job in page:
+            yield job
+        if len(page) < _PAGE:
+            return
+        after = projects_queue.JobPlace(page[-1].created_at, page[-1].id)

@@ -1,0 +1,168 @@
+"""Beside the flow: people edit the groups of a project, while none of its files is under way (S2 §7.1).
+
+Every edit asks inside its own transaction whether it may, and raises ProcessingLocked where it may not. What it leaves
+without a group is grouped before it commits, so nobody sees a project half grouped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.model.errors import RequestRefused
+from weighbridge.observe.redact import said_back
+from weighbridge.pipelines.keywords.tokens import normalised, tokens_of
+from weighbridge.postgres.pool import Database, Tx
+from weighbridge.projects import groups, queue
+from weighbridge.projects.grouping import ROLE
+from weighbridge.projects.groups import Grouped, Place
+
+LONGEST_NAME = 200
+MOST_AT_ONCE = 1000  # tokens or keywords of one edit
+
+
+@dataclass(frozen=True)
+class Editor:
+    """Whose hands, on which project."""
+
+    db: Database
+    place: Place
+    actor: str
+
+
+async def merge_tokens(editor: Editor, words: Sequence[str], into: str) -> list[tuple[str, str]]:
+    """Let words count as another in this project; all merges there are now."""
+    (target,) = await _tokens([into], "into")
+    given = await _tokens(words, "tokens")
+    async with _edit(editor, "project.merge_tokens") as tx:
+        target = await groups.merged_into(tx, editor.place, target)
+        tokens = [token for token in dict.fromkeys(given) if token != target]
+        if not tokens:
+            message = f"tokens: expected words that do not count as {said_back(target)} already."
+            raise RequestRefused(422, "nothing_to_merge", message)
+        changed = await groups.merge(tx, editor.place, tokens, target)
+        await _regroup_tokens(tx, editor.place, changed)
+        return await groups.merges(tx, editor.place)
+
+
+async def unmerge_tokens(editor: Editor, words: Sequence[str]) -> list[tuple[str, str]]:
+    """Let words count as themselves again; all merges that are left."""
+    tokens = await _tokens(words, "tokens")
+    async with _edit(editor, "project.unmerge_tokens") as tx:
+        changed = await groups.unmerge(tx, editor.place, tokens)
+        if not changed:
+            raise RequestRefused(404, "unknown_merge", "None of these words is merged into another.")
+        await _regroup_tokens(tx, editor.place, changed)
+        return await groups.merges(tx, editor.place)
+
+
+async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
+    """Give a group a name; without one it goes by its parent again."""
+    tidy = None if name is None else name_of(name)
+    async with _edit(editor, "group.rename") as tx:
+        _there(await groups.rename(tx, editor.place, group, tidy), group)
+
+
+async def confirm_group(editor: Editor, group: UUID) -> None:
+    """Keep a group as it is: grouping does not touch it any more."""
+    async with _edit(editor, "group.confirm") as tx:
+        await groups.settle(tx, editor.place)  # what is confirmed is what is true now
+        _there(await groups.confirm(tx, editor.place, group), group)
+
+
+async def unconfirm_group(editor: Editor, group: UUID) -> None:
+    """Give a group back to grouping, which may put its keywords elsewhere by now."""
+    async with _edit(editor, "group.unconfirm") as tx:
+        _there(await groups.unconfirm(tx, editor.place, group), group)
+        await groups.ungroup_changed(tx, editor.place, group=group)
+        await groups.group(tx, editor.place)
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where keywords go: a group there is, a new one, or back to where grouping puts them."""
+
+    group: UUID | None = None
+    new_name: str | None = None
+
+
+async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target) -> UUID | None:
+    """Put keywords into another group, where grouping leaves them; the group they are in now."""
+    wanted = list(dict.fromkeys(await asyncio.to_thread(normalised, _several(keywords, "keywords"))))
+    new_name = None if target.new_name is None else name_of(target.new_name)
+    async with _edit(editor, "group.move_keywords") as tx:
+        missing = await groups.unknown(tx, editor.place, wanted)
+        if missing:
+            shown = ", ".join(said_back(keyword) for keyword in missing[:5])
+            raise RequestRefused(404, "unknown_keyword", f"The project has no keyword {shown}.")
+        group = target.group
+        if group is not None:
+            _there(await groups.find(tx, editor.place, group) is not None, group)
+        if new_name is not None:
+            group = await groups.make(tx, editor.place, new_name)
+        await groups.leave(tx, editor.place, wanted)
+        if group is not None:
+            await groups.enter(tx, editor.place, wanted, group)
+        else:
+            await groups.group(tx, editor.place)
+        await groups.settle(tx, editor.place)
+    return group
+
+
+async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
+    """Make all groups anew that nobody confirmed. What was moved by hand stays, unless `by_hand` says otherwise."""
+    async with _edit(editor, "project.regroup") as tx:
+        if by_hand:
+            await groups.forget_hands(tx, editor.place)
+        await groups.ungroup_changed(tx, editor.place)
+        return await groups.group(tx, editor.place)
+
+
+@asynccontextmanager
+async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
+    """The transaction of one edit: nothing else edits, no file comes, until it commits."""
+    async with editor.db.tx(ROLE, editor.place.workspace_id) as tx:
+        await queue.lock(tx, editor.place.project_id, editor.actor, action)
+        await groups.prepare(tx)
+        yield tx
+
+
+async def _regroup_tokens(tx: Tx, place: Place, tokens: Sequence[str]) -> None:
+    await groups.ungroup_changed(tx, place, tokens=tokens)
+    await groups.group(tx, place)
+
+
+async def _tokens(words: Sequence[str], field: str) -> list[str]:
+    """Words as grouping sees them: lower case, in the singular. RequestRefused for what is not one word."""
+    found = await asyncio.to_thread(tokens_of, _several(words, field))
+    for word, token in zip(words, found, strict=True):
+        if " " in token:
+            message = f"{field}: expected single words, got {said_back(word)}. Merge its words one by one."
+            raise RequestRefused(422, "invalid_token", message)
+    return found
+
+
+def _several(texts: Sequence[str], field: str) -> Sequence[str]:
+    if not texts or len(texts) > MOST_AT_ONCE:
+        message = f"{field}: expected 1 to {MOST_AT_ONCE}, got {len(texts)}."
+        raise RequestRefused(422, "invalid_request", message)
+    if not all(text.strip() for text in texts):
+        raise RequestRefused(422, "invalid_request", f"{field}: expected words, got an empty one.")
+    return texts
+
+
+def name_of(name: str) -> str:
+    """What a group or a project is called, without surplus space; RequestRefused(422) for what is no name."""
+    tidy = " ".join(name.split())
+    if not tidy or len(tidy) > LONGEST_NAME or not tidy.isprintable():
+        message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {said_back(name)}."
+        raise RequestRefused(422, "invalid_name", message)
+    return tidy
+
+
+def _there(found: bool, group: UUID) -> None:
+    if not found:
+        raise RequestRefused(404, "unknown_group", f"The project has no group {group}.")

@@ -1,0 +1,22 @@
+"""Fourth step, of projects only: all files have ended → the keywords are grouped, once (S2 §6)."""
+
+from __future__ import annotations
+
+from weighbridge.model.project import Project
+from weighbridge.postgres.pool import Lease
+from weighbridge.projects import groups, queue
+from weighbridge.projects.groups import Grouped, Place
+from weighbridge.uploads.context import Context
+
+ROLE = "weighbridge_group"
+
+
+async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None:
+    """Make the groups, or None where a file has not ended or nothing began since the last time."""
+    async with ctx.db.fenced(lease, ROLE) as tx:
+        if not await queue.may_group(tx, lease):
+            return None
+        await groups.prepare(tx)
+        grouped = await groups.group(tx, Place(project.workspace_id, project.id))
+        await queue.note_grouped(tx, lease)
+    return grouped

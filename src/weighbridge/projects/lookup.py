@@ -1,0 +1,47 @@
+"""Keywords and groups by what they are called. One function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
+from weighbridge.postgres.queries import load
+from weighbridge.projects.groups import GroupPlace, Keyword, Place
+
+_SQL = load(__name__)
+_FIRST = GroupPlace("", UUID(int=0))
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is looked for: as it was said, and as keywords are spelled."""
+
+    said: str
+    normalised: str
+
+
+async def keywords_with(
+    tx: Tx, place: Place, text: Text, group: UUID | None, after: str, limit: int
+) -> list[Keyword]:
+    """Keywords of a project, or of one group of it, that contain a text, a page at a time."""
+    params = place.params(text=text.normalised, group=group, after=after, limit=limit)
+    return [Keyword(**row) for row in await fetch_named(tx, _SQL["keywords_with"], params)]
+
+
+async def groups_with(tx: Tx, place: Place, text: Text, after: GroupPlace | None, limit: int) -> list[UUID]:
+    """Groups whose parent or name contains a text, in the order of their parents, a page at a time."""
+    params = place.params(text=text.normalised, said=text.said, **vars(after or _FIRST), limit=limit)
+    return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_with"], params)]
+
+
+async def groups_called(tx: Tx, place: Place, text: Text) -> list[UUID]:
+    """The group of exactly this parent or name; two where there are several."""
+    params = place.params(text=text.normalised, said=text.said)
+    return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_called"], params)]
+
+
+async def group_names(tx: Tx, place: Place, groups: Collection[UUID]) -> dict[UUID, str]:
+    """What some groups are called."""
+    return dict(await fetch_all(tx, _SQL["group_names"], place.params(groups=list(groups))))

@@ -1,0 +1,105 @@
+"""Projects as pages show them: counted, their files a page at a time. One function per named query.
+
+Leases are the service's, so the first two are asked by the service itself, and name the workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from weighbridge.model.project import File, is_locked, state_of
+from weighbridge.postgres.pool import Tx, fetch_named
+from weighbridge.postgres.queries import load
+from weighbridge.projects.groups import Place
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What a list says of a project."""
+
+    project_id: int
+    name: str
+    leased: bool
+    ungrouped: bool
+    grouped_at: datetime | None
+    groupings: int
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    rows_processed: int
+
+    @property
+    def uploaded(self) -> int:
+        return self.queued + self.running + self.processed
+
+    @property
+    def processed(self) -> int:
+        return self.succeeded + self.failed
+
+    @property
+    def locked(self) -> bool:
+        return is_locked(leased=self.leased, under_way=self.queued + self.running)
+
+    @property
+    def status(self) -> str:
+        return state_of(
+            leased=self.leased,
+            ungrouped=self.ungrouped,
+            queued=self.queued,
+            running=self.running,
+            files=self.uploaded,
+        )
+
+    @property
+    def active(self) -> bool:
+        """Whether a page must go on asking (S2 §11.0.1)."""
+        return self.locked or self.status == "grouping" or self.processed != self.uploaded
+
+
+@dataclass(frozen=True)
+class InFull(Overview):
+    """What its own page says, too."""
+
+    rows_total: int
+    inserted: int
+    duplicate: int
+    invalid: int
+    current_file: str | None
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A file that was here already: shown, never counted."""
+
+    filename: str | None
+    duplicate_of: UUID
+    original: str | None
+    times: int
+
+
+async def listed(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Overview]:
+    """A workspace's projects by number, a page at a time."""
+    params = {"workspace": workspace_id, "after": after, "limit": limit}
+    return [Overview(**row) for row in await fetch_named(tx, _SQL["projects_listed"], params)]
+
+
+async def in_full(tx: Tx, place: Place) -> InFull | None:
+    found = await fetch_named(tx, _SQL["project_in_full"], place.params())
+    return InFull(**found[0]) if found else None
+
+
+async def files(tx: Tx, place: Place, state: str | None, first: int, limit: int) -> list[File]:
+    """Files in order of arrival, those in one state or all of them, after the first so many."""
+    params = place.params(state=state, first=first, limit=limit)
+    return [File(**row) for row in await fetch_named(tx, _SQL["files_of_project"], params)]
+
+
+async def copies(tx: Tx, place: Place, limit: int) -> list[Copy]:
+    return [
+        Copy(**row) for row in await fetch_named(tx, _SQL["copies_of_project"], place.params(limit=limit))
+    ]

@@ -1,0 +1,169 @@
+"""Projects: their jobs, their lease, and what is said of them. One function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from weighbridge.engine.recover import Recovered
+from weighbridge.model.project import Duplicate, File, Job, Project, Standing
+from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.queries import load
+from weighbridge.uploads.queue import Claimed, ClaimRequest, get
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A project with a lease on it, if there was one to run, and what was taken over on the way."""
+
+    lease: Lease | None = None
+    project: Project | None = None
+    abandoned: tuple[Recovered, ...] = ()
+
+
+async def make(tx: Tx, project_id: int | None, name: str | None) -> int:
+    """Make a project, or give it another name; without a number it gets the next one of its workspace."""
+    row = await fetch_one(tx, _SQL["make_project"], (project_id, name))
+    assert row is not None
+    return int(row[0])
+
+
+async def find(tx: Tx, workspace_id: UUID, project_id: int) -> Project | None:
+    params = {"workspace": workspace_id, "id": project_id, "after": 0, "limit": 1}
+    found = await fetch_named(tx, _SQL["get_projects"], params)
+    return Project(**found[0]) if found else None
+
+
+async def page(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Project]:
+    """A workspace's projects by number, a page at a time."""
+    params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
+    return [Project(**row) for row in await fetch_named(tx, _SQL["get_projects"], params)]
+
+
+async def standing(tx: Tx, project_id: int) -> Standing | None:
+    """How the files of a project of the transaction's workspace stand, at one moment."""
+    found = await fetch_named(tx, _SQL["project_status"], (project_id,))
+    if not found:
+        return None
+    files = tuple(File(**{**each, "job_id": UUID(each["job_id"])}) for each in found[0]["files"])
+    duplicates = tuple(
+        Duplicate(**{**each, "duplicate_of": UUID(each["duplicate_of"])}) for each in found[0]["duplicates"]
+    )
+    return Standing(**{**found[0], "files": files, "duplicates": duplicates})
+
+
+@dataclass(frozen=True)
+class JobPlace:
+    """Where a page of jobs ended."""
+
+    created_at: datetime
+    id: UUID
+
+
+async def jobs(
+    tx: Tx, project: Project, *, status: str | None = None, after: JobPlace | None = None, limit: int
+) -> list[Job]:
+    """The job rows of a project in order of arrival, a page at a time."""
+    params = {
+        "workspace": project.workspace_id,
+        "project": project.id,
+        "status": status,
+        "created_at": after and after.created_at,
+        "id": after and after.id,
+        "limit": limit,
+    }
+    return [Job(**row) for row in await fetch_named(tx, _SQL["jobs"], params)]
+
+
+async def claim(tx: Tx, request: ClaimRequest, only: UUID | None = None) -> Run:
+    """Lease the project whose turn it is; `only` names the one and no other. What was abandoned goes back first."""
+    row = await fetch_one(
+        tx, _SQL["claim_project"], {**_params(request), "only": only, "max_crashes": request.max_crashes}
+    )
+    if row is None:
+        return Run()
+    abandoned = tuple(Recovered.of(each) for each in row[2] or ())
+    if row[0] is None:
+        return Run(abandoned=abandoned)
+    (found,) = await fetch_named(tx, _SQL["project_by_key"], (row[0],))
+    project = Project(**found)
+    return Run(Lease(row[1], project.key, project.workspace_id), project, abandoned)
+
+
+async def claim_job(tx: Tx, lease: Lease, request: ClaimRequest) -> Claimed:
+    """The next job of the project whose lease it is, in order of arrival."""
+    row = await fetch_one(tx, _SQL["claim_job"], {**_params(request), "token": lease.token})
+    if row is None:
+        return Claimed()
+    upload = await get(tx, row[0])
+    assert upload is not None
+    return Claimed(Lease(row[1], upload.id, upload.workspace_id), upload)
+
+
+async def may_group(tx: Tx, lease: Lease) -> bool:
+    """Have all jobs ended, and some since the last grouping?"""
+    row = await fetch_one(tx, _SQL["may_group"], (lease.token,))
+    return bool(row and row[0])
+
+
+async def note_grouped(tx: Tx, lease: Lease) -> None:
+    await tx.execute(_SQL["note_grouped"], (lease.token,))
+
+
+async def release(tx: Tx, lease: Lease, request: ClaimRequest, *, anyway: bool) -> bool:
+    """End a run, unless there is more that it could do: False. `anyway`: the worker is stopping."""
+    params = {**_params(request), "token": lease.token, "anyway": anyway}
+    row = await fetch_one(tx, _SQL["release_project"], params)
+    return bool(row and row[0])
+
+
+async def fail(tx: Tx, lease: Lease, delay: timedelta, error: str) -> None:
+    """End a run whose grouping failed; it is tried again after the delay."""
+    await tx.execute(_SQL["fail_project"], (lease.token, delay, error))
+
+
+async def kick(tx: Tx, project_id: int) -> bool:
+    """Wake whoever can run the project. False: there is none of that number."""
+    row = await fetch_one(tx, _SQL["kick_project"], (project_id,))
+    return bool(row and row[0])
+
+
+async def lock(tx: Tx, project_id: int, actor: str, action: str) -> None:
+    """Begin an edit of the project's groups, audited.
+
+    Raises ProcessingLocked while its files are processed, NoProject where there is none.
+    """
+    await tx.execute(_SQL["lock_project"], (project_id, actor, action))
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who runs a project, and until when its lease runs if nothing more is heard."""
+
+    worker: str
+    lease_until: datetime
+
+
+async def holder(tx: Tx, project: Project) -> Holder | None:
+    row = await fetch_one(tx, _SQL["holder"], (project.workspace_id, project.id))
+    return Holder(*row) if row else None
+
+
+async def grouped_since(tx: Tx, upload_ids: list[UUID], pipelines: Collection[str]) -> set[UUID]:
+    """Those of many ended uploads that a grouping has followed, that need none, or for which none can come soon."""
+    params = {"uploads": upload_ids, "pipelines": list(pipelines)}
+    return {row[0] for row in await fetch_all(tx, _SQL["grouped_since"], params)}
+
+
+def _params(request: ClaimRequest) -> dict[str, Any]:
+    return {
+        "worker": request.worker,
+        "pipelines": list(request.pipelines),
+        "lease": request.lease,
+        "limit": request.per_workspace,
+    }

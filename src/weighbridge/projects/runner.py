@@ -1,0 +1,165 @@
+"""One run over a project: its jobs in order of arrival until none is queued, then the grouping, once (S2 §4).
+
+lease → [job → job → …] → group → release
+          ↑                          │ a file came meanwhile
+          └──────────────────────────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from weighbridge.engine import recover
+from weighbridge.engine.attempt import Attempt
+from weighbridge.engine.leases import Leases
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
+from weighbridge.model.project import Project
+from weighbridge.observe import journal
+from weighbridge.postgres.pool import Lease
+from weighbridge.projects import queue
+from weighbridge.projects.grouping import finish
+from weighbridge.projects.groups import Grouped
+from weighbridge.uploads.claim import UploadWork, claim_request
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.queue import ClaimRequest
+
+log = structlog.get_logger()
+
+LONGEST_PAUSE = timedelta(minutes=1)  # between two tries of a run that goes wrong
+
+
+@dataclass(frozen=True)
+class ProjectQueue:
+    """The queue of projects, as a worker claims from it. `on_job_ended` is called after each file of a project."""
+
+    ctx: Context
+    options: WorkerOptions
+    leases: Leases
+    on_job_ended: Callable[[], None]
+
+    async def claim(self) -> Runner | None:
+        request = claim_request(self.ctx, self.options)
+        async with self.ctx.db.tx() as tx:
+            claimed = await queue.claim(tx, request, self.options.only_project)
+        recover.report(claimed.abandoned)
+        if claimed.lease is None or claimed.project is None:
+            return None
+        return Runner(
+            self.ctx, claimed.lease, claimed.project, request, self.options, self.leases, self.on_job_ended
+        )
+
+
+@dataclass
+class Runner:
+    """Holds a project's lease from claim to release."""
+
+    ctx: Context
+    lease: Lease
+    project: Project
+    request: ClaimRequest
+    options: WorkerOptions
+    leases: Leases
+    on_job_ended: Callable[[], None]
+    _job: UploadWork | None = None
+    _grouping: asyncio.Future[Grouped | None] | None = None
+    _interrupt: WeighbridgeError | None = field(default=None, repr=False)
+
+    def interrupt(self, reason: WeighbridgeError) -> None:
+        """Ask the run to end, from any thread: the job in hand at its next safe point, a grouping at once."""
+        if self._interrupt is None:
+            self._interrupt = reason
+        if self._job is not None:
+            self._job.interrupt(HandBack("its run is ending"))
+        grouping = self._grouping
+        if grouping is not None:
+            grouping.get_loop().call_soon_threadsafe(grouping.cancel)
+
+    async def run(self) -> None:
+        """Never raises: what goes wrong is logged, and the project can be leased again."""
+        with bound_contextvars(worker_id=self.options.name, project_id=self.project.id):
+            await self._run_to_the_end()
+
+    async def _run_to_the_end(self) -> None:
+        journal.lease_acquired(self.project, self.request.worker)
+        try:
+            await self._run()
+        except LeaseLost:
+            journal.lease_lost_of(self.project)
+        except HandBack:
+            await self._let_go()
+        except RetryLater as trouble:
+            log.warning("worker.database_away", reason=trouble.message)
+            await self._fail(trouble.kind)
+        except Exception as error:
+            log.exception("Bug", project_id=self.project.id)
+            await self._fail(type(error).__name__)
+
+    async def _run(self) -> None:
+        while True:
+            while await self._next_job():
+                pass
+            await self._group()
+            if await self._release(anyway=False):
+                return
+            await asyncio.sleep(0.05)  # a file came, or somebody's transaction has the next one for a moment
+
+    async def _next_job(self) -> bool:
+        self._check()
+        async with self.ctx.db.tx() as tx:
+            claimed = await queue.claim_job(tx, self.lease, self.request)
+        if claimed.lease is None or claimed.upload is None:
+            return False
+        self._job = UploadWork(Attempt(claimed.lease, claimed.upload), self.ctx, self.options)
+        if self._interrupt is not None:  # it came between the check and the claim
+            self._job.interrupt(HandBack("its run is ending"))
+        try:
+            with self.leases.holding(self._job):
+                await self._job.run()
+        finally:
+            self._job = None
+        self.on_job_ended()
+        return True
+
+    async def _group(self) -> None:
+        self._check()
+        with journal.timed_grouping(self.project) as told:
+            self._grouping = asyncio.ensure_future(finish(self.ctx, self.lease, self.project))
+            try:
+                grouped = await self._grouping
+            except asyncio.CancelledError:
+                self._check()  # the run is to end; Postgres has undone what was grouped so far
+                raise
+            finally:
+                self._grouping = None
+            if grouped is not None:
+                told(grouped.keywords, grouped.groups)
+
+    async def _release(self, *, anyway: bool) -> bool:
+        async with self.ctx.db.tx() as tx:
+            released = await queue.release(tx, self.lease, self.request, anyway=anyway)
+        if released:
+            journal.lease_released(self.project, self.request.worker)
+        return released
+
+    async def _let_go(self) -> None:
+        with suppress(RetryLater, LeaseLost):  # if it cannot be said, the lease runs out
+            await self._release(anyway=True)
+
+    async def _fail(self, error: str) -> None:
+        pause = min(timedelta(seconds=2 ** min(self.project.failures, 20)), LONGEST_PAUSE)
+        with suppress(RetryLater, LeaseLost):
+            async with self.ctx.db.tx() as tx:
+                await queue.fail(tx, self.lease, pause, error)
+            journal.run_failed(self.project, error, pause)
+
+    def _check(self) -> None:
+        if self._interrupt is not None:
+            raise self._interrupt

@@ -1,0 +1,192 @@
+"""The queue of files that the store could not take (S5): one function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Deferral:
+    """A file that waits from now on, and what is known of it."""
+
+    upload_id: UUID
+    queue_id: UUID
+    spool_id: UUID
+    path: str
+    bucket: str
+    object_path: str
+    user_id: UUID
+    max_retries: int
+    delay: timedelta
+    error: str
+    consumers: list[str]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """One file that waits, claimed."""
+
+    lease: Lease
+    upload_id: UUID | None
+    user_id: UUID
+    object_path: str
+    content_sha256: bytes
+    byte_size: int
+    retry_count: int
+    max_retries: int
+    early: bool  # before its time: a failure does not count
+
+    @property
+    def queue_id(self) -> UUID:
+        return self.lease.subject
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A row of `upload_queue`, for people: without the path."""
+
+    queue_id: UUID
+    upload_id: UUID | None
+    workspace_id: UUID
+    user_id: UUID
+    bucket: str
+    object_path: str
+    content_hash: str
+    byte_size: int
+    retry_count: int
+    max_retries: int
+    storage_status: str
+    next_retry_at: datetime | None
+    error_message: str | None
+    created_at: datetime
+    metadata: dict[str, Any]
+    spool_id: UUID
+
+
+async def defer(tx: Tx, deferral: Deferral) -> None:
+    """In the transaction that has recorded the upload."""
+    await tx.execute(_SQL["defer_upload"], asdict(deferral))
+
+
+async def upload_of(tx: Tx, queue_id: UUID) -> UUID | None:
+    """The upload of a file that waits; None where none waits under this id."""
+    row = await fetch_one(tx, _SQL["upload_of_queue"], (queue_id,))
+    return row[0] if row else None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a process is ready to replay."""
+
+    worker: str
+    spool_id: UUID
+    lease: timedelta
+    limit: int
+    early: bool = False  # also files whose time has not come, but for those tried within the last minute
+
+
+async def claim(tx: Tx, wish: Claim) -> list[Replay]:
+    """Files of a spool, each with a lease of its own."""
+    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(wish).values()))
+    return [
+        Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), *rest)
+        for token, queue, workspace, upload, user, path, digest, *rest in rows
+    ]
+
+
+async def finish(tx: Tx, replay: Replay, file_url: str) -> bool:
+    """The object is there. False: the upload does not wait for it any more."""
+    row = await fetch_one(tx, _SQL["finish_replay"], (replay.lease.token, file_url))
+    return bool(row and row[0])
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a replay failed. Without a delay it was the last time; one that does not count leaves its time as it is."""
+
+    error: str
+    delay: timedelta | None
+    counts: bool
+    consumers: list[str]
+
+
+async def fail(tx: Tx, replay: Replay, how: Failure) -> None:
+    """Put it off, or give up and leave file and row for an operator."""
+    params = (replay.lease.token, how.delay, how.error, how.counts, how.consumers)
+    await tx.execute(_SQL["fail_replay"], params)
+
+
+async def release(tx: Tx, replay: Replay) -> None:
+    """Hand it back as it is: the process is stopping."""
+    await tx.execute(_SQL["release_replay"], (replay.lease.token,))
+
+
+async def lose(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:
+    """The file that waited is gone: its upload fails. False: somebody has it in hand, or it is settled."""
+    row = await fetch_one(tx, _SQL["lose_replay"], (queue_id, lease and lease.token))
+    return bool(row and row[0])
+
+
+async def spooled(tx: Tx, spool_id: UUID) -> set[UUID]:
+    """Every file that should lie in this spool."""
+    return {row[0] for row in await fetch_all(tx, _SQL["spooled"], (spool_id,))}
+
+
+async def adopt(tx: Tx, spool_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+    """Files that lie in this spool belong to it, whatever their rows say; those of them that have a row."""
+    return {row[0] for row in await fetch_all(tx, _SQL["adopt"], (spool_id, list(ids)))}
+
+
+async def store_waiting(tx: Tx, upload_id: UUID, file_url: str) -> bool:
+    """The content of an upload that waits came again, and is stored now. False: it waits no more."""
+    row = await fetch_one(tx, _SQL["store_waiting"], (upload_id, file_url))
+    return bool(row and row[0])
+
+
+async def identity(tx: Tx) -> UUID:
+    """Which database this is."""
+    row = await fetch_one(tx, _SQL["identity"])
+    assert row is not None
+    return UUID(str(row[0]))
+
+
+async def waiting(
+    tx: Tx, *, workspace_id: UUID | None = None, failed: bool | None = None, limit: int = 200
+) -> list[Waiting]:
+    """The oldest first; `failed`: only those that were given up, or only those that were not."""
+    params = {"workspace": workspace_id, "failed": failed, "limit": limit}
+    return [Waiting(**row) for row in await fetch_named(tx, _SQL["waiting_files"], params)]
+
+
+async def of_upload(tx: Tx, upload_id: UUID) -> UUID | None:
+    """The queue's id of the file of an upload, where it waits."""
+    row = await fetch_one(tx, _SQL["queue_of_upload"], (upload_id,))
+    return row[0] if row else None
+
+
+async def retry(tx: Tx, queue_id: UUID, actor: str) -> str:
+    """`queued`, `gone` or `superseded`."""
+    row = await fetch_one(tx, _SQL["retry_replay"], (queue_id, actor))
+    assert row is not None
+    return str(row[0])
+
+
+async def drop(tx: Tx, queue_id: UUID, actor: str) -> bool:
+    row = await fetch_one(tx, _SQL["drop_replay"], (queue_id, actor))
+    return bool(row and row[0])
+
+
+async def watch(tx: Tx, threshold: int, patience: timedelta) -> int:
+    """Raise or withdraw the alert about files that wait; how many do."""
+    row = await fetch_one(tx, _SQL["watch_storage"], (threshold, patience))
+    assert row is not None
+    return int(row[0])

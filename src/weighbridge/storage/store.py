@@ -1,0 +1,301 @@
+"""Blobs in a folder or in an S3 bucket.
+
+A blob's file_url is complete, for people; only the key at its end counts when it is fetched, so that a folder
+can be moved and a bucket be copied to another one without touching the database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from uuid import UUID, uuid4
+
+from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.storage import files
+from weighbridge.storage.blobs import BlobMissing, Blobs
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig
+
+T = TypeVar("T")
+
+# Of the way to a bucket, by AWS's names in the environment.
+_LINE = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes")
+_KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
+
+
+def open_store(url: str | None, home: Path, patience: timedelta = timedelta(seconds=30)) -> Blobs:
+    """The store that `blob_url` names: a folder, file:///folder, s3://bucket/prefix. None: `home`/blobs.
+
+    `patience`: how long a bucket may take to answer one request.
+    """
+    scheme, found, rest = (url or "").partition("://")
+    if not found:
+        return FolderStore(Path(url).expanduser().absolute() if url else home / "blobs")
+    if scheme == "file":
+        return FolderStore(Path(rest))
+    if scheme == "s3":
+        return BucketStore(url or "", patience)
+    raise ConfigError(
+        f"WEIGHBRIDGE_BLOB_URL: expected a folder or s3://bucket/prefix, got {_shown(url or '')}."
+    )
+
+
+def _shown(url: str) -> str:
+    """Without a name and a password that may stand in it."""
+    return repr(re.sub(r"//.*@", "//…@", url))
+
+
+def key_of(file_url: str) -> str:
+    """The key at the end of a file_url: workspace, date, content. Anything else names no blob of ours."""
+    found = _KEY.search(file_url)
+    if found is None:
+        raise _gone()
+    return found.group(1)
+
+
+class FolderStore:
+    """Files under one folder, readable by the service alone.
+
+    Plain system calls: obstore's local store copies where a rename will do, and does not wait for the disk.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
+        with _folder_trouble(self._root):
+            await asyncio.to_thread(files.place, file, self._root / key, keep=keep)
+        return (self._root / key).as_uri()
+
+    async def fetch(self, file_url: str, scratch: Path) -> Path:
+        path = self._root / key_of(file_url)
+        with _folder_trouble(self._root):
+            there = await asyncio.to_thread(path.is_file)
+        if not there:
+            raise await asyncio.to_thread(self._missing, path, file_url)
+        return path
+
+    async def digest(self, key: str) -> bytes:
+        with _folder_trouble(self._root):
+            try:
+                return await asyncio.to_thread(files.sha256, self._root / key)
+            except FileNotFoundError:
+                raise _gone() from None
+
+    async def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
+        root = self._root / str(workspace_id) if workspace_id else self._root
+        with _folder_trouble(self._root):
+            found = await asyncio.to_thread(self._found, root)
+        for each in found:
+            yield each
+
+    def _found(self, root: Path) -> list[tuple[str, int]]:
+        there = ((path.relative_to(self._root).as_posix(), path.stat().st_size) for path in root.rglob("*"))
+        return [(key, size) for key, size in there if _KEY.fullmatch(key)]
+
+    async def delete(self, key: str) -> None:
+        with _folder_trouble(self._root):
+            await asyncio.to_thread((self._root / key).unlink, missing_ok=True)
+
+    async def remove(self, workspace_id: UUID) -> None:
+        folder = self._root / str(workspace_id)
+        with _folder_trouble(self._root):
+            if await asyncio.to_thread(folder.is_dir):
+                await asyncio.to_thread(shutil.rmtree, folder)
+
+    @property
+    def bucket(self) -> str:
+        return "local"
+
+    @property
+    def folder(self) -> Path | None:
+        return self._root
+
+    def _missing(self, path: Path, file_url: str) -> BlobMissing:
+        """Gone, or never here: machines that share nothing but the database look like a loss."""
+        if path.as_uri() != file_url or not self._root.is_dir():
+            return _elsewhere()
+        return _gone()
+
+
+class BucketStore:
+    """Objects in an S3 bucket. Credentials, region and endpoint come from the environment, by AWS's names.
+
+    obstore's blocking calls, in threads of ours that Python waits for at its end: threads of obstore's own hand over
+    what its coroutines await, and one of them that still does when the process ends takes it down with SIGABRT.
+    """
+
+    def __init__(self, url: str, patience: timedelta) -> None:
+        from obstore.exceptions import BaseError
+        from obstore.store import S3Store
+
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            raise ConfigError(
+                f"WEIGHBRIDGE_BLOB_URL: expected s3://bucket/prefix, got {_shown(url)}. Credentials come from the "
+                "environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+            )
+        self._threads = ThreadPoolExecutor(16, "bucket")
+        self._url = url.rstrip("/")
+        self.bucket = self._url.removeprefix("s3://").partition("/")[0]
+        try:
+            # What cannot be stored waits in a queue of its own: within the request it is tried once.
+            self._store = S3Store.from_url(
+                url,
+                client_options=_client(patience, timeout=patience),
+                retry_config={"max_retries": 0},
+            )
+            # Short: an upload that waits for a store goes back to the queue and is tried again from there. How long a
+            # large blob takes in all is not limited, only how long the store may fall silent.
+            self._reader = S3Store.from_url(
+                url,
+                client_options=_client(patience, timeout=timedelta(days=1), read_timeout=patience),
+                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
+            )
+        except BaseError as error:
+            raise ConfigError(
+                f"WEIGHBRIDGE_BLOB_URL: {_shown(url)} cannot be used: {_first_line(error).replace(url, _shown(url))}"
+            ) from error
+
+    async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
+        try:
+            with _bucket_trouble():
+                await self._run(self._store.put, key, file, max_concurrency=2)
+        except BlobMissing as error:  # the parts that it had: it was started anew meanwhile
+            raise RetryLater("connection", "The file store cannot be used now.") from error
+        if not keep:
+            await asyncio.to_thread(file.unlink)
+        return f"{self._url}/{key}"
+
+    async def fetch(self, file_url: str, scratch: Path) -> Path:
+        key = key_of(file_url)
+        path = scratch / f"fetched-{uuid4().hex}"
+        try:
+            with _bucket_trouble(), files.private(path) as copy:
+                async for chunk in self._chunks(key):
+                    await asyncio.to_thread(copy.write, chunk)
+        except BaseException as error:
+            path.unlink(missing_ok=True)
+            if isinstance(error, BlobMissing) and file_url != f"{self._url}/{key}":
+                raise _elsewhere() from error
+            raise
+        return path
+
+    async def digest(self, key: str) -> bytes:
+        found = hashlib.sha256()
+        with _bucket_trouble():
+            async for chunk in self._chunks(key):
+                found.update(chunk)
+        return found.digest()
+
+    async def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
+        with _bucket_trouble():
+            pages = self._reader.list(prefix=f"{workspace_id}/" if workspace_id else None)
+            while page := await self._run(next, pages, None):
+                for found in page:
+                    if _KEY.fullmatch(found["path"]):
+                        yield found["path"], found["size"]
+
+    async def delete(self, key: str) -> None:
+        with _bucket_trouble(), suppress(FileNotFoundError):
+            await self._run(self._store.delete, key)
+
+    async def remove(self, workspace_id: UUID) -> None:
+        with _bucket_trouble():
+            pages = self._reader.list(prefix=f"{workspace_id}/")
+            while page := await self._run(next, pages, None):
+                await self._run(self._store.delete, [found["path"] for found in page])
+
+    async def _chunks(self, key: str) -> AsyncIterator[bytes]:
+        stream = iter((await self._run(self._reader.get, key)).stream())
+        while (chunk := await self._run(next, stream, None)) is not None:
+            yield chunk
+
+    async def _run(self, call: Callable[..., T], *args: Any, **named: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(call, *args, **named))
+
+    @property
+    def folder(self) -> Path | None:
+        return None
+
+
+def _client(patience: timedelta, **more: timedelta) -> ClientConfig:
+    """How to speak to a bucket. What is given here replaces all that obstore finds in the environment: hence again."""
+    named = {name: os.environ[f"AWS_{name.upper()}"] for name in _LINE if f"AWS_{name.upper()}" in os.environ}
+    return cast("ClientConfig", {"connect_timeout": min(patience, timedelta(seconds=5)), **named, **more})
+
+
+# Senders read these sentences too: where the service keeps its files is not for them.
+def _gone() -> BlobMissing:
+    return BlobMissing("The stored file is gone. Upload it again.")
+
+
+def _elsewhere() -> BlobMissing:
+    return BlobMissing(
+        "The file lies in another folder or bucket than this worker reads, perhaps on another machine. "
+        "Give all machines the same WEIGHBRIDGE_BLOB_URL (a shared folder, or s3://…), then try it again."
+    )
+
+
+@contextmanager
+def _folder_trouble(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RetryLater("connection", f"The file store cannot be used now: {error.strerror}.") from error
+
+
+@contextmanager
+def _bucket_trouble() -> Iterator[None]:
+    from obstore.exceptions import BaseError, NotFoundError
+
+    try:
+        yield
+    except (FileNotFoundError, NotFoundError) as error:  # obstore says it in Python's own way
+        if "NoSuchBucket" in str(error):
+            raise RetryLater(
+                "connection", "The file store cannot be used now: there is no such bucket."
+            ) from error
+        raise _gone() from error
+    except BaseError as error:
+        why = _why(error)
+        kind = "rate_limit" if why == _SLOWLY else "connection"
+        raise RetryLater(kind, f"The file store cannot be used now: {why}.") from error
+    except OSError as error:
+        raise RetryLater("connection", f"A scratch file cannot be written now: {error.strerror}.") from error
+
+
+_SLOWLY = "it asks for fewer requests"
+# What obstore says of a request that failed, without its address: the first that is found.
+_REASONS = (
+    (r"SlowDown|TooManyRequests|status: 429", _SLOWLY),
+    (
+        r"PermissionDenied|Unauthenticated|status: 40[13]",
+        "it refuses the credentials, or what they may do there",
+    ),
+    (r"kind: Timeout", "it does not answer in time"),
+    (r"dns error|failed to lookup", "nobody knows its address"),
+    (r"builder error", "an endpoint without TLS needs AWS_ALLOW_HTTP=true"),
+    (r"kind: Connect", "nothing answers at its address"),
+    (r"status: 5\d\d", "it answers that something is wrong with it"),
+)
+
+
+def _why(error: Exception) -> str:
+    """A class of trouble, in words: the text itself has addresses in it."""
+    said = re.sub(r"https?://\S+", "", f"{type(error).__name__} {error}")
+    return next((why for pattern, why in _REASONS if re.search(pattern, said)), "the request broke off")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,0 +1,151 @@
+"""The bytes of one request of a resumable upload → the end of its file, on the disk before they are noted (tus 1.0)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.storage import quota, resumable
+from weighbridge.storage.parts import Part
+from weighbridge.storage.resumable import Resumable
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.request import Request, check_sender
+
+ROLE = "weighbridge_intake"
+ALGORITHMS = ("sha1", "sha256", "md5")
+_BUFFER = 1 << 20  # written at once, in a thread
+_STRIDE = 8 << 20  # noted at least this often
+_SECONDS = 1.0  # and this often
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """What the bytes of one part should come to."""
+
+    algorithm: str
+    digest: bytes
+
+
+async def append(
+    ctx: Context,
+    upload: Resumable,
+    part: Part,
+    chunks: AsyncIterator[bytes],
+    checksum: Checksum | None = None,
+) -> Resumable:
+    """The next bytes. Where they break off, those that came are kept; with a checksum all of them count, or none."""
+    await quota.reserve(
+        ctx,
+        check_sender(ctx, Request(**upload.request)),
+        upload.length,
+        upload.id,
+        lasts=ctx.limits.resumable,
+    )
+    writer = _Writer(ctx, upload, part, checksum)
+    try:
+        await asyncio.to_thread(part.cut, upload.received)
+        await writer.note()  # it does not expire while it comes
+        try:
+            async for chunk in chunks:
+                await writer.take(chunk)
+        except (OSError, RetryLater, _TooMuch, asyncio.CancelledError):
+            raise
+        except BaseException:
+            await writer.keep()
+            raise
+        return await writer.end()
+    except OSError as error:
+        raise no_room(error) from error
+
+
+class _Writer:
+    """Bytes on their way to the file: gathered, written, and noted once they are on the disk."""
+
+    def __init__(self, ctx: Context, upload: Resumable, part: Part, checksum: Checksum | None) -> None:
+        self._ctx = ctx
+        self._upload = upload
+        self._part = part
+        self._checksum = checksum
+        self._digest: Any = checksum and hashlib.new(checksum.algorithm, usedforsecurity=False)
+        self._buffer = bytearray()
+        self._written = upload.received
+        self._noted_at = asyncio.get_running_loop().time()
+
+    async def take(self, chunk: bytes) -> None:
+        self._buffer += chunk
+        came = self._written + len(self._buffer)
+        if came > self._upload.length:
+            raise _TooMuch(self._upload.length)
+        if len(self._buffer) >= _BUFFER:
+            await self._flush()
+        late = asyncio.get_running_loop().time() - self._noted_at >= _SECONDS
+        due = late or came - self._upload.received >= _STRIDE
+        if due and self._digest is None and came < self._upload.length:
+            await self.note()
+
+    async def keep(self) -> None:
+        """The part has broken off."""
+        if self._digest is None:
+            await self.note()
+        else:
+            self._part.cut(self._upload.received)
+
+    async def end(self) -> Resumable:
+        """The part is whole."""
+        await self._flush()
+        if self._checksum is not None and self._digest.digest() != self._checksum.digest:
+            self._part.cut(self._upload.received)
+            message = (
+                f"Upload-Checksum: the bytes that came have another {self._checksum.algorithm}. Nothing of this "
+                "part was kept; send it again."
+            )
+            raise RequestRefused(460, "checksum_mismatch", message)
+        return await self.note()
+
+    async def note(self) -> Resumable:
+        """What has come counts from now on."""
+        await self._flush()
+        if self._written > self._upload.received:
+            await asyncio.to_thread(self._part.sync)
+        lasts = self._ctx.limits.resumable
+        async with self._ctx.db.tx(ROLE, self._upload.workspace_id) as tx:
+            expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
+        if expires_at is None:
+            raise gone(self._upload)
+        self._upload = replace(self._upload, received=self._written, expires_at=expires_at)
+        self._noted_at = asyncio.get_running_loop().time()
+        return self._upload
+
+    async def _flush(self) -> None:
+        if self._buffer:
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            await asyncio.to_thread(self._write, data)
+            self._written += len(data)
+
+    def _write(self, data: bytes) -> None:
+        self._part.write(data)
+        if self._digest is not None:
+            self._digest.update(data)
+
+
+class _TooMuch(RequestRefused):
+    def __init__(self, length: int) -> None:
+        message = (
+            f"Upload-Length said {length} bytes; more came. Nothing behind what was noted before is kept."
+        )
+        super().__init__(413, "too_many_bytes", message)
+
+
+def gone(upload: Resumable) -> RequestRefused:
+    return RequestRefused(
+        410, "file_ended", f"The file {upload.id} has ended or is gone. GET /api/files/{upload.id} says more."
+    )
+
+
+def no_room(error: OSError) -> RetryLater:
+    return RetryLater("connection", f"The file cannot be taken now: {error.strerror}. Try again later.")

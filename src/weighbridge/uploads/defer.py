@@ -1,0 +1,116 @@
+"""Beside the first step: the store could not take a file → it waits on this machine, in `upload_queue` (S5).
+
+The bytes come first, then the row: what a crash in between leaves is a file without a row, which the sweep removes.
+Nothing is tried again here; storage/replay.py does that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from weighbridge.engine.announce import TOLD
+from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.model.retry import storage_pause
+from weighbridge.observe import journal
+from weighbridge.postgres.pool import Tx
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage.queue import Deferral
+from weighbridge.storage.quota import DEFAULT_USER
+from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.queue import Known, NewUpload
+
+Inside = Callable[[Tx, UUID], Awaitable[None]]  # told of the upload's id in the transaction that records it
+
+
+async def defer(
+    ctx: Context, new: NewUpload, file: Path, key: str, trouble: RetryLater, inside: Inside | None
+) -> tuple[UUID | Known, UUID]:
+    """Keep the file and note that it waits: its upload, or the one that it is already, and the queue's id.
+
+    Raises RequestRefused(500) where it cannot be kept; then nothing is left of it.
+    """
+    queue_id = uuid4()
+    try:
+        path = await asyncio.to_thread(ctx.spool.keep, queue_id, file)
+    except (OSError, RetryLater) as error:
+        raise _not_queued(ctx, error) from error
+    try:
+        received = await _enqueue(ctx, new, path, key, queue_id, trouble, inside)
+    except Exception as error:
+        found = await _queued(ctx, queue_id)
+        if found is None:
+            raise _not_queued(ctx, error) from error
+        received = found
+    if isinstance(received, Known):
+        ctx.spool.drop(queue_id)
+    else:
+        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size, trouble.message)
+    return received, queue_id
+
+
+async def _enqueue(
+    ctx: Context,
+    new: NewUpload,
+    path: Path,
+    key: str,
+    queue_id: UUID,
+    trouble: RetryLater,
+    inside: Inside | None,
+) -> UUID | Known:
+    """Upload and queue row in one transaction."""
+    delay = storage_pause(1, ctx.limits.storage_retries)
+    assert delay is not None
+    async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
+        received = await uploads_queue.receive(tx, replace(new, file_url=None))
+        if isinstance(received, Known):
+            return received
+        deferral = Deferral(
+            upload_id=received,
+            queue_id=queue_id,
+            spool_id=ctx.spool.id,
+            path=str(path),
+            bucket=ctx.blobs.bucket,
+            object_path=key,
+            user_id=new.created_by or DEFAULT_USER,
+            max_retries=ctx.limits.storage_retries,
+            delay=delay,
+            error=trouble.message,
+            consumers=[name for name in TOLD if name in ctx.consumers],
+        )
+        await storage_queue.defer(tx, deferral)
+        if inside is not None:
+            await inside(tx, received)
+    return received
+
+
+async def _queued(ctx: Context, queue_id: UUID) -> UUID | None:
+    """The upload of a row that was written although the answer was lost. None: it was not, and the file is gone.
+
+    Where that cannot be asked, the file stays: the sweep knows, once the database is back.
+    """
+    try:
+        async with ctx.db.tx() as tx:
+            found = await storage_queue.upload_of(tx, queue_id)
+    except RetryLater:
+        return None
+    if found is None:
+        await asyncio.to_thread(ctx.spool.drop, queue_id)
+    return found
+
+
+def _not_queued(ctx: Context, error: Exception) -> RequestRefused:
+    match error:
+        case OSError():
+            reason = errno.errorcode.get(error.errno or 0, "OSError")
+        case RetryLater():
+            reason = error.kind
+        case _:
+            reason = type(error).__name__
+    journal.not_enqueued(ctx.blobs.bucket, reason)
+    return RequestRefused(500, "STORAGE_QUEUE_FAILED", "Unable to persist upload retry")

@@ -1,0 +1,78 @@
+"""What people ask of an upload afterwards: refused rows, why, and what happened when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+from weighbridge.uploads.rejections import Rejection
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One way in which rows of a file were wrong."""
+
+    code: str
+    column_name: str | None
+    rows: int
+    first_line: int
+    example: str
+
+
+@dataclass(frozen=True)
+class WarnedAt:
+    """Where a page of warnings ended."""
+
+    row_index: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something to know of a row that went in; of the file as a whole where the row is -1."""
+
+    row_index: int
+    line: int
+    code: str
+    message: str
+
+    @property
+    def place(self) -> WarnedAt:
+        return WarnedAt(self.row_index, self.code)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One thing that happened to an upload."""
+
+    at: datetime
+    what: str
+    detail: str
+
+
+async def refused_rows(
+    tx: Tx, upload_id: UUID, after: Rejection | None, size: int, *, every: bool = False
+) -> list[Rejection]:
+    """A page of rejected rows after one of them, in file order; with `every` also those that are fixed."""
+    place = (after.row_index, after.stage) if after else (-1, "")
+    values = (upload_id, *place, every, size)
+    return [Rejection(*row) for row in await fetch_all(tx, _SQL["page_of_refused_rows"], values)]
+
+
+async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) -> list[Warned]:
+    """A page of warnings, those behind a place, in file order."""
+    place = (behind.row_index, behind.code) if behind else (-2, "")
+    return [Warned(*row) for row in await fetch_all(tx, _SQL["page_of_warnings"], (upload_id, *place, size))]
+
+
+async def reasons(tx: Tx, upload_id: UUID, limit: int) -> list[Reason]:
+    return [Reason(*row) for row in await fetch_all(tx, _SQL["reasons"], (upload_id, limit))]
+
+
+async def trace(tx: Tx, upload_id: UUID) -> list[Moment]:
+    return [Moment(*row) for row in await fetch_all(tx, _SQL["trace"], {"upload": upload_id})]

@@ -1,0 +1,50 @@
+"""What intake asks before it stores a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.postgres.pool import Tx, fetch_one
+from weighbridge.postgres.queries import load
+from weighbridge.uploads.queue import Known
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file's bytes, scope, read options and batch name: two uploads with the same ones are duplicates."""
+
+    workspace_id: UUID
+    pipeline: str
+    client_id: UUID | None
+    platform: str | None
+    content_sha256: bytes
+    source_batch_id: str | None = None
+    forced: bool = False  # the same content again on purpose
+    project_id: int | None = None
+    reading: ReadOptions = DETECT_ALL
+
+
+async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
+    """Today, and the upload that this file is already: it need not be stored again."""
+    row = await fetch_one(
+        tx, _SQL["known_upload"], {**vars(content), "reading": Jsonb(content.reading.as_dict())}
+    )
+    assert row is not None
+    return row[0], Known(row[1], row[2]) if row[1] else None
+
+
+async def note_duplicate(tx: Tx, upload_id: UUID, filename: str | None) -> None:
+    """A file that was here already came again: to be shown, not counted."""
+    await tx.execute(_SQL["note_duplicate"], (upload_id, filename))
+
+
+async def site_exists(tx: Tx, workspace_id: UUID, site_id: UUID) -> bool:
+    row = await fetch_one(tx, _SQL["site_exists"], (workspace_id, site_id))
+    return bool(row and row[0])

@@ -1,0 +1,42 @@
+"""What a page shows while uploads move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far an upload is."""
+
+    upload_id: UUID
+    workspace_id: UUID
+    status: str
+    pipeline: str
+    platform: str | None
+    filename: str | None
+    rows_read: int
+    total_rows: int
+    promoted_rows: int
+    failed_rows: int
+    error_code: str | None
+    error_text: str | None
+    preview: bool
+    held: bool  # waits for a person: promote, or discard
+
+
+async def under_way(tx: Tx, workspace_id: UUID, limit: int = 200) -> list[UUID]:
+    """The uploads of a workspace that have not ended."""
+    rows = await fetch_all(tx, _SQL["uploads_under_way"], {"workspace": workspace_id, "limit": limit})
+    return [row[0] for row in rows]
+
+
+async def progress_of(tx: Tx, uploads: Sequence[UUID]) -> list[Progress]:
+    return [Progress(*row) for row in await fetch_all(tx, _SQL["progress_of"], {"uploads": list(uploads)})]

@@ -1,0 +1,73 @@
+"""Previews that are held: which, since when, and the ways out. One function per named query."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from weighbridge.model.upload import Changes
+from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is known of a held upload."""
+
+    staged_at: datetime
+    counts: dict[str, Changes] | None  # by entity, as they were found
+    counted_at: datetime | None  # then
+    outdated: bool  # something of the workspace has been promoted since, or is being
+
+
+async def standing(tx: Tx, upload_id: UUID) -> Standing | None:
+    """None: it is not held."""
+    found = await fetch_named(tx, _SQL["standing_of_held"], (upload_id,))
+    if not found:
+        return None
+    counts = found[0].pop("counts")
+    known = counts and {entity: Changes(**each) for entity, each in counts.items()}
+    return Standing(**found[0], counts=known)
+
+
+async def note(tx: Tx, upload_id: UUID, counts: dict[str, Changes], at: datetime) -> None:
+    """Keep what a comparison found."""
+    found = {entity: vars(changes) for entity, changes in counts.items()}
+    await tx.execute(_SQL["note_preview"], (upload_id, Jsonb(found), at))
+
+
+async def promote(tx: Tx, upload_id: UUID, actor: str) -> bool:
+    """From here on it is staged like any other. False: it is not held, or not any more."""
+    row = await fetch_one(tx, _SQL["promote_preview"], (upload_id, actor))
+    return bool(row and row[0])
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Why a preview is given up, and by whom."""
+
+    code: str
+    text: str
+    actor: str
+    age: timedelta = timedelta(0)  # only if it has been held for so long
+
+
+async def discard(tx: Tx, upload_id: UUID, why: Discard) -> bool:
+    """It fails; its staged rows are the caller's to delete. False: it is not held, or not any more."""
+    row = await fetch_one(tx, _SQL["discard_preview"], (upload_id, why.code, why.text, why.actor, why.age))
+    return bool(row and row[0])
+
+
+async def restage(tx: Tx, upload_id: UUID) -> None:
+    """Have it read again; it is held again then."""
+    await tx.execute(_SQL["restage_preview"], (upload_id,))
+
+
+async def expired(tx: Tx, age: timedelta) -> list[UUID]:
+    """Those that have been held for longer."""
+    return [row[0] for row in await fetch_all(tx, _SQL["expired_previews"], (age,))]

@@ -1,0 +1,288 @@
+"""Second step: stored file → staged rows, each judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from weighbridge.engine.attempt import Attempt
+from weighbridge.formats import UnknownHeader, open_sheet, without_added
+from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.sheet import Sheet
+from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
+from weighbridge.postgres import clock, production_columns
+from weighbridge.postgres.pipeline_tables import fingerprint
+from weighbridge.rules.check import check
+from weighbridge.rules.checked import Checked
+from weighbridge.rules.groups import digest, groups, without
+from weighbridge.rules.headers import Unknown, list_header, no_column_known, wanted
+from weighbridge.storage.blobs import BlobMissing
+from weighbridge.storage.files import sha256
+from weighbridge.uploads import fixes, queue, rejections, staging, unchanged
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
+
+ROLE = "weighbridge_parse"
+WHOLE_FILE = -1  # the row index of a warning that is about no row
+
+
+@dataclass(frozen=True)
+class Part:
+    """A record that was added up with others, and the first of these: the row in production has its number."""
+
+    first: int
+    row_index: int
+    line: int
+
+
+async def parse(attempt: Attempt, ctx: Context) -> None:
+    """Read, check and stage the file. What an earlier attempt staged is not staged again."""
+    upload = attempt.upload
+    pipeline = pipeline_of(upload, ctx)
+    async with stored_file(upload, ctx) as (path, scratch):
+        checked = await _checked(attempt, ctx, pipeline, path, scratch)
+        try:
+            whole = await asyncio.to_thread(digest, checked)
+            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+                begun = await queue.begin_staging(tx, attempt.lease, whole)
+            grouped = await _grouped(attempt, ctx, pipeline, checked)
+            for entity in pipeline.entities:
+                after = upload.staged.get(entity.name, 0) if begun else 0
+                await _stage(attempt, ctx, entity, checked.staged(entity.name, after), grouped)
+            await _finish(attempt, ctx, checked, grouped, whole)
+        finally:
+            await asyncio.to_thread(checked.close)
+
+
+async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> dict[int, list[str]]:
+    """The cells of some records as they stand in the file, by row index."""
+    pipeline = pipeline_of(upload, ctx)
+
+    def collect(path: Path, scratch: Path) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for batch in _sheet(upload, pipeline, path, scratch).batches():
+            for position, index in enumerate(batch.column("row_index").to_pylist()):
+                if index in wanted_rows:
+                    cells = batch.slice(position, 1).to_pylist()[0]
+                    found[index] = [v or "" for k, v in cells.items() if k[0] == "c" and k[1:].isdigit()]
+        return found
+
+    async with stored_file(upload, ctx) as (path, scratch):
+        return await asyncio.to_thread(collect, path, scratch)
+
+
+async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[Part]:
+    """The records that were added up into the rows of these, found by another check of the file."""
+    upload = attempt.upload
+    pipeline = pipeline_of(upload, ctx)
+
+    def collect(checked: Checked) -> list[Part]:
+        with checked:
+            rows = [Part(**row) for batch in checked.parts() for row in batch.to_pylist()]
+        return [row for row in rows if row.first in firsts]
+
+    async with stored_file(upload, ctx) as (path, scratch):
+        sheet = await asyncio.to_thread(_sheet, upload, pipeline, path, scratch)
+        reading = _Reading(upload, sheet, await inherited(ctx, upload, sheet))
+        checked = await _check(reading, ctx, scratch, lambda read: attempt.check())
+        return await asyncio.to_thread(collect, checked)
+
+
+def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
+    pipeline = ctx.pipelines.get(upload.pipeline)
+    if pipeline is None:
+        raise Refused(
+            "unknown_pipeline",
+            f"No pipeline is called {upload.pipeline!r} here. Is its module in the settings?",
+        )
+    return pipeline
+
+
+@asynccontextmanager
+async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path, Path]]:
+    """The upload's file, verified, and a folder for scratch files that goes away with it."""
+    with TemporaryDirectory(prefix="parse-", dir=ctx.scratch) as folder:
+        scratch = Path(folder)
+        try:
+            path = await ctx.blobs.fetch(upload.file_url or "", scratch)
+        except BlobMissing as error:
+            raise FileRefused("file_not_found", str(error)) from error
+        except RetryLater as trouble:
+            if trouble.kind != "connection":
+                raise
+            raise RetryLater("store", trouble.message) from trouble
+        if await asyncio.to_thread(sha256, path) != upload.content_sha256:
+            raise FileRefused(
+                "file_changed", "The stored file is not the one that was uploaded. Upload it again."
+            )
+        yield path, scratch
+
+
+def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
+    profile = pipeline.profile(upload.platform or "")
+    try:
+        sheet = open_sheet(
+            path,
+            upload.file_kind,
+            wanted=wanted(pipeline, profile),
+            scratch=scratch,
+            headerless=list_header(pipeline, profile),
+            options=upload.reading,
+            show_cell=not pipeline.personal,
+        )
+    except UnknownHeader as unknown:
+        found = Unknown(unknown.columns, unknown.line, unknown.below)
+        raise no_column_known(found, pipeline, profile) from None
+    return without_added(sheet)
+
+
+async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
+    """Check the file in a thread of its own, and say meanwhile how far it is."""
+    read = 0
+
+    def on_rows(rows: int) -> None:
+        nonlocal read
+        read = rows
+        attempt.check()
+
+    async def work() -> Checked:
+        sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
+        how = await inherited(ctx, attempt.upload, sheet)
+        await refuse_without_original(ctx, attempt.upload, how.originals)
+        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, on_rows)
+
+    checking = asyncio.create_task(work())
+    try:
+        await _tell_rows(attempt, ctx, checking, lambda: read)
+    except FileRefused as refusal:
+        if refusal.report is not None:
+            headers = [each.header for each in refusal.report.columns]
+            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+                await queue.note_columns(tx, attempt.lease, headers, refusal.report)
+        raise
+    except WeighbridgeError as trouble:
+        # Nobody waits for the check any more: it ends at its next batch, before its scratch folder goes.
+        attempt.interrupt(trouble)
+        with suppress(WeighbridgeError):
+            await asyncio.to_thread((await checking).close)
+        raise
+    return checking.result()
+
+
+@dataclass(frozen=True)
+class _Reading:
+    upload: Upload
+    sheet: Sheet
+    how: Inherited
+
+
+async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callable[[int], None]) -> Checked:
+    pipeline = pipeline_of(reading.upload, ctx)
+    async with ctx.db.tx() as tx:
+        today = (await clock.now(tx)).date()
+        limits = await production_columns.capacities(tx, pipeline)
+    return await asyncio.to_thread(
+        check,
+        pipeline,
+        reading.sheet,
+        reading.upload.scope,
+        scratch=scratch,
+        memory_limit=f"{ctx.limits.parse_memory_mb}MB",
+        on_rows=on_rows,
+        today=today,
+        options=reading.how.options,
+        capacities=limits,
+        exponents=reading.how.exponents,
+    )
+
+
+async def _tell_rows(
+    attempt: Attempt, ctx: Context, checking: asyncio.Task[Checked], read: Callable[[], int]
+) -> None:
+    """While the check goes on, how many rows were read so far, every second."""
+    told = 0
+    while not (await asyncio.wait({checking}, timeout=1))[0]:
+        if read() > told:
+            told = read()
+            async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+                await queue.note_rows_read(tx, attempt.lease, told)
+
+
+@dataclass(frozen=True)
+class _Grouped:
+    """The groups of the grain's rows, and the ranges of seq that receipts say are in production as they are."""
+
+    batches: list[Any]
+    known: list[tuple[int, int]]
+
+
+async def _grouped(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> _Grouped:
+    batches = await asyncio.to_thread(lambda: list(groups(checked, fingerprint(pipeline))))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    digests = {row["group_key"]: row["digest"] for row in rows}
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        known = await unchanged.known_groups(tx, pipeline, attempt.upload.scope, digests)
+    return _Grouped(
+        batches, [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
+    )
+
+
+async def _stage(
+    attempt: Attempt, ctx: Context, entity: Entity, rows: Iterator[Any], grouped: _Grouped
+) -> None:
+    """Write an entity's rows in chunks, but for those already in production; chunk and note commit together."""
+    pipeline = pipeline_of(attempt.upload, ctx)
+    chunks = without(rows, grouped.known if entity is pipeline.grain else [])
+    while chunk := await asyncio.to_thread(_take, chunks, ctx.limits.stage_rows):
+        attempt.check()
+        async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+            await staging.add(tx, pipeline, entity, [batch for _, batch in chunk])
+            await queue.note_staged(tx, attempt.lease, entity.name, chunk[-1][0])
+
+
+async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped, whole: bytes) -> None:
+    """Rejected rows, links, id resolution, groups, the new status and warnings, all in one transaction."""
+    pipeline = checked.plan.pipeline
+    found = queue.Staged(
+        bins=checked.bins,
+        columns=checked.plan.layout.header,
+        mapping=dict(checked.mapping),
+        affected_dates=tuple(checked.affected_dates),
+        digest=whole,
+        report=checked.report,
+        read_as=checked.read_as,
+    )
+    rejected = ((0, batch) for batch in checked.rejections())
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        first: list[tuple[int, str]] = []  # lines and codes, for the log
+        while chunk := await asyncio.to_thread(_take, rejected, 20_000):
+            await staging.add_rejections(tx, attempt.upload.scope, [batch for _, batch in chunk])
+            if not first:
+                few = chunk[0][1].slice(0, journal.ROW_ERRORS)
+                first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
+        links = ((0, batch) for batch in checked.fixes())
+        while chunk := await asyncio.to_thread(_take, links, 20_000):
+            await fixes.add(tx, attempt.upload.scope, pipeline.name, [batch for _, batch in chunk])
+        for entity in pipeline.dimensions:
+            await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
+        await staging.add_groups(tx, grouped.batches)
+        await queue.finish_staging(tx, attempt.lease, found)
+        for code, message in checked.warnings.items():
+            await rejections.warn(tx, attempt.lease, (WHOLE_FILE, checked.header_line), code, message)
+    journal.row_errors(attempt.upload, first, checked.bins.rejected)
+
+
+def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:
+    """Batches worth about so many rows, each with its last seq; empty at the end."""
+    taken: list[tuple[int, Any]] = []
+    while rows > 0 and (batch := next(batches, None)) is not None:
+        taken.append(batch)
+        rows -= batch[1].num_rows
+    return taken

@@ -1,0 +1,320 @@
+"""Staged rows into production: one statement per batch, made from the declaration once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from uuid import UUID
+
+from psycopg import sql
+
+from weighbridge.model.columns import NO_COLUMNS, ColumnReport
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.upload import Changes, Scope
+from weighbridge.postgres.errors import RowFault
+from weighbridge.postgres.pipeline_tables import SCOPE_TYPES, staging_table
+from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The staged rows after `after` up to and including `upto`, by seq."""
+
+    scope: Scope
+    after: int
+    upto: int
+    lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
+    report: ColumnReport = NO_COLUMNS  # what the file has columns for
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # of rows that are not written, by seq
+
+    @property
+    def size(self) -> int:
+        return self.upto - self.after
+
+    @property
+    def skipped(self) -> list[int]:
+        return [seq for seq in self.faults if self.after < seq <= self.upto]
+
+
+class StagingGone(Exception):
+    """Staged rows are not there any more: Postgres crashed, or they expired. Parse the file again."""
+
+
+async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fresh: bool = False) -> Changes:
+    """Write a batch; what is already there with the same values is left alone and counted as unchanged.
+
+    A batch that is thought to be all new can be written as `fresh`, in half the time: ON CONFLICT costs as much as
+    the insert itself. Where a row is there after all, that raises RowFault("unique_violation"): write it again.
+    """
+    row = await fetch_one(
+        tx,
+        upsert_sql(pipeline, entity, batch.report.filled_of(entity.name), fresh=fresh),
+        {
+            "upload": batch.scope.upload_id,
+            "workspace": batch.scope.workspace_id,
+            "client_id": batch.scope.client_id,
+            "platform": batch.scope.platform,
+            "project_id": batch.scope.project_id,
+            "after": batch.after,
+            "upto": batch.upto,
+            "lost": list(batch.lost),
+            "skipped": batch.skipped,
+        },
+    )
+    assert row is not None
+    rows, inserted, updated = row
+    if rows != batch.size:
+        raise StagingGone(f"{rows} of {batch.size} staged rows of {entity.name} are there")
+    return Changes(inserted, updated, rows - len(batch.skipped) - inserted - updated)
+
+
+async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
+    """Ids that staging_id_resolution gives for an entity's rows but production does not have."""
+    query = sql.SQL(
+        "SELECT r.production_id FROM public.staging_id_resolution r"
+        " WHERE r.upload_id = %s AND r.entity_type = %s AND NOT EXISTS"
+        " (SELECT FROM {} t WHERE t.workspace_id = %s AND t.id = r.production_id)"
+    ).format(sql.Identifier("public", entity.table))
+    rows = await (await tx.execute(query, (scope.upload_id, entity.name, scope.workspace_id))).fetchall()
+    return {row[0] for row in rows}
+
+
+async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
+    """Seqs of rows whose key names a lost parent: without it they would be other rows."""
+    found: list[int] = []
+    for ref in (ref for ref in entity.refs if ref.name in entity.key):
+        query = sql.SQL(
+            "SELECT seq FROM {} WHERE upload_id = %s AND workspace_id = %s AND {} = ANY (%s)"
+        ).format(staging_table(pipeline, entity), sql.Identifier(ref.name))
+        rows = await (await tx.execute(query, (scope.upload_id, scope.workspace_id, list(lost)))).fetchall()
+        found += [row[0] for row in rows]
+    return sorted(set(found))
+
+
+async def overwriting(
+    tx: Tx, pipeline: Pipeline, scope: Scope, filled: frozenset[str] | None
+) -> dict[int, UUID]:
+    """Fixed records that would change a row which another record of their own file has loaded.
+
+    By seq, with the upload of that file. Its staged rows show what it loaded, and after they expired the rows that it
+    changed last.
+    """
+    entity = pipeline.grain
+    no_scope = tuple(name for name in entity.scope if scope.value(name) is None)
+    values = {
+        "upload": scope.upload_id,
+        "workspace": scope.workspace_id,
+        "client_id": scope.client_id,
+        "platform": scope.platform,
+        "project_id": scope.project_id,
+    }
+    patterns = await fetch_all(
+        tx,
+        sql.SQL(
+            "SELECT DISTINCT {} FROM {} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
+        ).format(
+            sql.SQL(", ").join(sql.SQL("s.{} IS NULL").format(sql.Identifier(c)) for c in entity.key),
+            staging_table(pipeline, entity),
+        ),
+        values,
+    )
+    found: dict[int, UUID] = {}
+    for pattern in patterns:
+        no_key = tuple(c for c, empty in zip(entity.key, pattern, strict=True) if empty)
+        found |= dict(await fetch_all(tx, overwriting_sql(pipeline, filled, no_scope, no_key), values))
+    return found
+
+
+@cache
+def overwriting_sql(
+    pipeline: Pipeline, filled: frozenset[str] | None, no_scope: tuple[str, ...], no_key: tuple[str, ...]
+) -> bytes:
+    """For rows whose key lacks `no_key`: an index finds `=` and IS NULL, not both at once.
+
+    The staged row is called `excluded` as in an upsert, so that the same comparison holds.
+    """
+    entity = pipeline.grain
+
+    def of_scope(column: str) -> sql.Composed:
+        if column in no_scope:
+            return sql.SQL("t.{} IS NULL").format(sql.Identifier(column))
+        return sql.SQL("t.{} = %({})s::{}").format(
+            sql.Identifier(column), sql.SQL(column), sql.SQL(SCOPE_TYPES[column])
+        )
+
+    def same_key(row: str) -> list[sql.Composed]:
+        return [
+            sql.SQL(
+                "{0}.{1} IS NULL AND excluded.{1} IS NULL" if c in no_key else "{0}.{1} = excluded.{1}"
+            ).format(sql.SQL(row), sql.Identifier(c))
+            for c in entity.key
+        ]
+
+    return (
+        sql.SQL(
+            "WITH RECURSIVE originals AS ("
+            " SELECT f.row_index, f.original_upload, f.original_row FROM weighbridge.upload_fixes f"
+            " WHERE f.upload_id = %(upload)s"
+            " UNION SELECT o.row_index, f.original_upload, f.original_row FROM originals o"
+            " JOIN weighbridge.upload_fixes f ON f.upload_id = o.original_upload AND f.row_index = o.original_row)"
+            " SELECT DISTINCT ON (excluded.seq) excluded.seq, o.original_upload FROM originals o"
+            " JOIN {staged} AS excluded ON excluded.upload_id = %(upload)s AND excluded.workspace_id = %(workspace)s"
+            " AND excluded.row_index = o.row_index"
+            " JOIN {target} AS t ON t.workspace_id = %(workspace)s AND {key}"
+            " WHERE ({differs}) AND (t.upload_id = o.original_upload OR EXISTS ("
+            " SELECT FROM {staged} AS s WHERE s.upload_id = o.original_upload AND s.workspace_id = %(workspace)s"
+            " AND {same} AND NOT EXISTS (SELECT FROM public.upload_rejections r"
+            " WHERE r.upload_id = s.upload_id AND r.row_index = s.row_index)))"
+            " ORDER BY excluded.seq, o.original_upload"
+        )
+        .format(
+            staged=staging_table(pipeline, entity),
+            target=sql.Identifier("public", entity.table),
+            key=sql.SQL(" AND ").join([*map(of_scope, entity.scope), *same_key("t")]),
+            same=sql.SQL(" AND ").join(same_key("s")),
+            differs=differs(entity, filled) if updates(entity, filled) else other_values(entity, filled),
+        )
+        .as_bytes(None)
+    )
+
+
+async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, str]]:
+    """Rows of the batch that name a lost parent outside of their key: row index, line and the ref."""
+    found: list[tuple[int, int, str]] = []
+    for ref in (ref for ref in entity.refs if ref.name not in entity.key):
+        query = sql.SQL(
+            "SELECT row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s"
+            " AND seq > %s AND seq <= %s AND {} = ANY (%s)"
+        ).format(staging_table(pipeline, entity), sql.Identifier(ref.name))
+        scope = batch.scope
+        params = (scope.upload_id, scope.workspace_id, batch.after, batch.upto, list(batch.lost))
+        found += [(*row, ref.name) for row in await (await tx.execute(query, params)).fetchall()]
+    return found
+
+
+async def staged_lines(
+    tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch
+) -> list[tuple[int, int, int]]:
+    """Seq, row index and line of the batch's rows, in order."""
+    query = sql.SQL(
+        "SELECT seq, row_index, line FROM {} WHERE upload_id = %s AND workspace_id = %s AND seq > %s AND seq <= %s"
+        " ORDER BY seq"
+    ).format(staging_table(pipeline, entity))
+    scope = batch.scope
+    rows = await (
+        await tx.execute(query, (scope.upload_id, scope.workspace_id, batch.after, batch.upto))
+    ).fetchall()
+    return [(seq, index, line) for seq, index, line in rows]
+
+
+@cache
+def upsert_sql(
+    pipeline: Pipeline, entity: Entity, filled: frozenset[str] | None, *, fresh: bool = False
+) -> bytes:
+    """The statement that writes a batch of an entity's rows, with the counts as its answer.
+
+    `filled` are the columns that the file has; the others of a row that is there stay as they are.
+    """
+    staged = staging_table(pipeline, entity)
+    target = sql.Identifier("public", entity.table)
+    lead = ["workspace_id", *entity.scope]
+    own = [] if entity is pipeline.grain else ["id"]
+    refs = {r.name for r in entity.refs}
+    file = [entity.source_file] if entity.source_file else []
+    columns = [*lead, *own, *entity.columns, *file, "upload_id", "line", "created_at", "updated_at"]
+
+    def source(column: str) -> sql.Composable:
+        if column in entity.scope:
+            return sql.SQL("%({})s::{}").format(sql.SQL(column), sql.SQL(SCOPE_TYPES[column]))
+        if column in refs:
+            # FK not found → NULL (S1 §6.1); the list is empty in all but the rarest upload.
+            return sql.SQL("CASE WHEN s.{0} = ANY (%(lost)s::uuid[]) THEN NULL ELSE s.{0} END").format(
+                sql.Identifier(column)
+            )
+        if column in file:
+            return sql.SQL("(SELECT u.filename FROM public.data_uploads u WHERE u.id = %(upload)s)")
+        if column in ("created_at", "updated_at"):
+            return sql.SQL("(SELECT weighbridge.now())")
+        return sql.SQL("s.{}").format(sql.Identifier(column))
+
+    key = sql.SQL(", ").join(map(sql.Identifier, [*lead, *entity.key]))
+    conflict: sql.Composable = sql.SQL("")
+    if fresh:
+        pass
+    elif not updates(entity, filled):
+        conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
+    else:
+        news = sql.SQL(", ").join(
+            [
+                *(
+                    sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c))
+                    for c in taken(entity, filled)
+                ),
+                sql.SQL(
+                    "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
+                ),
+            ]
+        )
+        conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
+            key, news, differs(entity, filled)
+        )
+    composed = sql.SQL(
+        "WITH written AS ("
+        " INSERT INTO {target} AS t ({columns})"
+        " SELECT {sources} FROM {staged} s"
+        " WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s AND s.seq > %(after)s AND s.seq <= %(upto)s"
+        " AND s.seq <> ALL (%(skipped)s::int[])"
+        " ORDER BY s.seq {conflict}"
+        " RETURNING (xmax = 0) AS inserted)"
+        " SELECT (SELECT count(*) FROM {staged} s WHERE s.upload_id = %(upload)s AND s.workspace_id = %(workspace)s"
+        " AND s.seq > %(after)s AND s.seq <= %(upto)s),"
+        " count(*) FILTER (WHERE inserted), count(*) FILTER (WHERE NOT inserted) FROM written"
+    ).format(
+        target=target,
+        columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+        sources=sql.SQL(", ").join(source(c) for c in columns),
+        staged=staged,
+        conflict=conflict,
+    )
+    return composed.as_bytes(None)
+
+
+def taken(entity: Entity, filled: frozenset[str] | None) -> list[str]:
+    """The columns that a row of the file may change: a column that the file does not have changes nothing."""
+    return [column for column in entity.values if filled is None or column in filled]
+
+
+def updates(entity: Entity, filled: frozenset[str] | None) -> bool:
+    """May a row that is already there be changed at all?"""
+    return entity.upsert.update is not None and bool(taken(entity, filled))
+
+
+def changed(entity: Entity, column: str) -> sql.Composed:
+    """What a column of the row that is there, `t`, becomes when the row `excluded` comes."""
+    update = entity.upsert.update
+    assert update is not None
+    return sql.SQL(update).format(
+        old=sql.SQL("t.{}").format(sql.Identifier(column)),
+        new=sql.SQL("excluded.{}").format(sql.Identifier(column)),
+    )
+
+
+def other_values(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
+    """Has the row that is there other values than the row that comes?"""
+    columns = taken(entity, filled)
+    return sql.SQL(" OR ").join(
+        [
+            sql.SQL("false"),
+            *(sql.SQL("t.{0} IS DISTINCT FROM excluded.{0}").format(sql.Identifier(c)) for c in columns),
+        ]
+    )
+
+
+def differs(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
+    """Would that change the row?"""
+    columns = taken(entity, filled)
+    return sql.SQL("({}) IS DISTINCT FROM ({})").format(
+        sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in columns),
+        sql.SQL(", ").join(changed(entity, c) for c in columns),
+    )

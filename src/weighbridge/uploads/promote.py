@@ -1,0 +1,88 @@
+"""Third step: staged rows → production rows, exactly once. Rows, counts, watermark and event commit together."""
+
+from __future__ import annotations
+
+from weighbridge.engine.announce import ALERTS
+from weighbridge.engine.attempt import Attempt
+from weighbridge.model.errors import Refused
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
+from weighbridge.uploads import queue, rejections
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.parse import parts_of_sums, pipeline_of, raw_records
+from weighbridge.uploads.production import StagingGone
+from weighbridge.uploads.promote_entity import ROLE, Writer
+from weighbridge.uploads.rejections import Rejection
+from weighbridge.uploads.tally import Tally
+from weighbridge.uploads.threshold import check_threshold, see_rejects
+
+
+async def promote(attempt: Attempt, ctx: Context) -> None:
+    """Upsert what is staged, dimensions before facts, from where an earlier attempt left off."""
+    upload = attempt.upload
+    pipeline = pipeline_of(upload, ctx)
+    await check_threshold(attempt, ctx)
+    if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
+        raise StagingGone("other rows are staged than were accepted")
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        await queue.begin_promotion(tx, attempt.lease)
+    writer = Writer(attempt, ctx, pipeline)
+    for entity in _from_watermark(upload, pipeline):
+        await writer.write(pipeline.entity(entity))
+    await _complete_rejections(attempt, ctx)
+    journal.row_errors(upload, writer.refused, len(writer.refused))
+    verdict = _verdict(upload, pipeline, writer.tally)
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        await queue.finish(tx, attempt.lease, verdict, [name for name in ctx.consumers if name != ALERTS])
+
+
+def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:
+    names = [entity.name for entity in pipeline.entities]
+    mark = upload.watermark.entity
+    return names[names.index(mark) :] if mark else names
+
+
+async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
+    """Rows that failed here get their cells from the file, as rows that failed in parsing have them."""
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        bare = await rejections.without_raw(tx, attempt.upload.id)
+    if not bare:
+        return
+    if attempt.upload.read_as.sum_breakdowns:
+        bare += await _reject_parts(attempt, ctx, set(bare))
+    raw = await raw_records(attempt.upload, ctx, set(bare))
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        for row_index, cells in raw.items():
+            await rejections.set_raw(tx, attempt.upload.id, row_index, cells)
+
+
+async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> list[int]:
+    """The other parts of sums that were not written: with one part alone the sum could not be made again."""
+    others = [part for part in await parts_of_sums(attempt, ctx, failed) if part.row_index not in failed]
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        for part in others:
+            message = (
+                f"Its sum with other records was not written (line {part.line}). Load all of them together."
+            )
+            await rejections.add(
+                tx,
+                attempt.lease,
+                Rejection(part.row_index, part.line, "promote", None, "sum_not_written", message, None),
+            )
+    return [part.row_index for part in others]
+
+
+def _verdict(upload: Upload, pipeline: Pipeline, tally: Tally) -> queue.Verdict:
+    """completed: every valid row is in production. partial: one failed, or force_partial let the file through."""
+    if tally.promoted_rows == 0:
+        raise Refused("nothing_promoted", f"No row could be written to production. {see_rejects(upload)}")
+    failed_rows = upload.bins.rejected + tally.failed(pipeline.grain)
+    if tally.all_failed:
+        text = f"{tally.all_failed} valid rows could not be written to production. {see_rejects(upload)}"
+        return queue.Verdict(Status.PARTIAL, failed_rows, "rows_failed", text)
+    if upload.bins.valid_share < pipeline.min_valid:
+        text = f"Only {upload.bins.valid_share:.1%} of the rows are valid; force_partial let them through."
+        return queue.Verdict(Status.PARTIAL, failed_rows, "forced_partial", text)
+    return queue.Verdict(Status.COMPLETED, failed_rows)

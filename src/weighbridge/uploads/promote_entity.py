@@ -1,0 +1,209 @@
+"""The heart of promotion: one entity's staged rows into its table, batch by batch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from weighbridge.engine.attempt import Attempt
+from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.retry import POLICIES
+from weighbridge.model.upload import Watermark
+from weighbridge.postgres.errors import Contention, RowFault
+from weighbridge.postgres.pool import Tx
+from weighbridge.uploads import production, queue, rejections
+from weighbridge.uploads import unchanged as uploads_unchanged
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.production import Batch
+from weighbridge.uploads.rejections import Rejection
+from weighbridge.uploads.tally import Tally
+
+ROLE = "weighbridge_promote"
+ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A range of staged rows, (after, upto], and whether receipts say that it is in production as it is."""
+
+    after: int
+    upto: int
+    unchanged: bool
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of an entity's rows before the first is written."""
+
+    lost: tuple[UUID, ...] = ()  # parents that they name but production does not have
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # of rows that may not be written, by seq
+    runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production as they are
+
+
+class Writer:
+    """One promotion under way. Its tally is what has been committed."""
+
+    def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:
+        self.attempt = attempt
+        self.ctx = ctx
+        self.pipeline = pipeline
+        self.scope = attempt.upload.scope
+        self.tally = Tally.of(attempt.upload, pipeline)
+        self.fresh = True  # the next rows are thought to be new
+        self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
+
+    async def write(self, entity: Entity) -> None:
+        """All rows of the entity after the watermark."""
+        mark = self.attempt.upload.watermark
+        after = mark.seq if mark.entity == entity.name else 0
+        last = self.attempt.upload.staged.get(entity.name, 0)
+        survey = await self._survey(entity, after)
+        for segment in _segments(after, last, survey.runs):
+            if segment.unchanged and await self._skip_unchanged(entity, segment):
+                continue
+            for start in range(segment.after, segment.upto, self.ctx.limits.batch_rows):
+                self.attempt.check()
+                upto = min(start + self.ctx.limits.batch_rows, segment.upto)
+                report = self.attempt.upload.column_report
+                await self._write(entity, Batch(self.scope, start, upto, survey.lost, report, survey.faults))
+
+    async def _survey(self, entity: Entity, after: int) -> Survey:
+        grain = entity is self.pipeline.grain
+        if not entity.refs and not grain:
+            return Survey()
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            lost: set[UUID] = set()
+            for ref in entity.refs:
+                lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
+            orphans = await production.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
+            faults = dict.fromkeys(orphans, ORPHAN)
+            runs: list[tuple[int, int]] = []
+            if grain:
+                if self.attempt.upload.read_as.linked and not entity.upsert.repeats:
+                    faults |= await self._overwriting(tx, entity)
+                runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, after)
+        return Survey(tuple(lost), faults, tuple(runs))
+
+    async def _overwriting(self, tx: Tx, entity: Entity) -> dict[int, RowFault]:
+        """Records of a fixed rejects file that would replace another record of the file that they are from."""
+        filled = self.attempt.upload.column_report.filled_of(entity.name)
+        others = await production.overwriting(tx, self.pipeline, self.scope, filled)
+        return {
+            seq: RowFault(
+                "conflicting_repeat",
+                f"upload {original}, which it is from, has loaded another row with the same key and other values. "
+                "Correct the key; or correct the original file and load it again",
+            )
+            for seq, original in others.items()
+        }
+
+    async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
+        """Count the rows as unchanged if the receipts still say so; the answer holds until commit."""
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
+            if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
+                return False
+            tally = self.tally.unchanged(entity, segment.upto - segment.after)
+            await self._advance(tx, entity, segment.upto, tally)
+        self.tally = tally
+        return True
+
+    async def _write(self, entity: Entity, batch: Batch) -> None:
+        """A batch. One that a row breaks is split until that row stands alone, and is skipped."""
+        failures = 0
+        while True:
+            try:
+                return await self._commit(entity, batch)
+            except RowFault as fault:
+                if not self.fresh:
+                    return await self._split(entity, batch, fault)
+                self.fresh = False
+            except Contention as contention:
+                failures += 1
+                pause = POLICIES["deadlock"].wait(failures)
+                if pause is None:
+                    return await self._give_up(entity, batch, contention)
+                await asyncio.sleep(pause.total_seconds())
+
+    async def _commit(self, entity: Entity, batch: Batch) -> None:
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            if entity is self.pipeline.grain:
+                await uploads_unchanged.touch(
+                    tx, self.pipeline, batch, spoiled=bool(batch.lost or batch.skipped)
+                )
+            tally = self.tally
+            if batch.lost:
+                await self._note_lost(tx, entity, batch)
+            if batch.skipped:
+                tally = await self._note_faults(tx, entity, batch)
+            changes = await production.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
+            tally = tally.add(entity, changes)
+            await self._advance(tx, entity, batch.upto, tally)
+        self.tally = tally
+        self.fresh = changes.inserted == batch.size
+
+    async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+        if batch.size == 1:
+            await self._skip(entity, batch, fault)
+        else:
+            middle = batch.after + batch.size // 2
+            await self._write(entity, replace(batch, upto=middle))
+            await self._write(entity, replace(batch, after=middle))
+
+    async def _give_up(self, entity: Entity, batch: Batch, contention: Contention) -> None:
+        """After the last retry a deadlock fails its batch (S1 §6.2); a parent that never came fails its rows."""
+        if contention.parent:
+            await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
+        else:
+            await self._skip(entity, batch, RowFault("deadlock", "its batch met a deadlock on every try"))
+
+    async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+        """Record the batch's rows as failed and go on after them."""
+        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+            if entity is self.pipeline.grain:
+                await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
+            for _, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+                await self._note_failure(tx, entity, (row_index, line), fault)
+            tally = self.tally.fail(entity, batch.size)
+            await self._advance(tx, entity, batch.upto, tally)
+        self.tally = tally
+
+    async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
+        """A row whose parent is lost keeps NULL and a warning (S1 §6.1); where the parent is in its key, it fails."""
+        for row_index, line, ref in await production.rows_naming(tx, self.pipeline, entity, batch):
+            message = f"{ref}: the row it names is not in production; left empty (line {line})."
+            await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
+
+    async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
+        for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+            if seq in batch.faults:
+                await self._note_failure(tx, entity, (row_index, line), batch.faults[seq])
+        return self.tally.fail(entity, len(batch.skipped))
+
+    async def _note_failure(self, tx: Tx, entity: Entity, place: tuple[int, int], fault: RowFault) -> None:
+        """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""
+        message = f"{entity.name}: not written, {fault.message} (line {place[1]})."
+        if entity is self.pipeline.grain:
+            self.refused.append((place[1], fault.code))
+            await rejections.add(
+                tx, self.attempt.lease, Rejection(*place, "promote", None, fault.code, message, None)
+            )
+        else:
+            await rejections.warn(tx, self.attempt.lease, place, f"{entity.name}_{fault.code}", message)
+
+    async def _advance(self, tx: Tx, entity: Entity, seq: int, tally: Tally) -> None:
+        mark = Watermark(entity.name, seq)
+        await queue.advance(tx, self.attempt.lease, mark, tally.as_dict(), tally.promoted_rows)
+
+
+def _segments(after: int, last: int, runs: Sequence[tuple[int, int]]) -> Iterator[Segment]:
+    """Cut (after, last] into what receipts cover and what must be written."""
+    for start, end in runs:
+        if after < start:
+            yield Segment(after, start, unchanged=False)
+        yield Segment(start, end, unchanged=True)
+        after = end
+    if after < last:
+        yield Segment(after, last, unchanged=False)

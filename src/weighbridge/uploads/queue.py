@@ -1,0 +1,325 @@
+"""Uploads: one function per named query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from weighbridge.engine.recover import Recovered
+from weighbridge.model.columns import NO_COLUMNS, ColumnReport
+from weighbridge.model.read_as import UNDECIDED, ReadAs
+from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Bins, Upload, Watermark
+from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
+from weighbridge.postgres.queries import load
+
+_SQL = load(__name__)
+
+
+@dataclass(frozen=True)
+class NewUpload:
+    """A file, about to be recorded; without a file_url it waits for its bytes to be stored."""
+
+    workspace_id: UUID
+    client_id: UUID | None
+    platform: str | None
+    source: str
+    pipeline: str
+    filename: str | None
+    file_url: str | None
+    file_kind: str
+    content_sha256: bytes
+    byte_size: int
+    created_by: UUID | None = None
+    force_partial: bool = False
+    forced: bool = False
+    source_batch_id: str | None = None
+    traceparent: str | None = None
+    project_id: int | None = None
+    preview: bool = False
+    reading: ReadOptions = DETECT_ALL
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What parsing found out about a file."""
+
+    bins: Bins
+    columns: tuple[str, ...]
+    mapping: dict[str, str]
+    affected_dates: tuple[date, ...]
+    digest: bytes  # of everything that was staged
+    report: ColumnReport = NO_COLUMNS
+    read_as: ReadAs = UNDECIDED
+
+
+@dataclass(frozen=True)
+class Known:
+    """The upload that a file is already, and why: duplicate_content, duplicate_completed, batch_failed, …"""
+
+    upload_id: UUID
+    reason: str
+
+
+async def receive(tx: Tx, new: NewUpload) -> UUID | Known:
+    """Record a stored file, unless it is here already."""
+    row = await fetch_one(tx, _SQL["receive_upload"], {**vars(new), "reading": Jsonb(new.reading.as_dict())})
+    assert row is not None
+    return Known(row[0], row[2]) if row[1] else row[0]
+
+
+@dataclass(frozen=True)
+class ClaimRequest:
+    """What a worker is ready to take on."""
+
+    worker: str
+    sources: tuple[Status, ...]
+    pipelines: tuple[str, ...]
+    lease: timedelta
+    per_workspace: int
+    max_crashes: int = 5
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The next upload with a lease on it, if there was one, and what was taken over on the way."""
+
+    lease: Lease | None = None
+    upload: Upload | None = None
+    abandoned: tuple[Recovered, ...] = ()
+
+
+async def claim(tx: Tx, request: ClaimRequest) -> Claimed:
+    """The next upload whose turn it is. What was abandoned goes back to its queue in the same statement."""
+    row = await fetch_one(
+        tx,
+        _SQL["claim_upload"],
+        {
+            "worker": request.worker,
+            "from": list(request.sources),
+            "pipelines": list(request.pipelines),
+            "lease": request.lease,
+            "limit": request.per_workspace,
+            "max_crashes": request.max_crashes,
+        },
+    )
+    if row is None:
+        return Claimed()
+    abandoned = tuple(Recovered.of(each) for each in row[2] or ())
+    if row[0] is None:
+        return Claimed(abandoned=abandoned)
+    upload = await get(tx, row[0])
+    assert upload is not None
+    return Claimed(Lease(row[1], upload.id, upload.workspace_id), upload, abandoned)
+
+
+async def get(tx: Tx, upload_id: UUID) -> Upload | None:
+    found = await get_many(tx, [upload_id])
+    return found[0] if found else None
+
+
+async def get_many(tx: Tx, upload_ids: Sequence[UUID]) -> list[Upload]:
+    """Those that are there, newest first."""
+    return [_upload(row) for row in await fetch_named(tx, _SQL["get_uploads"], (list(upload_ids),))]
+
+
+async def begun(tx: Tx, upload_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of many uploads that are not waiting any more."""
+    return [row[0] for row in await fetch_all(tx, _SQL["begun_uploads"], (list(upload_ids),))]
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who works on an upload, and until when its lease runs if nothing more is heard."""
+
+    upload_id: UUID
+    worker: str
+    lease_until: datetime
+
+
+async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
+    return [Holder(*row) for row in await fetch_all(tx, _SQL["holders"], (list(upload_ids),))]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a page of uploads ended: two may have come at the same moment."""
+
+    created_at: datetime
+    id: UUID
+
+
+async def recent(
+    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Place | None = None, limit: int
+) -> list[Upload]:
+    """The newest uploads of a workspace, a page at a time."""
+    rows = await fetch_all(
+        tx,
+        _SQL["recent_uploads"],
+        {
+            "workspace": workspace_id,
+            "status": status,
+            "before": behind and behind.created_at,
+            "behind": behind and behind.id,
+            "limit": limit,
+        },
+    )
+    return await get_many(tx, [row[0] for row in rows])
+
+
+@dataclass(frozen=True)
+class Release:
+    """How an upload goes back to the queue."""
+
+    delay: timedelta = timedelta(0)
+    failed: bool = False
+    error: str | None = None
+
+
+async def release(tx: Tx, lease: Lease, how: Release) -> None:
+    """Hand the upload back, to be claimed again after the delay."""
+    await tx.execute(_SQL["release_upload"], (lease.token, how.delay, how.failed, how.error))
+
+
+async def failures(tx: Tx, lease: Lease) -> int:
+    """Passing troubles since the upload last made progress."""
+    row = await fetch_one(tx, _SQL["count_failures"], (lease.token,))
+    assert row is not None
+    return int(row[0])
+
+
+async def fail(tx: Tx, lease: Lease, code: str, text: str) -> None:
+    await tx.execute(_SQL["fail_upload"], (lease.token, code, text))
+
+
+async def begin_staging(tx: Tx, lease: Lease, digest: bytes) -> bool:
+    """Does what an earlier attempt staged begin what this one stages? If not, it is removed."""
+    row = await fetch_one(tx, _SQL["begin_staging"], (lease.token, digest))
+    return bool(row and row[0])
+
+
+async def note_rows_read(tx: Tx, lease: Lease, rows: int) -> None:
+    await tx.execute(_SQL["note_rows_read"], (lease.token, rows))
+
+
+async def note_staged(tx: Tx, lease: Lease, entity: str, seq: int) -> None:
+    await tx.execute(_SQL["note_staged"], (lease.token, entity, seq))
+
+
+async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
+    await tx.execute(
+        _SQL["finish_staging"],
+        (
+            lease.token,
+            Jsonb(staged.bins.as_dict()),
+            list(staged.columns),
+            Jsonb(staged.mapping),
+            list(staged.affected_dates),
+            staged.digest,
+            Jsonb(staged.report.as_dict()),
+            Jsonb(staged.read_as.as_dict()),
+        ),
+    )
+
+
+async def note_columns(tx: Tx, lease: Lease, columns: Sequence[str], report: ColumnReport) -> None:
+    """The columns of a file that is refused as a whole."""
+    await tx.execute(_SQL["note_columns"], (lease.token, list(columns), Jsonb(report.as_dict())))
+
+
+async def hand_over(tx: Tx, lease: Lease) -> None:
+    """End a parse attempt; another worker promotes."""
+    await tx.execute(_SQL["hand_over"], (lease.token,))
+
+
+async def hold(tx: Tx, lease: Lease) -> None:
+    """End a parse attempt at a preview; a person decides what becomes of it."""
+    await tx.execute(_SQL["hold_upload"], (lease.token,))
+
+
+async def begin_promotion(tx: Tx, lease: Lease) -> None:
+    await tx.execute(_SQL["begin_promotion"], (lease.token,))
+
+
+async def restage(tx: Tx, lease: Lease) -> None:
+    await tx.execute(_SQL["restage_upload"], (lease.token,))
+
+
+async def advance(
+    tx: Tx, lease: Lease, mark: Watermark, promoted: dict[str, Any], promoted_rows: int
+) -> None:
+    """Counts and watermark of a batch, in the transaction that wrote its rows."""
+    await tx.execute(
+        _SQL["advance_promotion"], (lease.token, mark.entity, mark.seq, Jsonb(promoted), promoted_rows)
+    )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a promotion ended."""
+
+    status: Status
+    failed_rows: int
+    error_code: str | None = None
+    error_text: str | None = None
+
+
+async def finish(tx: Tx, lease: Lease, verdict: Verdict, consumers: Sequence[str]) -> None:
+    """The end of an upload and the event that announces it."""
+    await tx.execute(
+        _SQL["finish_upload"],
+        (
+            lease.token,
+            verdict.status,
+            verdict.failed_rows,
+            verdict.error_code,
+            verdict.error_text,
+            list(consumers),
+        ),
+    )
+
+
+async def retry(
+    tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
+) -> str | None:
+    """Open a failed or partial upload again. The new status, the old one where it may not, None where there is none.
+
+    `reading` replaces the stored read options.
+    """
+    options = None if reading is None else Jsonb(reading.as_dict())
+    row = await fetch_one(tx, _SQL["retry_upload"], (upload_id, force_partial, actor, options))
+    return row[0] if row else None
+
+
+async def change_reading(tx: Tx, upload_id: UUID, reading: ReadOptions, actor: str) -> None:
+    """Other read options for an upload that is pending, audited."""
+    await tx.execute(_SQL["change_reading"], (upload_id, Jsonb(reading.as_dict()), actor))
+
+
+async def dismiss(tx: Tx, upload_id: UUID, actor: str) -> str | None:
+    """Take a failed upload off the dead letters. Its status; None where there is none."""
+    row = await fetch_one(tx, _SQL["dismiss_upload"], (upload_id, actor))
+    return row[0] if row else None
+
+
+def _upload(row: dict[str, Any]) -> Upload:
+    entity, seq, bins = row.pop("watermark_entity"), row.pop("watermark_seq"), row.pop("bins")
+    return Upload(
+        **{
+            **row,
+            "status": Status(row["status"]),
+            "watermark": Watermark(entity, seq),
+            "bins": Bins(**bins) if bins else Bins(),
+            "affected_dates": tuple(row["affected_dates"]),
+            "columns": tuple(row["columns"]),
+            "reading": ReadOptions.of(row["reading"]),
+            "column_report": ColumnReport.of(row["column_report"]),
+            "read_as": ReadAs.of(row["read_as"]),
+        }
+    )

@@ -1,0 +1,383 @@
+"""First step: a request or a file in a folder → a stored blob and a pending upload.
+
+    check   is the request one that we can serve?          RequestRefused, before a byte is read (request.py)
+    spool   bytes → a scratch file, hashed on the way      RequestRefused, as soon as it is known
+    record  scratch file → blob → data_uploads             the same content again is the first upload
+
+Nothing stays behind where one of them says no. Where the store does, the file waits for it (defer.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import BinaryIO
+from uuid import UUID, uuid4
+
+from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.observe import journal, traces
+from weighbridge.observe.redact import said_back
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage import quota
+from weighbridge.uploads import intake, recognise
+from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.defer import Inside, defer
+from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, named
+from weighbridge.uploads.intake import Content
+from weighbridge.uploads.queue import Known, NewUpload
+from weighbridge.uploads.request import AUTO, Checked, Request, check, check_sender, unknown_site
+
+_BUFFER = 1 << 20  # hashed and written at once, in a thread
+_HEAD = 1 << 16  # enough to tell what a file is
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A whole file in scratch, which belongs to whoever holds this."""
+
+    path: Path
+    filename: str | None
+    kind: str
+    sha256: bytes
+    size: int
+    grant: UUID  # of the bytes that are set aside for it (quota.py)
+
+    def discard(self) -> None:
+        _remove(self.path)
+
+
+@dataclass(frozen=True)
+class Received:
+    """S1's answer: which upload the file is now, and whether it already was."""
+
+    upload_id: UUID
+    status: Status
+    duplicate: bool
+    reason: str | None = None  # why it is a duplicate: duplicate_content, duplicate_completed, …
+    storage_status: str = "stored"
+    queue_id: UUID | None = None  # where it waits for the store
+    unstored: RetryLater | None = None  # and why
+
+
+async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] | Path) -> Received:
+    """All of intake for one file."""
+    if request.pipeline == AUTO:
+        check_sender(ctx, request)
+        head, content = await _beginning(content, request.filename)
+        request = await recognise.settled(ctx, request, head)
+    checked = check(ctx, request)
+    spooled = await spool(ctx, checked, content, request.filename)
+    try:
+        return await record(ctx, checked, spooled)
+    finally:
+        spooled.discard()  # gone already where the store moved it away
+
+
+async def _beginning(
+    content: AsyncIterator[bytes] | Path, filename: str | None
+) -> tuple[bytes, AsyncIterator[bytes] | Path]:
+    if not isinstance(content, Path):
+        return await recognise.peeked(content)
+    with _readable(filename):
+        return await asyncio.to_thread(recognise.first_bytes, content), content
+
+
+async def spool(
+    ctx: Context,
+    checked: Checked,
+    content: AsyncIterator[bytes] | Path,
+    filename: str | None,
+    grant: UUID | None = None,
+) -> Spooled:
+    """The bytes in a scratch file of their own, or RequestRefused and no file."""
+    try:
+        ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix="intake-", dir=ctx.scratch)
+    except OSError as error:
+        raise _no_room(error) from error
+    path, filename = Path(name), tidy_name(filename)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            spooler = _Spooler(file, filename, checked.pipeline, ctx.limits.max_upload_bytes)
+            if isinstance(content, Path):
+                await asyncio.to_thread(spooler.copy, content)
+            else:
+                await spooler.collect(content)
+        return Spooled(path, filename, spooler.kind, spooler.digest.digest(), spooler.size, grant or uuid4())
+    except BaseException as error:
+        _remove(path)
+        if isinstance(error, OSError):
+            raise _no_room(error) from error
+        raise
+
+
+async def weigh(ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID) -> Spooled:
+    """A whole file as it lies on this machine, looked at in its place; RequestRefused as of any other."""
+    filename = tidy_name(filename)
+    with Path(os.devnull).open("wb") as nowhere:  # noqa: ASYNC230
+        spooler = _Spooler(nowhere, filename, checked.pipeline, ctx.limits.max_upload_bytes)
+        await asyncio.to_thread(spooler.copy, file)
+    return Spooled(file, filename, spooler.kind, spooler.digest.digest(), spooler.size, grant)
+
+
+def tidy_name(filename: str | None) -> str | None:
+    """The last part of a path, without what no name should have; some browsers send the whole path."""
+    last = (filename or "").replace("\\", "/").rsplit("/", 1)[-1]
+    return "".join(c for c in last if c.isprintable()).strip()[:255] or None
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+class _Spooler:
+    """Hashes and writes what passes, and says no as soon as it is known."""
+
+    def __init__(self, file: BinaryIO, filename: str | None, pipeline: Pipeline, limit: int) -> None:
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self.kind = ""
+        self._file = file
+        self._filename = filename
+        self._pipeline = pipeline
+        self._limit = limit
+
+    def copy(self, path: Path) -> None:
+        buffer = memoryview(bytearray(_BUFFER))
+        with _readable(self._filename):
+            source = path.open("rb")
+        with source:
+            refuse_large(os.fstat(source.fileno()).st_size, self._limit)
+            while True:
+                with _readable(self._filename):
+                    count = source.readinto(buffer)
+                if not count:
+                    break
+                self._write(buffer[:count])
+        self._end()
+
+    async def collect(self, chunks: AsyncIterator[bytes]) -> None:
+        buffer = bytearray()
+        async for chunk in chunks:
+            refuse_large(self.size + len(buffer) + len(chunk), self._limit)
+            buffer += chunk
+            if len(buffer) >= (_BUFFER if self.kind else _HEAD):
+                await asyncio.to_thread(self._write, bytes(buffer))
+                buffer.clear()
+        if buffer:
+            await asyncio.to_thread(self._write, bytes(buffer))
+        self._end()
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if not self.kind:
+            kind = kind_of(bytes(data[:_HEAD]), self._filename)
+            self.kind = accepted(kind, self._filename, self._pipeline)
+        self.size += len(data)
+        refuse_large(self.size, self._limit)
+        self.digest.update(data)
+        self._file.write(data)
+
+    def _end(self) -> None:
+        if not self.size:
+            raise empty_file(self._filename)
+
+
+@contextmanager
+def _readable(filename: str | None) -> Iterator[None]:
+    """Trouble with the sender's own file is about that file alone; trouble in writing is ours."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{named(filename)}: it cannot be read: {error.strerror}."
+        raise RequestRefused(422, "unreadable_file", message) from error
+
+
+def refuse_large(size: int, limit: int) -> None:
+    """RequestRefused(413) for a file of this size."""
+    if size > limit:
+        raise RequestRefused(
+            413, "file_too_large", f"file: expected at most {limit // 2**20} MB, got more. Split the export."
+        )
+
+
+async def record(
+    ctx: Context,
+    checked: Checked,
+    spooled: Spooled,
+    inside: Inside | None = None,
+    unstored: RetryLater | None = None,
+) -> Received:
+    """Store the file and note the upload, unless the content is already there or it would be too much.
+
+    `unstored`: the store could not take another file of the request just now, and is not asked for this one.
+    """
+    if checked.pipeline.sites:
+        await _refuse_unknown_site(ctx, checked)
+    settled = False
+    try:
+        today, known = await _known(ctx, checked, spooled)
+        key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
+        if known is not None:
+            return await _again(ctx, checked, known, spooled, key)
+        await quota.reserve(ctx, checked, spooled.size, spooled.grant)
+        received = await _store(ctx, checked, spooled, key, inside, unstored)
+        settled = not received.duplicate and received.queue_id is None  # counted with it
+        return received
+    except RetryLater:
+        settled = True  # the database is away: what is set aside runs out by itself
+        raise
+    finally:
+        if not settled:
+            await quota.let_go(ctx, checked, spooled.grant)
+
+
+async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
+    assert checked.client_id is not None
+    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+        if not await intake.site_exists(tx, checked.workspace_id, checked.client_id):
+            raise unknown_site(checked.client_id)
+
+
+async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date, Known | None]:
+    content = Content(
+        workspace_id=checked.workspace_id,
+        pipeline=checked.pipeline.name,
+        client_id=checked.client_id,
+        platform=checked.platform,
+        project_id=checked.project_id,
+        content_sha256=spooled.sha256,
+        source_batch_id=checked.source_batch_id,
+        forced=checked.force,
+        reading=checked.reading,
+    )
+    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+        return await intake.known_upload(tx, content)
+
+
+async def _store(
+    ctx: Context,
+    checked: Checked,
+    spooled: Spooled,
+    key: str,
+    inside: Inside | None,
+    unstored: RetryLater | None,
+) -> Received:
+    new = NewUpload(
+        workspace_id=checked.workspace_id,
+        client_id=checked.client_id,
+        platform=checked.platform,
+        project_id=checked.project_id,
+        source=checked.source,
+        pipeline=checked.pipeline.name,
+        filename=spooled.filename,
+        file_url=None,
+        file_kind=spooled.kind,
+        content_sha256=spooled.sha256,
+        byte_size=spooled.size,
+        created_by=checked.created_by,
+        force_partial=checked.force_partial,
+        forced=checked.force,
+        source_batch_id=checked.source_batch_id,
+        traceparent=traces.current(),
+        preview=checked.preview,
+        reading=checked.reading,
+    )
+    received: UUID | Known
+    queue_id = None
+    try:
+        if unstored is not None:
+            raise unstored
+        file_url = await ctx.blobs.put(key, spooled.path)
+    except RetryLater as trouble:
+        unstored = trouble
+        journal.not_stored(ctx.blobs.bucket, trouble.kind)
+        received, queue_id = await defer(ctx, new, spooled.path, key, trouble, inside)
+    else:
+        journal.stored(ctx.blobs.bucket)
+        async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+            received = await uploads_queue.receive(tx, replace(new, file_url=file_url))
+            if not isinstance(received, Known):
+                await quota.count(tx, received, new.created_by, new.byte_size, file_url, spooled.grant)
+                if inside is not None:
+                    await inside(tx, received)
+    if isinstance(received, Known):  # another sender of the same was quicker
+        return await _again(ctx, checked, received, spooled, key)
+    if queue_id is None:
+        return Received(received, Status.PENDING, duplicate=False)
+    return Received(
+        received,
+        Status.PENDING,
+        duplicate=False,
+        storage_status="pending_retry",
+        queue_id=queue_id,
+        unstored=unstored,
+    )
+
+
+async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str) -> Received:
+    """A file that is here already: its upload, or RequestRefused(409) where its batch is in the way (S3 §1.3)."""
+    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+        first = await uploads_queue.get(tx, known.upload_id)
+    assert first is not None
+    match known.reason:
+        case "batch_failed":
+            message = (
+                f"The batch {said_back(first.batch)} failed. To load this file again after its cause is fixed: "
+                f"POST /api/uploads/{first.id}/retry, or weighbridge uploads retry {first.id}. {_release(first)}"
+            )
+            raise RequestRefused(409, known.reason, message)
+        case "batch_differs":
+            failed = first.status == Status.FAILED
+            message = (
+                f"The batch {said_back(first.batch)} was loaded with other content, as upload {first.id}"
+                f"{', and failed' if failed else ''}. "
+                f"{_release(first) if failed else 'Give this file another batch name.'}"
+            )
+            raise RequestRefused(409, known.reason, message)
+    async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+        await intake.note_duplicate(tx, first.id, spooled.filename)
+    journal.duplicate_skipped(first.batch, known.reason)
+    stored = first.storage_status
+    if stored == "pending_retry" and await _stored_now(ctx, first, spooled, key):
+        stored = "stored"
+    return Received(first.id, first.status, duplicate=True, reason=known.reason, storage_status=stored)
+
+
+def _release(first: Upload) -> str:
+    return (
+        f"To load a fixed file under this name, release the name first: POST /api/uploads/{first.id}/release-batch, "
+        f"or weighbridge uploads release-batch {first.id}."
+    )
+
+
+async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -> bool:
+    """The first one waits for the store, perhaps on a machine that never comes back: here are its bytes again."""
+    try:
+        if not await asyncio.to_thread(
+            spooled.path.exists
+        ):  # another sender was quicker, and the store has moved it
+            return False
+        file_url = await ctx.blobs.put(key, spooled.path)
+    except RetryLater as trouble:
+        journal.not_stored(ctx.blobs.bucket, trouble.kind)
+        return False
+    journal.stored(ctx.blobs.bucket)
+    async with ctx.db.tx("weighbridge_intake", first.workspace_id) as tx:
+        if await storage_queue.store_waiting(tx, first.id, file_url):
+            await quota.count(tx, first.id, first.created_by, first.byte_size, file_url, grant=None)
+    return True
+
+
+def _no_room(error: OSError) -> RetryLater:
+    return RetryLater("connection", f"The file cannot be taken now: {error.strerror}. Try again later.")

@@ -1,0 +1,26 @@
+"""Beside the flow: an operator frees the batch name of a failed upload for the fixed file."""
+
+from __future__ import annotations
+
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.upload import Upload
+from weighbridge.postgres.pool import Database
+from weighbridge.uploads import fixes
+
+
+async def release_batch(db: Database, upload: Upload, *, actor: str) -> str:
+    """The name that is free again, audited; RequestRefused(409) where the upload has not failed or has no name."""
+    async with db.tx(workspace_id=upload.workspace_id) as tx:
+        outcome = await fixes.release_batch(tx, upload.id, actor)
+    if outcome == "unnamed":
+        raise RequestRefused(409, "no_batch", _no_batch(upload))
+    if outcome != "released":
+        message = f"Only a failed upload can release its batch name; this one is {outcome}."
+        raise RequestRefused(409, "not_failed", message)
+    return upload.source_batch_id or ""
+
+
+def _no_batch(upload: Upload) -> str:
+    if upload.released_batch_id is not None:
+        return "The batch name of this upload is already released."
+    return "This upload has no batch name to release."

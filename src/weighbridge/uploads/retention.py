@@ -1,0 +1,44 @@
+"""Last step: staged rows and scratch files that nobody needs any more → gone. Production is not ours to touch."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from weighbridge.uploads import staging
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.preview import expire
+
+ROLE = "weighbridge_clean"
+SCRATCH_SECONDS = 24 * 3600  # far longer than any step holds a scratch file
+
+
+async def clean(ctx: Context) -> int:
+    """Delete staged rows older than the limit, of finished uploads and of previews that nobody decided on.
+
+    Returns how many rows went.
+    """
+    pipelines, days = list(ctx.pipelines.values()), ctx.limits.staging_days
+    gone = await expire(ctx)
+    async with ctx.db.tx() as tx:
+        uploads = await staging.expired(tx, days, pipelines)
+    for upload in uploads:  # one transaction each: a large clean-up must not hold its locks for long
+        async with ctx.db.tx(ROLE) as tx:
+            if await staging.expire(tx, upload, days):  # an operator may have opened it again meanwhile
+                gone += await staging.purge(tx, pipelines, upload)
+    return gone
+
+
+def sweep(scratch: Path) -> int:
+    """Remove the scratch files that killed processes left behind. Returns how many went.
+
+    Their age is what the file system says, so here, and only here, the time is the machine's own.
+    """
+    old = [path for path in scratch.iterdir() if path.stat().st_mtime < time.time() - SCRATCH_SECONDS]
+    for path in old:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return len(old)

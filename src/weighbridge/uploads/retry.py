@@ -1,0 +1,105 @@
+"""Beside the flow: an operator opens a finished upload again, the only way out of a terminal state, or dismisses it."""
+
+from __future__ import annotations
+
+from weighbridge.model.errors import RequestRefused
+from weighbridge.model.reading import ReadOptions
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.postgres.errors import RowFault
+from weighbridge.postgres.pool import Database, Tx, savepoint
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage import quota, usage
+from weighbridge.uploads import queue as uploads_queue
+
+
+async def reopen(
+    db: Database,
+    upload: Upload,
+    *,
+    force_partial: bool,
+    actor: str,
+    limited: bool = False,
+    reading: ReadOptions | None = None,
+) -> str:
+    """Back to pending, audited; RequestRefused(409) where its state does not allow it.
+
+    `reading` replaces the stored read options. The file is parsed again in any case.
+
+    Reading a file again is counted for its user (S5). `limited`: QuotaExceeded(429) where that was often enough.
+    """
+    async with db.tx(workspace_id=upload.workspace_id) as tx:
+        status = await open_again(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
+        if upload.storage_status == "stored":  # else it is the storing that is tried again
+            await quota.read_again(tx, [upload.created_by], limited=limited)
+    return status
+
+
+async def open_again(
+    tx: Tx, upload: Upload, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
+) -> str:
+    """One upload of a transaction that may open several; RequestRefused(409), and the transaction goes on."""
+    if upload.status not in (Status.FAILED, Status.PARTIAL):
+        raise _not_finished(upload.status)
+    try:
+        async with savepoint(tx):
+            if upload.storage_status == "retry_failed" and await _stored_again(tx, upload, actor):
+                if reading is not None:
+                    await uploads_queue.change_reading(tx, upload.id, reading, actor)
+                return Status.PENDING
+            status = await uploads_queue.retry(
+                tx, upload.id, force_partial=force_partial, actor=actor, reading=reading
+            )
+    except RowFault as fault:
+        raise _superseded() from fault
+    if status == "removed":
+        raise await _removed(tx, upload)
+    if status in ("pending_retry", "retry_failed"):
+        message = f"There is nothing to read again. {upload.error_text or ''}".rstrip()
+        raise RequestRefused(409, "not_stored", message)
+    if status != Status.PENDING:
+        raise _not_finished(status)
+    return status
+
+
+async def _stored_again(tx: Tx, upload: Upload, actor: str) -> bool:
+    """Where its file still waits for the store, that is what there is to try again.
+
+    Before the upload's row is locked: the queue's comes first, as in a replay.
+    """
+    queue_id = await storage_queue.of_upload(tx, upload.id)
+    found = await storage_queue.retry(tx, queue_id, actor) if queue_id else "gone"
+    if found == "superseded":
+        raise _superseded()
+    return found == "queued"
+
+
+async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
+    """Off the dead letters, audited; it stays failed. RequestRefused(409) where it has not failed."""
+    async with db.tx() as tx:
+        status = await uploads_queue.dismiss(tx, upload.id, actor)
+    if status != Status.FAILED:
+        message = f"Only a failed upload can be dismissed; this one is {status}."
+        raise RequestRefused(409, "not_failed", message)
+
+
+def _superseded() -> RequestRefused:
+    """The content was sent again with these read options after this upload failed, and that upload counts now."""
+    message = "The same content was uploaded again since; look at that upload instead."
+    return RequestRefused(409, "superseded", message)
+
+
+async def _removed(tx: Tx, upload: Upload) -> RequestRefused:
+    days = await usage.days_kept(tx, upload.id)
+    again = "Upload it again"
+    if upload.status == Status.PARTIAL:
+        again += " with force=true: without, it is a duplicate of this one"
+    elif upload.source_batch_id:  # the name belongs to this upload until it is released
+        again += f" after weighbridge uploads release-batch {upload.id}, or as a batch of another name"
+    message = f"The stored file was removed after {days} {'day' if days == 1 else 'days'}. {again}."
+    return RequestRefused(409, "file_removed", message)
+
+
+def _not_finished(status: str | None) -> RequestRefused:
+    message = f"Only a failed or partial upload can be tried again; this one is {status}."
+    return RequestRefused(409, "not_retryable", message)

@@ -1,0 +1,113 @@
+"""One attempt from claim to verdict: the steps in order, and what each way of failing means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import structlog
+
+from weighbridge.engine.attempt import Attempt
+from weighbridge.model.errors import HandBack, LeaseLost, Refused, RetryLater
+from weighbridge.model.retry import POLICIES
+from weighbridge.model.states import Status
+from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
+from weighbridge.postgres.pool import Tx
+from weighbridge.uploads import queue
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.parse import parse, pipeline_of
+from weighbridge.uploads.production import StagingGone
+from weighbridge.uploads.promote import promote
+from weighbridge.uploads.threshold import check_threshold
+
+log = structlog.get_logger()
+
+
+async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
+    """Take the upload as far as this worker may. Never raises: every way of failing has its verdict."""
+    lease = attempt.lease
+    try:
+        if attempt.upload.status == Status.PROCESSING:
+            with journal.timed("parse", attempt.upload.pipeline):
+                await parse(attempt, ctx)
+            attempt.upload = await _reload(attempt, ctx)
+            journal.rows_weighed(attempt.upload)
+            await check_threshold(attempt, ctx)
+            if attempt.upload.preview:
+                if await _settle(attempt, ctx, lambda tx: queue.hold(tx, lease)):
+                    journal.held(attempt.upload)
+                return
+            if not promotes:
+                await _settle(attempt, ctx, lambda tx: queue.hand_over(tx, lease))
+                return
+        with journal.timed("promote", attempt.upload.pipeline):
+            await promote(attempt, ctx)
+    except HandBack:
+        if await _settle(attempt, ctx, lambda tx: queue.release(tx, lease, queue.Release())):
+            journal.handed_back(attempt.upload)
+    except LeaseLost:
+        journal.lease_lost(attempt.upload)
+    except StagingGone:
+        await _settle(attempt, ctx, lambda tx: queue.restage(tx, lease))
+    except RetryLater as trouble:
+        await _retry(attempt, ctx, trouble)
+    except Refused as refusal:
+        await _fail(attempt, ctx, refusal.code, refusal.message)
+    except Exception as error:
+        log.exception("Bug", source_batch_id=attempt.upload.batch)
+        text = f"Something went wrong inside Weighbridge ({type(error).__name__}). Its log says more."
+        await _fail(attempt, ctx, "internal_error", text)
+    else:
+        with suppress(RetryLater):  # it is done, whether or not its counts can be read again
+            journal.job_completed(await _reload(attempt, ctx), pipeline_of(attempt.upload, ctx).grain.name)
+
+
+async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
+    """Back to the queue for a while; with the last retry used up, fail (S1 §6.2)."""
+    lease = attempt.lease
+    given_up = ""
+
+    async def write(tx: Tx) -> None:
+        nonlocal given_up
+        tries = await queue.failures(tx, lease) + 1
+        pause = POLICIES[trouble.kind].wait(tries)
+        if pause is None:
+            given_up = f"{trouble.message} It was tried {tries} times."
+            await queue.fail(tx, lease, trouble.kind, given_up)
+        else:
+            later = queue.Release(pause, failed=True, error=trouble.message)
+            await queue.release(tx, lease, later)
+
+    if await _settle(attempt, ctx, write):
+        journal.passing_trouble(attempt.upload, trouble.kind)
+        if given_up:
+            journal.job_failed(attempt.upload.batch, trouble.kind, given_up)
+
+
+async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
+    if await _settle(attempt, ctx, lambda tx: queue.fail(tx, attempt.lease, code, text)):
+        journal.job_failed(attempt.upload.batch, code, text)
+
+
+async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
+    """Write a verdict. While the database is away, try again; if it stays away, the lease runs out."""
+    for pause in (0.2, 0.5, 1, 2, 5, 10, 20):
+        try:
+            async with ctx.db.tx() as tx:
+                await write(tx)
+            return True
+        except RetryLater:
+            await asyncio.sleep(pause)
+        except LeaseLost:
+            break
+    journal.lease_lost(attempt.upload)
+    return False
+
+
+async def _reload(attempt: Attempt, ctx: Context) -> Upload:
+    async with ctx.db.tx() as tx:
+        upload = await queue.get(tx, attempt.upload.id)
+    assert upload is not None
+    return upload

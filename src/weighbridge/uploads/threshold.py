@@ -1,0 +1,56 @@
+"""Between parse and promote: a file with too few valid rows is refused, and the most common reasons are named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weighbridge.engine.attempt import Attempt
+from weighbridge.model.errors import Refused
+from weighbridge.model.upload import Upload
+from weighbridge.uploads import history
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.parse import pipeline_of
+from weighbridge.uploads.promote_entity import ROLE
+
+REASONS = 3  # shown of a file that is refused
+
+
+async def check_threshold(attempt: Attempt, ctx: Context) -> None:
+    """Refuse a file with too few valid rows, and say why most of them are not."""
+    upload, pipeline = attempt.upload, pipeline_of(attempt.upload, ctx)
+    bins = upload.bins
+    enough = bins.valid_share >= pipeline.min_valid or upload.force_partial
+    if bins.accepted and enough:
+        return
+    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        why = _most_common(await history.reasons(tx, upload.id, REASONS))
+    if not bins.accepted:
+        none = (
+            "The only row is not valid."
+            if bins.data_rows == 1
+            else f"None of the {bins.data_rows} rows is valid."
+        )
+        raise Refused("no_valid_rows", f"{none} {why}{see_rejects(upload)}")
+    raise Refused(
+        "too_many_invalid_rows",
+        f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
+        f"{pipeline.min_valid:.0%}. {why}{see_rejects(upload)} Nothing of this file was loaded. "
+        "Correct the complete file and load it again; or load the valid rows with force_partial, and then the "
+        "corrected rejects.",
+    )
+
+
+def _most_common(reasons: Sequence[history.Reason]) -> str:
+    """`Most common: bad_date in 'Filed', 120 rows (…); …`, each with an example."""
+    if not reasons:
+        return ""
+    shown = []
+    for reason in reasons:
+        column = f" in {reason.column_name!r}" if reason.column_name else ""
+        rows = "1 row" if reason.rows == 1 else f"{reason.rows:,} rows"
+        shown.append(f"{reason.code}{column}, {rows} ({reason.example.rstrip('.')})")
+    return f"Most common: {'; '.join(shown)}. "
+
+
+def see_rejects(upload: Upload) -> str:
+    return f"See why: GET /api/uploads/{upload.id}/rejects, or weighbridge uploads rejects {upload.id}."

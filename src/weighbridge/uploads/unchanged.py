@@ -1,0 +1,65 @@
+"""Receipts: which groups of staged rows are in production already, exactly as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.upload import Scope
+from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.queries import load
+from weighbridge.uploads.production import Batch
+
+_SQL = load(__name__)
+
+
+async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
+    """Ranges of seq, (after, upto], whose groups all match their receipts; they go on to match until commit."""
+    groups = await fetch_all(tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after})
+    return _runs(groups)
+
+
+async def standing_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
+    """The same as it is now, for whoever only looks."""
+    return _runs(await fetch_all(tx, _SQL["standing_groups"], _names(pipeline, scope)))
+
+
+def _runs(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Groups that follow each other are one range."""
+    runs: list[tuple[int, int]] = []
+    for first, last in groups:
+        if runs and runs[-1][1] == first - 1:
+            runs[-1] = (runs[-1][0], last)
+        else:
+            runs.append((first - 1, last))
+    return runs
+
+
+async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[str, bytes]) -> set[str]:
+    """Which of these groups are in production already, by their receipts."""
+    rows = await fetch_all(
+        tx,
+        _SQL["known_groups"],
+        {**_names(pipeline, scope), "groups": list(digests), "digests": list(digests.values())},
+    )
+    return {row[0] for row in rows}
+
+
+async def touch(tx: Tx, pipeline: Pipeline, batch: Batch, *, spoiled: bool = False) -> None:
+    """Note that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
+    if not pipeline.grouped:
+        await tx.execute(_SQL["void_receipts"], _names(pipeline, batch.scope))
+        return
+    await tx.execute(
+        _SQL["touch_receipts"],
+        {**_names(pipeline, batch.scope), "after": batch.after, "upto": batch.upto, "spoiled": spoiled},
+    )
+
+
+def _names(pipeline: Pipeline, scope: Scope) -> dict[str, object]:
+    return {
+        "upload": scope.upload_id,
+        "workspace": scope.workspace_id,
+        "target": pipeline.grain.table,
+        "scope": "|".join(scope.value(s) or "" for s in pipeline.scope),
+    }

@@ -1,0 +1,167 @@
+"""The worker of the service: the queues it claims from, and the chores it does beside them.
+
+`engine.loop` claims and runs; this module says what. `Worker` is what `weighbridge worker` and `weighbridge up` run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import structlog
+
+from weighbridge.engine import alerts, recover
+from weighbridge.engine.announce import announce
+from weighbridge.engine.chores import Chore
+from weighbridge.engine.leases import Leases
+from weighbridge.engine.loop import Loop, Queue
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.model.project import Project
+from weighbridge.model.states import TERMINAL
+from weighbridge.model.upload import Upload
+from weighbridge.observe import journal
+from weighbridge.projects import queue as projects_queue
+from weighbridge.projects.runner import ProjectQueue
+from weighbridge.storage import parts
+from weighbridge.storage import queue as storage_queue
+from weighbridge.storage.replayer import SHORTEST_POLL, Replayer
+from weighbridge.storage.retention import retain
+from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads import resumable
+from weighbridge.uploads.claim import UploadQueue
+from weighbridge.uploads.context import Context
+from weighbridge.uploads.retention import clean, sweep
+
+log = structlog.get_logger()
+
+STORE_PATIENCE = timedelta(minutes=15)  # files that wait longer for the store raise an alert
+RESUMABLE_SWEEP = timedelta(minutes=5)
+
+
+class Worker(Loop):
+    """Claims uploads and projects, recovers abandoned work, watches the queues and removes expired data."""
+
+    def __init__(self, ctx: Context, options: WorkerOptions) -> None:
+        leases = Leases(ctx.db.url, options.lease, options.ceiling)
+        super().__init__(ctx, options, leases)
+        self._ctx = ctx
+        queues: list[Queue] = []
+        if options.only_project is None:
+            queues.append(UploadQueue(ctx, options))
+        if options.parses and options.promotes:  # a run of a project takes its files all the way
+            queues.append(ProjectQueue(ctx, options, leases, self.announce))
+        self.queues = queues
+        self.chores = [
+            Chore(self._recover, options.lease / 3),
+            Chore(self._watch, options.lease / 3),
+            Chore(self._clean, options.clean_every),
+        ]
+        self.companions = [replayer(ctx, options).run]
+
+    async def _recover(self) -> None:
+        async with self._ctx.db.tx() as tx:
+            abandoned = await recover.recover(tx, self.options.max_crashes)
+        recover.report(abandoned)
+        if abandoned:
+            self.wake()
+
+    async def _watch(self) -> None:
+        """Raise and withdraw the alerts that are about all uploads together."""
+        async with self._ctx.db.tx() as tx:
+            await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
+            await storage_queue.watch(tx, self.options.alert_storage_queue, STORE_PATIENCE)
+
+    async def _clean(self) -> None:
+        rows = await clean(self._ctx)
+        files = await asyncio.to_thread(sweep, self._ctx.scratch)
+        blobs = await retain(self._ctx)
+        log.info("staging.cleaned", rows=rows, scratch_files=files, blobs=blobs)
+
+
+def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
+    """Stores files that wait on this machine, and finishes its resumable uploads. Also runs beside an API."""
+
+    async def finish_resumable() -> None:
+        if parts.any_lying(ctx.spool):  # else the database is not asked
+            await resumable.finish_waiting(ctx)
+
+    async def sweep_resumable() -> None:
+        expired = await resumable.sweep(ctx)
+        if expired:
+            log.info("resumable.swept", expired=expired)
+
+    finish = Chore(finish_resumable, max(options.poll, SHORTEST_POLL), backs_off=True)
+    return Replayer(ctx, options, [finish, Chore(sweep_resumable, RESUMABLE_SWEEP)])
+
+
+async def kick(ctx: Context, options: WorkerOptions, project: Project) -> bool:
+    """Run a project in this process until it has nothing left to do. Any number of processes may call it at once.
+
+    False: another process has its lease, or there is nothing to do.
+    """
+    ran = await Worker(ctx, replace(options, only_project=project.key)).run_once()
+    if not ran:
+        async with ctx.db.tx() as tx:
+            holder = await projects_queue.holder(tx, project)
+        if holder is not None:
+            journal.lease_refused(project, holder.worker)
+    while await announce(ctx, options.name, options.lease):
+        pass
+    return ran
+
+
+async def run_until(
+    ctx: Context,
+    options: WorkerOptions,
+    upload_ids: Sequence[UUID],
+    on_progress: Callable[[Upload], None],
+    on_held: Callable[[uploads_queue.Holder], None] = lambda holder: None,
+    on_grouping: Callable[[], None] = lambda: None,
+) -> list[Upload]:
+    """Work in this process until these uploads have ended, or are on hold for a preview; returns them in that state.
+
+    Other workers may process them as well. `on_held` is called for uploads that another worker holds while this
+    process has nothing to do; `on_grouping` when all have ended and their projects are being grouped.
+    """
+    stop = asyncio.Event()
+    worker = Worker(ctx, options)
+    running = asyncio.create_task(worker.run(stop))
+    ended: dict[UUID, Upload] = {}
+    try:
+        while True:
+            worker.ended.clear()
+            async with ctx.db.tx() as tx:
+                begun = await uploads_queue.begun(tx, [each for each in upload_ids if each not in ended])
+                found = await uploads_queue.get_many(tx, begun)
+                held = [] if worker.busy else await uploads_queue.holders(tx, begun)
+            for holder in held:
+                if holder.worker != options.name:
+                    on_held(holder)
+            for upload in found:
+                on_progress(upload)
+                if upload.status in TERMINAL or upload.held:
+                    ended[upload.id] = upload
+            if len(ended) == len(set(upload_ids)):
+                if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
+                    break
+                on_grouping()
+            news = asyncio.create_task(worker.ended.wait())
+            done, _ = await asyncio.wait({news, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            news.cancel()
+            if running in done:
+                running.result()
+    finally:
+        stop.set()
+        await running
+    while await announce(ctx, options.name, options.lease):
+        pass
+    return [ended[each] for each in upload_ids]
+
+
+async def _grouped(ctx: Context, upload_ids: list[UUID]) -> bool:
+    """Have the projects of these uploads been grouped since they ended, or can that not be waited for?"""
+    async with ctx.db.tx() as tx:
+        return len(await projects_queue.grouped_since(tx, upload_ids, ctx.pipelines)) == len(upload_ids)
