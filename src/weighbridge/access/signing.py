@@ -1,4 +1,4 @@
-"""What a browser holds instead of a key: the secret that signs it, until when it holds, and whose key it stands for."""
+"""Browser sessions and upload tokens: the secret that signs them, their expiry, and the key behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside deliver: what many calls want written or given back, in as few turns as possible."""
+"""Collects writes of many calls, so that they share few transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside deliver: one call of a provider, and what it means for each row, for the breaker and for the ledger."""
+"""One call of a provider, and its consequence for each row, for the breaker and for the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside deliver: what a provider accepted and promised to check → confirmed, or not."""
+"""Conversions that a provider accepted and checks later → confirmed, or refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said of conversions and groups: pages, single rows, the ledger. One function per named query."""
+"""Queries of conversions and groups: lists, single rows, the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the flow: a site's credentials for a provider, checked by name, sealed, and put in place of what there was."""
+"""Stores the credentials of a site for a provider: checked, sealed, replaced as a whole."""
 
 from __future__ import annotations
 

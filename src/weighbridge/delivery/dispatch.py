@@ -1,4 +1,4 @@
-"""Beside deliver: the shares of one run, as calls to their providers."""
+"""The shares of one run → calls of their providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside deliver: what a run would send now, checked by the providers and kept by nobody. Nothing is written."""
+"""The conversions that a run would send now, checked by the providers. Nothing is written."""
 
 from __future__ import annotations
 

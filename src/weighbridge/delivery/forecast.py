@@ -1,4 +1,4 @@
-"""Beside deliver: what the next run would send, group by group. Nothing is claimed, nobody's probe begins."""
+"""The shares of the next run, by group. Nothing is claimed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside deliver: what the runs of one process have in hand, and how much more they may take."""
+"""The calls that this process has in flight, and how many more it may start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls to providers and what came of them, for people who watch. One function per named query."""
+"""Queries of the ledger: calls of providers and their results."""
 
 from __future__ import annotations
 

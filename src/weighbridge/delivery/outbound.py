@@ -1,4 +1,4 @@
-"""Beside deliver: what goes out needs the key to the credentials, and a role that sees them."""
+"""Delivery needs the key of the vault, and a role that may read credentials."""
 
 from __future__ import annotations
 

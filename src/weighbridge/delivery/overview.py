@@ -1,4 +1,4 @@
-"""What an operator asks about deliveries and their credentials. One function per named query."""
+"""Queries for operators: deliveries by group, credentials, breaker states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of conversions on their way to providers (S4): one function per named query."""
+"""Queries of `offline_conversion_queue`: conversions to deliver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the flow: credentials sealed with older keys of the vault → with its first."""
+"""Credentials that an older key of the vault sealed → sealed with its first key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Last step: conversions that wait → their providers, with proof (S4).
+"""One delivery run: groups → shares → calls.
 
 One run lists the groups that wait, gives each its share, and sends the shares side by side. Nothing of one group waits
 for another, and no transaction is open while a provider is called.

@@ -1,4 +1,4 @@
-"""Beside the flow: conversions that programs send one by one → sales, and with them the rows of the queue.
+"""Conversions that programs send over HTTP → sales, and with them rows of the queue.
 
 Nothing is written where one of them is wrong. What identifies a person is digested before it is kept, and no sentence
 repeats it.

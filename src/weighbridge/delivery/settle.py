@@ -1,4 +1,4 @@
-"""Beside deliver: the ends of calls, many in one transaction, whatever the database does meanwhile."""
+"""Writes the results of many calls in one transaction, and retries while the database is unavailable."""
 
 from __future__ import annotations
 

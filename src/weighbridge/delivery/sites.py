@@ -1,4 +1,4 @@
-"""Sites, their sales as programs send them, and what operators do to their deliveries. One function per named query."""
+"""Queries of sites, their sales, and the operations on their deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside announce: events of a workspace to the webhooks of its sites that want them (Standard Webhooks)."""
+"""Announces finished uploads to the webhooks of sites (Standard Webhooks)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before a provider is called: a site's credentials, encrypted in the database, become readable here and nowhere else.
+"""The vault: credentials are encrypted in the database, and readable only here.
 
 AES-256-GCM, a fresh nonce of 12 bytes each time. What is authenticated beside the secret is whose it is, site|provider|
 version: a row that was altered, or copied to another site, opens for nobody. Each row names the key it needs, so that

@@ -1,4 +1,4 @@
-"""Beside the worker: delivers conversions as they come, watches what is about to expire, asks for confirmations."""
+"""The delivery worker: delivers queued conversions, confirms them, and watches expiry dates."""
 
 from __future__ import annotations
 

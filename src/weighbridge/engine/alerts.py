@@ -1,4 +1,4 @@
-"""Alerts: one function per named query."""
+"""Raises and withdraws alerts about the queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fourth step: what landed → its consumers. Each delivery is its own: one that fails holds no other up."""
+"""Events → their consumers. Each delivery succeeds or fails on its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One attempt at one upload: its lease, and the way to tell it to stop."""
+"""One attempt at one upload: its lease, and the request to end it early."""
 
 from __future__ import annotations
 

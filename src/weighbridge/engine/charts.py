@@ -1,4 +1,4 @@
-"""How a workspace did over time, and which alerts are open about it."""
+"""The history of a workspace for the health page, and its open alerts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures: what waits, fails and lingers, in one workspace or in all of them together (S3 §6)."""
+"""Figures for metrics: waiting, failed and overdue work, per workspace and in total."""
 
 from __future__ import annotations
 

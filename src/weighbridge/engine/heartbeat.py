@@ -1,4 +1,4 @@
-"""Keeps leases alive from a thread and a connection of its own, however busy the event loop is."""
+"""Renews leases from a thread and a connection of its own, even while the event loop is busy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker behaves. By itself: what only needs to know that need not load what a worker works with."""
+"""Options of a worker process. In a module of its own, so that a command can read them without loading the steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outbox: deliveries of events to their consumers, and the audit log."""
+"""Queries of the outbox: events, their deliveries to consumers, and the audit log."""
 
 from __future__ import annotations
 

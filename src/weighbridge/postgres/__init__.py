@@ -1,1 +1,11 @@
-""""""
+"""Postgres: connections, transactions, roles, schema. No module here knows about uploads or deliveries.
+
+address, embedded       where the database is: at DATABASE_URL, or a server in WEIGHBRIDGE_HOME
+pool, errors            transactions in a role, for a workspace, under a lease; errors as RetryLater or as faults
+queries                 named queries from the `.sql` file beside a module
+roles, migrate          roles, tables
+pipeline_tables         staging and production tables of the declared pipelines; production_columns checks existing ones
+readiness               all of it in order
+clock, listen, copy     time, notifications, bulk loading
+doctor, schema          for operators: what is wrong, and the schema as text
+"""

@@ -1,4 +1,4 @@
-"""Is there a Postgres at an address? If not, why, without the address: it may hold a password."""
+"""Checks that a Postgres answers at an address. Messages never repeat the address: it may contain a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time, by the only clock there is."""
+"""The database clock, the only source of time. Tests set it."""
 
 from __future__ import annotations
 

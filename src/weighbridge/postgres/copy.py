@@ -1,4 +1,4 @@
-"""Arrow columns into a table by binary COPY."""
+"""Arrow columns → rows of a table, by binary COPY."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `weighbridge doctor` asks the database: the schema as it stands, who may do what, what has been left undone.
+"""Queries of `weighbridge doctor`: the state of the schema, the rights of each role, unfinished work.
 
 Nothing here changes anything.
 """

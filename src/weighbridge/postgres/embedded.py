@@ -1,4 +1,4 @@
-"""The Postgres that comes along: a real server in a folder, started on first use, stopped with its last user.
+"""The embedded Postgres: a real server in a folder, started on first use and stopped with its last user.
 
 Start and stop hold one lock in `home`, so that processes that begin at once on a new home make one server, and two
 users with two homes never meet. The data folder is made beside its place and renamed when it is complete: a first

@@ -1,4 +1,4 @@
-"""What a Postgres error means for the work under way (S1 §6.1, §6.2)."""
+"""A Postgres error → RetryLater, a fault of one row, or a bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LISTEN, as a hint: a notification says "look now"; polling is the floor."""
+"""LISTEN: a notification means "look now". Polling remains the fallback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings a database to the newest schema: numbered files, forward only, each in a transaction."""
+"""Brings a database to the newest schema: numbered files, forward only, all in one transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a declaration to its tables: staging for every pipeline, production where the author has none yet."""
+"""The declaration of a pipeline → its staging tables, and its production tables where they do not exist yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections and transactions. A transaction acts in one role, for one workspace, and may be fenced."""
+"""Connections and transactions. A transaction runs in one role, for one workspace, and may be fenced by a lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns of production tables that users made: can they hold what a pipeline writes, and how much of it?
+"""Columns of production tables that users created: can they hold the values of a pipeline, and how many digits?
 
 Postgres rounds a number or a time to what its column holds, without a word. So a column must be able to hold every
 value of its field (refused at `db migrate` otherwise), or be narrower in a way that can be checked record by record.

@@ -1,4 +1,4 @@
-"""Is the database ready for this version and its pipelines? And making it so."""
+"""Is the database ready for this version and its pipelines? If not, prepares it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roles that the service's login takes on, one for each worker. They own nothing and cannot log in."""
+"""The database roles, one for each kind of worker. They own nothing and cannot log in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema as one text, for reading and for comparing with what the migrations make.
+"""The schema of a database as one text, to read and to compare.
 
 `python -m weighbridge.postgres.schema` prints it.
 """

@@ -1,4 +1,4 @@
-"""Beside the flow: people make projects, and open all failed files of one again."""
+"""Projects are created, and all failed files of a project are retried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the flow: people edit the groups of a project, while none of its files is under way (S2 §7.1).
+"""People edit the groups of a project, while none of its files is being processed.
 
 Every edit asks inside its own transaction whether it may, and raises ProcessingLocked where it may not. What it leaves
 without a group is grouped before it commits, so nobody sees a project half grouped.

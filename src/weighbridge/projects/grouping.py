@@ -1,4 +1,4 @@
-"""Fourth step, of projects only: all files have ended → the keywords are grouped, once (S2 §6)."""
+"""When all files of a project have ended: its keywords are grouped, once."""
 
 from __future__ import annotations
 

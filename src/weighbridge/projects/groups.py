@@ -1,4 +1,4 @@
-"""Groups of keywords: making them, editing them, reading them. One function per named query."""
+"""Queries of keyword groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keywords and groups by what they are called. One function per named query."""
+"""Queries that find keywords and groups by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projects as pages show them: counted, their files a page at a time. One function per named query.
+"""Queries of the project pages: counts, and files page by page.
 
 Leases are the service's, so the first two are asked by the service itself, and name the workspace.
 """

@@ -1,4 +1,4 @@
-"""Projects: their jobs, their lease, and what is said of them. One function per named query."""
+"""Queries of projects: their jobs, their lease, their status."""
 
 from __future__ import annotations
 

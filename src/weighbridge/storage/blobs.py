@@ -1,4 +1,4 @@
-"""What a store of blobs does, whatever it is made of."""
+"""The interface of a file store. store.py implements it for a folder and for S3."""
 
 from __future__ import annotations
 

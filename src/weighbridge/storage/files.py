@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and still there after a power cut."""
+"""Writes files atomically and durably: a file is complete or does not exist, also after a power failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of files that the store could not take (S5): one function per named query."""
+"""Queries of `upload_queue`: files that the store could not accept yet."""
 
 from __future__ import annotations
 

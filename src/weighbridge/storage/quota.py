@@ -1,4 +1,4 @@
-"""Beside the first step: may these bytes be stored, and how many are (S5, FU-136).
+"""Before a file is stored: does the quota allow it? After it: the usage counters.
 
     reserve   before the bytes are taken     QuotaExceeded, or they are set aside
     count     with the upload's row          set aside → used, once for each blob

@@ -1,4 +1,4 @@
-"""Beside the flow: the counters of what is stored ↔ what lies in the store (`weighbridge storage recount`).
+"""Compares the usage counters with the store (`weighbridge storage recount`).
 
 The database's clock is read, then the blobs are listed, then each workspace is compared in one transaction in which
 nobody else counts. The listing is older than the comparison; weighbridge.recount_storage says what it still tells.

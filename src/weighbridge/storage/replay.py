@@ -1,4 +1,4 @@
-"""Beside the flow: files that wait for the store → blobs, and their uploads on their way (S5, FU-130)."""
+"""One file of `upload_queue` → the store, verified there; its upload then continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resumable uploads: one function per named query."""
+"""Queries of resumable uploads."""
 
 from __future__ import annotations
 

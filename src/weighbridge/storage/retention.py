@@ -1,4 +1,4 @@
-"""Beside the last step: blobs that have outlived their days → gone.
+"""Removes stored files whose retention period is over.
 
     mark     the uploads that name the blob say 'removed'   from here on no upload that needs it can be opened
     delete   the object goes                                again, if somebody died here

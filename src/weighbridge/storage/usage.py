@@ -1,4 +1,4 @@
-"""What is stored, what may be, and what is kept no longer (S5): one function per named query."""
+"""Queries of storage usage, quotas and retention."""
 
 from __future__ import annotations
 

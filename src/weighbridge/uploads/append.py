@@ -1,4 +1,4 @@
-"""The bytes of one request of a resumable upload → the end of its file, on the disk before they are noted (tus 1.0)."""
+"""The bytes of one request of a resumable upload → the end of its file, on disk before they are recorded (tus 1.0)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads as a page lists them: filtered, newest first, fast at 100,000; and how many there are of each kind."""
+"""Lists of uploads for pages: filtered, newest first, fast with 100,000 uploads; and counts by state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the first step: the store could not take a file → it waits on this machine, in `upload_queue` (S5).
+"""When the store cannot accept a file: keeps it on this machine and queues it in `upload_queue`.
 
 The bytes come first, then the row: what a crash in between leaves is a file without a row, which the sweep removes.
 Nothing is tried again here; storage/replay.py does that.

@@ -1,4 +1,4 @@
-"""Inside intake: the first bytes of a file → CSV or JSON, or RequestRefused with what it is instead."""
+"""The first bytes of a file → CSV or JSON; RequestRefused names any other kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixed rejects: the links of a fixed file to the rejected records of earlier uploads, and how many are open."""
+"""Queries that link a fixed rejects file to the uploads its rows come from, and count the open rejects."""
 
 from __future__ import annotations
 

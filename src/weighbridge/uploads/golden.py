@@ -1,4 +1,4 @@
-"""The golden path's own workspace: what a check wrote there, and removing all of it."""
+"""Queries of `weighbridge verify golden-path`: its own workspace, and the removal of everything in it."""
 
 from __future__ import annotations
 

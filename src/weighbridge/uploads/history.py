@@ -1,4 +1,4 @@
-"""What people ask of an upload afterwards: refused rows, why, and what happened when."""
+"""Questions about a finished upload: its rejected rows, the reasons, and its timeline."""
 
 from __future__ import annotations
 

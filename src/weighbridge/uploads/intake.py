@@ -1,4 +1,4 @@
-"""What intake asks before it stores a file."""
+"""Queries of intake: is this content, batch or site already known?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows while uploads move."""
+"""The state of the uploads of a workspace, for live updates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Previews that are held: which, since when, and the ways out. One function per named query."""
+"""Queries of uploads that are on hold for a preview."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Second step: stored file → staged rows, each judged."""
+"""Second step: stored file → staged rows and rejections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside promote: an upload that is held → what it would change, and a person's word: promote it, or discard it.
+"""A staged upload that is on hold → the changes it would make; then it is promoted or discarded.
 
 Nobody's work waits for a held upload. Its staged rows are kept for as long as those of any other (`staging_days`);
 then it is discarded by itself, as nobody wanted it: `expire`.

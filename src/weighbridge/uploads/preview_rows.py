@@ -1,4 +1,4 @@
-"""What a held upload would do to production: its staged rows beside those that are there, judged as promotion does.
+"""Compares staged rows with production, by the same rules as promotion.
 
 What only promotion can tell is not foreseen: a constraint or a trigger of the table that refuses a row, and a row of a
 rejects file that would replace another row of its own file.

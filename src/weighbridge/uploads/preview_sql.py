@@ -1,4 +1,4 @@
-"""The SQL of a comparison: staged rows, and beside each the row of production that it would meet.
+"""The SQL of that comparison, made from the declaration of a pipeline.
 
 The staged rows are called `excluded` here, as in ON CONFLICT, so that the very expressions of the upsert decide.
 """

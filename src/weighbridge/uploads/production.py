@@ -1,4 +1,4 @@
-"""Staged rows into production: one statement per batch, made from the declaration once."""
+"""The SQL that writes staged rows to production: one statement per batch, made from the declaration once."""
 
 from __future__ import annotations
 

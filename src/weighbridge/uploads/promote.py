@@ -1,4 +1,4 @@
-"""Third step: staged rows → production rows, exactly once. Rows, counts, watermark and event commit together."""
+"""Fourth step: staged rows → production rows, exactly once. Rows, counts, watermark and event commit together."""
 
 from __future__ import annotations
 

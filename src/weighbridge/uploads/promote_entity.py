@@ -1,4 +1,4 @@
-"""The heart of promotion: one entity's staged rows into its table, batch by batch."""
+"""Inside promote: the staged rows of one entity → its table, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads: one function per named query."""
+"""Queries of `data_uploads`: every read and every change of state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before the first step: read options as a sender gives them → ReadOptions; RequestRefused for an invalid one."""
+"""Read options of a request (encoding, delimiter, …) → ReadOptions; RequestRefused for an invalid one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before the first step: the beginning of a file → the pipeline and platform whose headers it has.
+"""The first bytes of a file → the pipeline and platform that know its header.
 
 A file fits a pipeline where the parse step would find every column it needs. Of several that fit, one is right that
 reads clearly more of the columns than any other; else the sender has to choose.

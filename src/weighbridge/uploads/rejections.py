@@ -1,4 +1,4 @@
-"""Refused rows and warnings."""
+"""Queries of rejected rows and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the flow: the rejected rows of an upload → the CSV that people fix and load again.
+"""The rejected rows of an upload → the CSV that people fix and load again.
 
 The columns of the file in their order with their cells as they are, then the added columns (model/rejects_file.py). A
 record that does not fit the columns has empty cells and its text in `weighbridge_raw`: cut or padded, its values would

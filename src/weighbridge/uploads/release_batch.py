@@ -1,4 +1,4 @@
-"""Beside the flow: an operator frees the batch name of a failed upload for the fixed file."""
+"""An operator releases the batch name of a failed upload, so that the fixed file can use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inside the parse step: a fixed rejects file is read as the file that its rows are from.
+"""Inside parse: a fixed rejects file is read with the decimal mark, date order and options of its original file.
 
 Few rows show less than many: 3/4/2025 alone does not say whether the day comes first, and the original file did. The
 other rows of the original must be in production: the fixed rows alone would look like the complete file.

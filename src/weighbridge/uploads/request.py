@@ -1,4 +1,4 @@
-"""Before the first step: what a sender says of a file, in our own terms; RequestRefused with what is wrong with it."""
+"""The fields of a request → a checked request; RequestRefused names the field that is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Before the first step, for files on bad lines: parts that come one after the other → a whole file → intake (tus 1.0).
+"""Resumable uploads (tus 1.0): parts of a file → the complete file → receive.
 
     begin    a request that can be served, and room for its bytes     RequestRefused, before a byte is sent
     append   the next bytes, on the disk before they are noted        kept also where the line is cut (append.py)

@@ -1,4 +1,4 @@
-"""Last step: staged rows and scratch files that nobody needs any more → gone. Production is not ours to touch."""
+"""Removes staged rows and scratch files whose retention period is over. Production is never touched."""
 
 from __future__ import annotations
 

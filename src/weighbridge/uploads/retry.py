@@ -1,4 +1,4 @@
-"""Beside the flow: an operator opens a finished upload again, the only way out of a terminal state, or dismisses it."""
+"""An operator retries a finished upload, the only way out of a terminal state, or dismisses a failed one."""
 
 from __future__ import annotations
 

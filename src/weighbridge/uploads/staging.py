@@ -1,4 +1,4 @@
-"""Staged rows: written by the parse step, in the order of the production key."""
+"""Queries of the staging tables. Rows are staged in the order of the production key."""
 
 from __future__ import annotations
 

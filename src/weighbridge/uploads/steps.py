@@ -1,4 +1,4 @@
-"""One attempt from claim to verdict: the steps in order, and what each way of failing means."""
+"""One attempt from claim to its end: parse, threshold, promote, and the consequence of each kind of failure."""
 
 from __future__ import annotations
 

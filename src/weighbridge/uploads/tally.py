@@ -1,4 +1,4 @@
-"""What a promotion did so far, by entity. Immutable: a batch that rolls back leaves no trace in it."""
+"""Counts of a promotion by entity. Immutable: a batch that is rolled back leaves no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between parse and promote: a file with too few valid rows is refused, and the most common reasons are named."""
+"""Third step: refuses a file with too few valid rows, and names the most common reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receipts: which groups of staged rows are in production already, exactly as they are."""
+"""Groups of staged rows that are already in production unchanged, and are skipped."""
 
 from __future__ import annotations
 

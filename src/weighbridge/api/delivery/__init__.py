@@ -1,1 +1,1 @@
-""""""
+"""Routes of delivery: conversions, sites, providers, cron."""

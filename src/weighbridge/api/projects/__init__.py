@@ -1,1 +1,1 @@
-""""""
+"""Routes of projects: create, status, jobs, groups."""

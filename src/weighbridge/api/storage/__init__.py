@@ -1,1 +1,1 @@
-""""""
+"""Routes of storage: usage and limits."""

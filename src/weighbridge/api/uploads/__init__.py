@@ -1,1 +1,1 @@
-""""""
+"""Routes of uploads: send, list, retry, preview, rejects, resumable uploads, live updates."""

@@ -1,1 +1,1 @@
-""""""
+"""Commands of delivery: deliver, conversions, sites, providers, vault."""

@@ -1,1 +1,1 @@
-""""""
+"""Commands of storage: the queue of files, usage and limits."""

@@ -1,1 +1,1 @@
-""""""
+"""Commands of uploads: load, watch, uploads."""

@@ -1,1 +1,1 @@
-""""""
+"""Pages of delivery: the list, one conversion."""

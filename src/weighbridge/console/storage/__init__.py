@@ -1,1 +1,1 @@
-""""""
+"""Page of storage: usage, quota, files that wait."""

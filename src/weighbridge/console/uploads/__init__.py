@@ -1,1 +1,1 @@
-""""""
+"""Pages of uploads: the list, one upload, its preview."""
