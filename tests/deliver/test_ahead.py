@@ -15,11 +15,11 @@ import pytest
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
-from weighbridge.delivery.in_flight import Room
+from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch
 from weighbridge.delivery.queue import Claimed, Found
 from weighbridge.delivery.run import deliver
-from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
@@ -40,7 +40,7 @@ class Watched(PostgresSlots):
     def __post_init__(self) -> None:
         super().__init__(self.db, self.known)
 
-    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
         self.turns.append((len(places), len(back)))
         return await super().acquire(places, back)
 
@@ -99,7 +99,7 @@ async def test_of_a_provider_that_is_slow_or_unwell_nothing_is_claimed_ahead(
         return [Outcome.failed("X", "No.", Category.VALIDATION) for _ in batch.conversions]
 
     google.answer = answer
-    monkeypatch.setattr("weighbridge.delivery.in_flight.QUICK", 0.05)
+    monkeypatch.setattr("weighbridge.delivery.in_flight.FAST", 0.05)
     await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
     assert ahead == [2, 2, 2]
 
@@ -187,7 +187,7 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
     make_site: MakeSite, sell: Sell, ctx: Context, query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sell(make_site(), 3)
-    room = Room()
+    in_flight = InFlight()
     claim = queue.claim
 
     async def cut(tx: Tx, *asked: Any) -> Found:
@@ -198,15 +198,15 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
     monkeypatch.setattr(queue, "claim", cut)
     for _ in range(2):
         with pytest.raises(RetryLater):
-            await deliver(ctx, "test", 10, room)
+            await deliver(ctx, "test", 10, in_flight)
     monkeypatch.setattr(queue, "claim", claim)
-    assert (await deliver(ctx, "test", 10, room)).completed == 3
+    assert (await deliver(ctx, "test", 10, in_flight)).completed == 3
 
 
 class Failing(PostgresSlots):
     failed = False
 
-    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
         if back and not self.failed:
             self.failed = True
             raise ZeroDivisionError
@@ -219,13 +219,13 @@ async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
     assert ctx.outbound is not None
     for _ in range(30):
         sell(make_site())
-    room = Room()
+    in_flight = InFlight()
     faulty = replace(ctx, outbound=replace(ctx.outbound, slots=Failing(db, SlotLimits())))
     async with asyncio.timeout(20):
         with pytest.raises(ZeroDivisionError):
-            await deliver(faulty, "test", 50, room)
+            await deliver(faulty, "test", 50, in_flight)
     assert "PROCESSING" not in statuses()
-    assert (+room.in_hand, +room.aboard) == (Counter(), Counter())
+    assert (+in_flight.batches, +in_flight.slots) == (Counter(), Counter())
 
 
 async def test_a_call_has_the_slot_of_the_one_before_it(
@@ -296,19 +296,19 @@ async def test_one_provider_claims_ahead_and_the_others_have_their_calls(
 
 
 def test_ahead_there_are_two_rounds_and_two_batches_of_a_group() -> None:
-    room, limits = Room(), SlotLimits(per_site=2, per_provider=4)
+    in_flight, limits = InFlight(), SlotLimits(per_site=2, per_provider=4)
     keys = [(UUID(int=n), "google_ads") for n in range(20)]
-    assert room.to_claim("google_ads", limits) == 4
+    assert in_flight.claimable("google_ads", limits) == 4
     for key in keys[:4]:
-        room.claim(key)
-    assert room.to_claim("google_ads", limits) == 0
-    room.over(keys[0], well=True, seconds=0.1)
-    assert room.to_claim("google_ads", limits) == 9
-    assert room.to_claim("meta_capi", limits) == 4
+        in_flight.add_batch(key)
+    assert in_flight.claimable("google_ads", limits) == 0
+    in_flight.call_ended(keys[0], succeeded=True, seconds=0.1)
+    assert in_flight.claimable("google_ads", limits) == 9
+    assert in_flight.claimable("meta_capi", limits) == 4
     for _ in range(3):
-        room.claim(keys[0])
-    assert room.may_claim(keys[0], limits)
-    room.claim(keys[0])
-    assert not room.may_claim(keys[0], limits)
-    room.over(keys[1], well=False, seconds=0.1)
-    assert (room.in_hand["google_ads"], room.to_claim("google_ads", limits)) == (7, -3)
+        in_flight.add_batch(keys[0])
+    assert in_flight.may_claim(keys[0], limits)
+    in_flight.add_batch(keys[0])
+    assert not in_flight.may_claim(keys[0], limits)
+    in_flight.call_ended(keys[1], succeeded=False, seconds=0.1)
+    assert (in_flight.batches["google_ads"], in_flight.claimable("google_ads", limits)) == (7, -3)

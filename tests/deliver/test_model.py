@@ -32,7 +32,7 @@ from tests.deliver.queue_model import CRASHES, LEASE, MOODS, RETRIES, Knowing, W
 from tests.proof.workers import LONG
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.outbound import ROLE
-from weighbridge.delivery.queue import Call, Claimed, Wish
+from weighbridge.delivery.queue import BatchRequest, CallResult, Claimed
 from weighbridge.delivery.run import deliver
 from weighbridge.engine import recover
 from weighbridge.model.delivery import Outcome
@@ -171,7 +171,8 @@ class Queue(RuleBasedStateMachine):
         """A worker that claims, calls, and is not heard of for a while: its provider may have taken it all."""
         groups = [(site, name) for site, names in self.sites.items() for name in names]
         wishes = [
-            Wish(*group, limit) for group in data.draw(st.sampled_from([groups, groups[:1], groups[2:]]))
+            BatchRequest(*group, limit)
+            for group in data.draw(st.sampled_from([groups, groups[:1], groups[2:]]))
         ]
         found = self._tx(lambda tx: delivery_queue.claim(tx, "dead", LEASE, wishes))
         for claimed in self.world.run(found.read()):
@@ -207,7 +208,7 @@ class Queue(RuleBasedStateMachine):
         )
         before = self._everything()
         done = all(each.request_id for each in outcomes)
-        call = Call(claimed, outcomes, success=done, transient=not done)
+        call = CallResult(claimed, outcomes, success=done, transient=not done)
         settled = self._tx(lambda tx: delivery_queue.settle(tx, [call], self.ctx.outbound.patience))
         assert set(settled) == ({claimed.id} if live else set())
         assert live or self._everything() == before

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Outcome
 
@@ -105,7 +105,7 @@ async def test_groups_run_side_by_side(make_site: MakeSite, sell: Sell, run: Run
 class _NoSlots:
     """As Redis is when it is away."""
 
-    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
         return [None] * len(places)
 
     async def release(self, held: Sequence[Held]) -> None:

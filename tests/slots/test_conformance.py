@@ -14,12 +14,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.slots.conftest import SHORT, TTL, Keeper
-from weighbridge.delivery.slots.base import Held, Place, SlotLimits, Slots
+from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits, Slots
 
 Make = Callable[..., Slots]
 GOOGLE, META = "google_ads", "meta_capi"
 SITES = [UUID(int=n) for n in range(1, 33)]
-A = Place(SITES[0], GOOGLE)
+A = SlotKey(SITES[0], GOOGLE)
 
 
 def got(held: Sequence[Held | None]) -> list[Held]:
@@ -38,19 +38,19 @@ async def test_a_site_has_two_slots_and_each_provider_counts_apart(make_slots: M
     slots = make_slots()
     assert pattern(await slots.acquire([A, A, A])) == "++-"
     assert pattern(await slots.acquire([A])) == "-"
-    assert pattern(await slots.acquire([Place(A.site_id, META), Place(SITES[1], GOOGLE)])) == "++"
+    assert pattern(await slots.acquire([SlotKey(A.site_id, META), SlotKey(SITES[1], GOOGLE)])) == "++"
 
 
 async def test_a_provider_has_ten_slots_for_all_sites_together(make_slots: Make) -> None:
     slots = make_slots()
-    assert pattern(await slots.acquire([Place(site, GOOGLE) for site in SITES[:12]])) == "++++++++++--"
-    assert pattern(await slots.acquire([Place(SITES[20], GOOGLE), Place(SITES[20], META)])) == "-+"
+    assert pattern(await slots.acquire([SlotKey(site, GOOGLE) for site in SITES[:12]])) == "++++++++++--"
+    assert pattern(await slots.acquire([SlotKey(SITES[20], GOOGLE), SlotKey(SITES[20], META)])) == "-+"
 
 
 async def test_held_slots_are_answered_in_the_order_of_the_places(make_slots: Make) -> None:
-    places = [A, Place(SITES[1], META), A, A, Place(SITES[2], GOOGLE)]
+    places = [A, SlotKey(SITES[1], META), A, A, SlotKey(SITES[2], GOOGLE)]
     held = await make_slots().acquire(places)
-    assert [each and each.place for each in held] == [*places[:3], None, places[4]]
+    assert [each and each.slot for each in held] == [*places[:3], None, places[4]]
     assert len({each.token for each in got(held)}) == 4
 
 
@@ -67,7 +67,7 @@ async def test_who_gets_no_slot_of_the_provider_keeps_none_of_the_site(
 ) -> None:
     slots = make_slots(2, 1)
     first = got(await slots.acquire([A]))
-    assert pattern(await slots.acquire([Place(SITES[1], GOOGLE), A])) == "--"
+    assert pattern(await slots.acquire([SlotKey(SITES[1], GOOGLE), A])) == "--"
     assert keeper.held() == {A.site_key: {first[0].token}, A.global_key: {first[0].token}}
 
 
@@ -81,7 +81,7 @@ async def test_who_gets_no_slot_of_the_site_keeps_none_of_the_provider(
 
 async def test_zero_means_no_limit_for_all_sites(make_slots: Make, keeper: Keeper) -> None:
     slots = make_slots(2, 0)
-    held = await slots.acquire([Place(site, GOOGLE) for site in SITES] + [A, A])
+    held = await slots.acquire([SlotKey(site, GOOGLE) for site in SITES] + [A, A])
     assert pattern(held) == "+" * 33 + "-"
     assert A.global_key not in keeper.held()
     await slots.release(got(held))
@@ -110,8 +110,8 @@ async def test_what_is_given_back_is_there_for_those_who_come_in_its_turn(
     make_slots: Make, keeper: Keeper
 ) -> None:
     slots = make_slots(1, 2)
-    first = got(await slots.acquire([A, Place(SITES[1], GOOGLE)]))
-    held = await slots.acquire([A, Place(SITES[2], GOOGLE), Place(SITES[3], GOOGLE)], first)
+    first = got(await slots.acquire([A, SlotKey(SITES[1], GOOGLE)]))
+    held = await slots.acquire([A, SlotKey(SITES[2], GOOGLE), SlotKey(SITES[3], GOOGLE)], first)
     assert pattern(held) == "++-"
     assert keeper.held()[A.global_key] == {each.token for each in got(held)}
     assert await slots.acquire([], got(held)) == []
@@ -163,11 +163,11 @@ async def test_the_slot_of_a_dead_holder_is_free_after_its_time_and_not_before(
 
 
 async def test_the_dead_free_the_slots_of_the_provider_too(make_slots: Make, keeper: Keeper) -> None:
-    await make_slots(2, 3, SHORT).acquire([Place(site, GOOGLE) for site in SITES[:3]])
+    await make_slots(2, 3, SHORT).acquire([SlotKey(site, GOOGLE) for site in SITES[:3]])
     slots = make_slots(2, 3)
-    assert pattern(await slots.acquire([Place(SITES[9], GOOGLE)])) == "-"
+    assert pattern(await slots.acquire([SlotKey(SITES[9], GOOGLE)])) == "-"
     keeper.lapse()
-    assert pattern(await slots.acquire([Place(site, GOOGLE) for site in SITES[9:13]])) == "+++-"
+    assert pattern(await slots.acquire([SlotKey(site, GOOGLE) for site in SITES[9:13]])) == "+++-"
 
 
 async def test_one_who_comes_back_late_frees_only_what_was_its_own(make_slots: Make, keeper: Keeper) -> None:
@@ -217,13 +217,13 @@ class Watch:
         self.most: Counter[str] = Counter()
         self.granted = 0
 
-    def enter(self, place: Place) -> None:
+    def enter(self, place: SlotKey) -> None:
         self.granted += 1
         for key in (place.site_key, place.global_key):
             self.inside[key] += 1
             self.most[key] = max(self.most[key], self.inside[key])
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: SlotKey) -> None:
         self.inside.subtract((place.site_key, place.global_key))
 
 
@@ -232,13 +232,13 @@ async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, 
         # Keys in ever other orders: whoever locked them as they come would meet somebody the other way round.
         turned = [*sites[(seed + n) % len(sites) :], *sites[: (seed + n) % len(sites)]]
         turned = turned[::-1] if seed % 2 else turned
-        places = [Place(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
+        places = [SlotKey(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
         held = got(await slots.acquire(places))
         for each in held:
-            watch.enter(each.place)
+            watch.enter(each.slot)
         await asyncio.sleep(0)
         for each in held:
-            watch.leave(each.place)
+            watch.leave(each.slot)
         await slots.release(held)
 
 
@@ -272,10 +272,10 @@ async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> N
     slots: Slots = PostgresSlots(db, limits) if db else RedisSlots(address, limits)
     spans: list[tuple[str, int, int]] = []
     for _ in range(rounds):
-        for held in got(await slots.acquire([A, Place(SITES[1], GOOGLE)])):
+        for held in got(await slots.acquire([A, SlotKey(SITES[1], GOOGLE)])):
             begun = clock_gettime_ns(1)  # CLOCK_MONOTONIC is the same in all processes of a machine
             await asyncio.sleep(0)
-            spans.append((held.place.site_key, begun, clock_gettime_ns(1)))
+            spans.append((held.slot.site_key, begun, clock_gettime_ns(1)))
             await slots.release([held])
     await slots.close()
     if db:
@@ -309,7 +309,7 @@ async def test_limits_hold_among_processes(keeper: Keeper) -> None:
 
 async def test_thirty_two_places_are_one_call(make_slots: Make) -> None:
     """As many as a round of deliveries asks for, with every site twice and one too many."""
-    places = [Place(site, provider) for site in SITES[:5] for provider in (GOOGLE, META) for _ in range(3)]
+    places = [SlotKey(site, provider) for site in SITES[:5] for provider in (GOOGLE, META) for _ in range(3)]
     held = await make_slots(2, 100).acquire([*places, A, A])
     assert pattern(held) == "++-" * 10 + "--"
 

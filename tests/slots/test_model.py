@@ -23,13 +23,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.proof.workers import LONG
 from tests.slots.conftest import Keeper, PostgresKeeper, RedisKeeper
 from tests.slots.redis_server import RedisServer
-from weighbridge.delivery.slots.base import Held, Place, Slots
+from weighbridge.delivery.slots.base import Held, SlotKey, Slots
 from weighbridge.postgres.pool import Database
 
 # In minutes, so that the real time that a game takes does not count.
 LEASE = 60
 PAUSES = (5, 25, 61)
-PLACES = [Place(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
+PLACES = [SlotKey(UUID(int=n), provider) for n in (1, 2, 3) for provider in ("google_ads", "meta_capi")]
 
 PLAY = settings(
     max_examples=400 if LONG else 30,
@@ -51,7 +51,7 @@ class Model:
     now: int = 0
     until: dict[str, dict[UUID, int]] = field(default_factory=dict)
 
-    def acquire(self, place: Place, token: UUID) -> bool:
+    def acquire(self, place: SlotKey, token: UUID) -> bool:
         keys = {place.site_key: self.per_site}
         if self.per_provider:
             keys[place.global_key] = self.per_provider
@@ -68,7 +68,7 @@ class Model:
     def live(self, key: str) -> set[UUID]:
         return {token for token, until in self.until.get(key, {}).items() if until > self.now}
 
-    def agrees(self, places: Sequence[Place], held: Sequence[Held | None]) -> bool:
+    def agrees(self, places: Sequence[SlotKey], held: Sequence[Held | None]) -> bool:
         """Whether these are the answers to give, one after the other. It takes them over."""
         answers = []
         for place, each in zip(places, held, strict=True):
@@ -97,13 +97,13 @@ class Game(RuleBasedStateMachine):
             self.runner.run(process.close())
 
     @rule(who=st.integers(0, 2), wanted=places)
-    def acquire(self, who: int, wanted: list[Place]) -> None:
+    def acquire(self, who: int, wanted: list[SlotKey]) -> None:
         held = self.runner.run(self.processes[who].acquire(wanted))
         self._know(wanted, held)
         assert self.model.agrees(wanted, held)
 
     @rule(one=places, other=places)
-    def acquire_at_the_same_moment(self, one: list[Place], other: list[Place]) -> None:
+    def acquire_at_the_same_moment(self, one: list[SlotKey], other: list[SlotKey]) -> None:
         async def both() -> list[list[Held | None]]:
             return await asyncio.gather(self.processes[0].acquire(one), self.processes[1].acquire(other))
 
@@ -143,8 +143,8 @@ class Game(RuleBasedStateMachine):
             assert kept.pop(key, set()) - ended == self.model.live(key)
         assert kept == {}
 
-    def _know(self, wanted: Sequence[Place], held: Sequence[Held | None]) -> None:
-        assert [each.place for each in held if each] == [
+    def _know(self, wanted: Sequence[SlotKey], held: Sequence[Held | None]) -> None:
+        assert [each.slot for each in held if each] == [
             p for p, each in zip(wanted, held, strict=True) if each
         ]
         self.known += [each for each in held if each]

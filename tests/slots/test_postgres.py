@@ -14,11 +14,11 @@ import pytest
 from tests.conftest import WAITING, Clock
 from tests.observe.conftest import Lines
 from tests.slots.test_conformance import A, got, pattern
-from weighbridge.delivery.slots.base import Place, SlotLimits
+from weighbridge.delivery.slots.base import SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.postgres.pool import Database
 
-B = Place(UUID(int=2), "meta_capi")
+B = SlotKey(UUID(int=2), "meta_capi")
 Query = Callable[..., list[tuple[Any, ...]]]
 ACQUIRE = "SELECT weighbridge.acquire_slots(%s, %s, %s, 2, 10, '2 minutes')"
 RELEASE = "SELECT weighbridge.release_slots(%s)"
@@ -38,7 +38,7 @@ def other(database_url: str) -> Iterator[psycopg.Connection]:
         yield connection
 
 
-def taken_by(other: psycopg.Connection, *places: Place) -> list[UUID]:
+def taken_by(other: psycopg.Connection, *places: SlotKey) -> list[UUID]:
     tokens = [uuid4() for _ in places]
     other.execute(ACQUIRE, ([p.site_key for p in places], [p.global_key for p in places], tokens))
     return tokens
@@ -119,7 +119,7 @@ async def test_the_purge_and_giving_back_in_every_order_never_stand_against_each
     many = [PostgresSlots(db, SlotLimits(2, 6, SlotLimits().ttl * 0)) for _ in range(8)]
 
     async def busy(slots: PostgresSlots, n: int) -> None:
-        places = [Place(UUID(int=k), "google_ads") for k in range(1, 6)]
+        places = [SlotKey(UUID(int=k), "google_ads") for k in range(1, 6)]
         for _ in range(25):
             held = got(await slots.acquire(places[n % 5 :] + places[: n % 5]))
             await slots.release(held[::-1] if n % 2 else held)

@@ -15,11 +15,11 @@ import pytest
 from tests.observe.conftest import Lines
 from tests.slots.redis_server import RedisServer
 from tests.slots.test_conformance import A, got, pattern
-from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
 from weighbridge.delivery.slots.redis import PATIENCE, RedisSlots
 from weighbridge.model.errors import ConfigError
 
-B = Place(UUID(int=2), "meta_capi")
+B = SlotKey(UUID(int=2), "meta_capi")
 SECRET = "canary-password"
 
 
@@ -81,7 +81,7 @@ async def test_what_is_over_is_purged_by_the_next_who_asks(
 async def test_many_places_are_one_command(slots: RedisSlots, redis_server: RedisServer) -> None:
     await slots.release(got(await slots.acquire([A])))  # connected, and the scripts are known
     before = redis_server("INFO", "commandstats")
-    held = await slots.acquire([Place(UUID(int=n), "webhook") for n in range(32)])
+    held = await slots.acquire([SlotKey(UUID(int=n), "webhook") for n in range(32)])
     await slots.release(got(held))
     after = redis_server("INFO", "commandstats")
     assert after["cmdstat_evalsha"]["calls"] - before["cmdstat_evalsha"]["calls"] == 2

@@ -5,10 +5,11 @@ sites           sites and their providers; credentials stores credentials, vault
 sales           conversions over HTTP → sales, and with them rows of the queue
 queue           every read and change of state of the queue
 worker          delivers until the process stops
-run             one run: groups → shares; dispatch makes the calls of the shares
-in_flight       how many calls may be in flight; slots limits them over all processes
-call            one call of a provider; providers/ has an adapter for each
-batcher, settle results of many calls → rows, breaker and ledger in one transaction
+run             one run: groups → shares → dispatch
+dispatch        the shares → calls: prefetch claims batches, slot_exchange acquires slots, call calls the provider,
+                batcher and settle write the results of many calls in one transaction
+in_flight       limits of one process; slots/ limits calls over all processes
+providers/      an adapter for each provider
 confirm         conversions that a provider checks later
 forecast        the next run, without sending; dry_run has the providers check it
 conversions     lists for people; ledger and overview answer operators

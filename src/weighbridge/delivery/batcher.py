@@ -1,4 +1,4 @@
-"""Collects writes of many calls, so that they share few transactions."""
+"""Collects the requests of many tasks into batches, so that they share few transactions."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Gather(Generic[T, R]):
-    """One turn at a time: while it is under way the next gather. The busier, the more of them in one.
+class Batcher(Generic[T, R]):
+    """One batch at a time: requests that arrive meanwhile form the next one. The busier, the larger the batches.
 
-    `work` gets what has gathered and answers each, in order; what it raises, all of them hear. `pause`: for how
-    many seconds a turn waits for more to come.
+    `work` gets a batch and returns a result for each request, in order; an error goes to all of them. `linger`:
+    seconds for which a batch waits for further requests.
     """
 
     def __init__(
-        self, work: Callable[[Sequence[T]], Awaitable[Sequence[R]]], pause: Callable[[], float]
+        self, work: Callable[[Sequence[T]], Awaitable[Sequence[R]]], linger: Callable[[], float]
     ) -> None:
         self._work = work
-        self._pause = pause
+        self._linger = linger
         self._waiting: list[tuple[T, asyncio.Future[R]]] = []
-        self._turns: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
 
-    async def __call__(self, one: T) -> R:
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((one, answer))
-        if self._turns is None or self._turns.done():
-            self._turns = asyncio.create_task(self._take_turns())
-        return await answer
+    async def __call__(self, request: T) -> R:
+        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, result))
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        return await result
 
-    async def _take_turns(self) -> None:
+    async def _run(self) -> None:
         while self._waiting:
-            await asyncio.sleep(self._pause())
-            gathered, self._waiting = self._waiting, []
+            await asyncio.sleep(self._linger())
+            batch, self._waiting = self._waiting, []
             try:
-                answers = await self._work([one for one, _ in gathered])
+                results = await self._work([request for request, _ in batch])
             except Exception as error:
-                for _, waiting in gathered:
+                for _, waiting in batch:
                     if not waiting.done():
                         waiting.set_exception(error)
             else:
-                for (_, waiting), answer in zip(gathered, answers, strict=True):
+                for (_, waiting), result in zip(batch, results, strict=True):
                     if not waiting.done():
-                        waiting.set_result(answer)
+                        waiting.set_result(result)

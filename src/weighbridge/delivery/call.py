@@ -11,9 +11,10 @@ from time import monotonic
 import structlog
 
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.in_flight import Key
-from weighbridge.delivery.providers.base import Batch, Confirms
-from weighbridge.delivery.queue import Call, Claimed
+from weighbridge.delivery.in_flight import GroupKey
+from weighbridge.delivery.prefetch import Prefetched
+from weighbridge.delivery.providers.base import Confirms
+from weighbridge.delivery.queue import CallResult, Claimed
 from weighbridge.model.delivery import (
     Category,
     Outcome,
@@ -27,17 +28,18 @@ log = structlog.get_logger()
 UNCLASSIFIED = ("UNKNOWN", "UNSPECIFIED")
 
 
-async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: int, began: float) -> Call:
-    """Call the provider, within the lease that was taken at `began`. Never raises what the provider did wrong."""
+async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResult:
+    """Call the provider within the lease of the batch. Never raises for an error of the provider."""
+    claimed, batch = prefetched.claimed, prefetched.batch
     provider = outbound.providers[claimed.provider_key]
     started = monotonic()
-    left = began + outbound.lease.total_seconds() * 0.75 - started
+    left = prefetched.leased_at + outbound.lease.total_seconds() * 0.75 - started
     pause: timedelta | None = None
-    broken = False  # the whole call
+    failed = False  # the whole call
     try:
-        if left <= 0:  # frozen on the way here: another may have these rows by the time this is sent
+        if left <= 0:  # the process was frozen: another may have these rows by the time this is sent
             late = Outcome.retry(None, "The worker was held up before it could send.", counts=False)
-            return _told(claimed, _all(claimed, late), provider, started, broken=False)
+            return _result(claimed, _all(claimed, late), provider, started, failed=False)
         async with asyncio.timeout(left):
             outcomes = await provider.send(replace(batch, deadline=started + left), outbound.http)
         if len(outcomes) != len(batch.conversions):
@@ -47,47 +49,47 @@ async def of(outbound: Outbound, claimed: Claimed, batch: Batch, credentials: in
             claimed, Outcome.retry(error.code, error.message, Category.RATE_LIMIT, error.retry_after)
         )
         pause = (error.pause or error.retry_after or timedelta(minutes=1)) if error.whole_provider else None
-        broken = True
+        failed = True
     except ProviderTransientError as error:
         outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))
-        broken = True
+        failed = True
     except TimeoutError:
         outcomes = _all(claimed, Outcome.retry(None, "The provider did not answer in time."))
-        broken = True
-    except Exception as error:  # S4: an adapter that throws is a passing trouble of all its rows
+        failed = True
+    except Exception as error:  # an adapter that raises is a transient failure of all its rows
         log.exception("Provider failed", provider_key=claimed.provider_key, batch_id=str(claimed.id))
         outcomes = _all(
             claimed, Outcome.retry(None, f"The provider's adapter failed ({type(error).__name__}).")
         )
-        broken = True
-    call = _told(claimed, outcomes, provider, started, broken=broken)
-    return replace(call, credentials=credentials, pause=pause)
+        failed = True
+    result = _result(claimed, outcomes, provider, started, failed=failed)
+    return replace(result, credentials=prefetched.version, pause=pause)
 
 
-def no_slot(claimed: Claimed, outbound: Outbound) -> Call:
-    """PR11: every slot is taken, or nobody can say. No call; it does not use up a retry."""
+def no_slot(claimed: Claimed, outbound: Outbound) -> CallResult:
+    """Every slot is taken, or the slots cannot be reached. There is no call, and no retry is used up."""
     full = Outcome.retry(
         "CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=timedelta(seconds=30)
     )
     return replace(_uncalled(claimed, full), transient=outbound.full_counts)
 
 
-def closes(call: Call) -> Key | str | None:
-    """The provider or the group that this call closes; None if it closes neither."""
-    if call.pause:
-        return call.claimed.provider_key
-    return (call.claimed.site_id, call.claimed.provider_key) if call.refused else None
+def closed_by(result: CallResult) -> GroupKey | str | None:
+    """The provider or the group that this call closes: a pause, or refused credentials. None: neither."""
+    if result.pause:
+        return result.claimed.provider_key
+    return (result.claimed.site_id, result.claimed.provider_key) if result.refused else None
 
 
-def held_back(claimed: Claimed) -> Call:
-    """Claimed ahead of a call that met what would keep it from being claimed. It does not use up a retry."""
+def not_sent(claimed: Claimed) -> CallResult:
+    """Prefetched, and put back because an earlier call of its group or provider failed. No retry is used up."""
     return _uncalled(
         claimed, Outcome.retry("HELD_BACK", "HELD_BACK: A call before it met trouble; it was not sent.")
     )
 
 
-def _uncalled(claimed: Claimed, why: Outcome) -> Call:
-    return Call(
+def _uncalled(claimed: Claimed, why: Outcome) -> CallResult:
+    return CallResult(
         claimed,
         _all(claimed, why),
         counts=False,
@@ -100,13 +102,13 @@ def _all(claimed: Claimed, outcome: Outcome) -> list[Outcome]:
     return [outcome] * len(claimed.conversions)
 
 
-def _told(
-    claimed: Claimed, outcomes: Sequence[Outcome], provider: object, started: float, *, broken: bool
-) -> Call:
-    """What a call's outcomes mean together."""
+def _result(
+    claimed: Claimed, outcomes: Sequence[Outcome], provider: object, started: float, *, failed: bool
+) -> CallResult:
+    """The outcomes of a call, and their meaning for the breaker, the credentials and the ledger."""
     success = any(said.verdict is Verdict.COMPLETED for said in outcomes)
     worst = next((said for said in outcomes if said.verdict is not Verdict.COMPLETED), None)
-    return Call(
+    return CallResult(
         claimed,
         outcomes,
         duration_ms=round((monotonic() - started) * 1000),
@@ -114,14 +116,14 @@ def _told(
         error_code=worst.code if worst else None,
         error_category=worst.category.value if worst and worst.category else None,
         success=success,
-        transient=not success and (broken or any(map(_weather, outcomes))),
+        transient=not success and (failed or any(map(_provider_failed, outcomes))),
         refused=all(said.category is Category.AUTH for said in outcomes),
         unclassified=any(said.code in UNCLASSIFIED for said in outcomes),
         confirm_after=provider.confirm_after if isinstance(provider, Confirms) else None,
     )
 
 
-def _weather(said: Outcome) -> bool:
-    """Trouble of the provider, not of the row: a row that is to be sent again tomorrow says nothing of its health."""
-    weather = said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
-    return said.verdict is Verdict.RETRY and said.counts and weather
+def _provider_failed(said: Outcome) -> bool:
+    """A failure of the provider, not of the row: a row that is to be sent again tomorrow says nothing about it."""
+    transient = said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
+    return said.verdict is Verdict.RETRY and said.counts and transient

@@ -10,7 +10,7 @@ from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.outbound import ROLE, outbound_of, unsealed
 from weighbridge.delivery.providers.base import Confirmation, Confirms
-from weighbridge.delivery.queue import Awaited, Wish
+from weighbridge.delivery.queue import Awaited, BatchRequest
 from weighbridge.delivery.vault import VaultError
 from weighbridge.model.delivery import ProviderTransientError
 
@@ -33,9 +33,9 @@ async def _ask(ctx: Context, outbound: Outbound, awaited: Awaited) -> None:
     provider: object = outbound.providers.get(awaited.provider_key)
     if not isinstance(provider, Confirms):
         return  # another machine's provider: it is asked there
-    wish = Wish(awaited.site_id, awaited.provider_key, 0)
+    request = BatchRequest(awaited.site_id, awaited.provider_key, 0)
     async with ctx.db.tx(ROLE) as tx:
-        sealed = await queue.credentials(tx, [wish])
+        sealed = await queue.credentials(tx, [request])
     said = Confirmation("PROCESSING")
     if sealed:
         try:

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from time import monotonic
 from uuid import uuid4
 
-from weighbridge.delivery import call, overview, queue
+from weighbridge.delivery import overview, queue
+from weighbridge.delivery.call import call_provider
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.outbound import ROLE, outbound_of, unsealed
-from weighbridge.delivery.providers.base import Batch, Credentials
-from weighbridge.delivery.queue import Claimed, Group, SealedCredentials, Wish
-from weighbridge.delivery.run import COUNTED, in_the_way
+from weighbridge.delivery.prefetch import Prefetched
+from weighbridge.delivery.providers.base import Credentials
+from weighbridge.delivery.queue import BatchRequest, Claimed, Group, SealedCredentials
+from weighbridge.delivery.run import COUNTED, blocked_by
 from weighbridge.delivery.vault import VaultError
 from weighbridge.model.delivery import Conversion, Outcome
 from weighbridge.model.shares import shares
@@ -36,9 +38,9 @@ async def rehearse(ctx: Context, limit: int) -> list[Rehearsed]:
     parts = outbound_of(ctx)
     async with ctx.db.tx(ROLE) as tx:
         plan, skipped = await _planned(tx, parts, limit)
-        wishes = [Wish(group.site_id, group.provider_key, share) for group, share in plan]
-        sealed = {(each.site_id, each.provider_key): each for each in await queue.credentials(tx, wishes)}
-        found = {(each.site_id, each.provider_key): each for each in await queue.peek(tx, wishes)}
+        requests = [BatchRequest(group.site_id, group.provider_key, share) for group, share in plan]
+        sealed = {(each.site_id, each.provider_key): each for each in await queue.credentials(tx, requests)}
+        found = {(each.site_id, each.provider_key): each for each in await queue.peek(tx, requests)}
     acts: dict[str, list[_Act]] = {}
     for group, _ in plan:
         key = (group.site_id, group.provider_key)
@@ -53,7 +55,7 @@ async def rehearse(ctx: Context, limit: int) -> list[Rehearsed]:
 async def _planned(tx: Tx, parts: Outbound, limit: int) -> tuple[list[tuple[Group, int]], dict[Group, str]]:
     """Groups with their shares, as a run has them; and those that it would pass over, with what is in the way."""
     waiting = await queue.groups(tx, COUNTED)
-    skipped = {group: reason for group in waiting if (reason := in_the_way(group, parts))}
+    skipped = {group: reason for group in waiting if (reason := blocked_by(group, parts))}
     probed: list[tuple[Group, int]] = []
     left = limit
     for group in waiting:
@@ -102,5 +104,5 @@ def _split(found: Claimed, size: int) -> Iterator[Claimed]:
 
 
 async def _asked(parts: Outbound, part: Claimed, act: _Act, credentials: Credentials) -> Sequence[Outcome]:
-    batch = Batch(part.site_id, part.conversions, credentials, part.now, part.id, dry_run=True)
-    return (await call.of(parts, part, batch, act.sealed.version, monotonic())).outcomes
+    batch = Prefetched(part, credentials, act.sealed.version, monotonic(), dry_run=True)
+    return (await call_provider(parts, batch)).outcomes

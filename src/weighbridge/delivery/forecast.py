@@ -8,7 +8,7 @@ from uuid import UUID
 from weighbridge.delivery import overview, queue
 from weighbridge.delivery.context import Outbound
 from weighbridge.delivery.queue import Group
-from weighbridge.delivery.run import COUNTED, in_the_way
+from weighbridge.delivery.run import COUNTED, blocked_by
 from weighbridge.model.shares import in_turn, shares
 from weighbridge.postgres.pool import Tx
 
@@ -30,7 +30,7 @@ async def forecast(tx: Tx, parts: Outbound, limit: int) -> dict[tuple[UUID, str]
     closed: list[Group] = []
     due: list[Group] = []
     for group in waiting:
-        reason = in_the_way(group, parts)
+        reason = blocked_by(group, parts)
         if reason is None and group.state != "CLOSED" and not group.probe_due:
             reason = "circuit_open"
         found[group.site_id, group.provider_key] = Forecast(group.queued_count, reason=reason)

@@ -1,4 +1,4 @@
-"""The calls that this process has in flight, and how many more it may start."""
+"""In-flight limits of one process: how many batches may be claimed, and how many calls may hold a slot."""
 
 from __future__ import annotations
 
@@ -10,76 +10,74 @@ from uuid import UUID
 
 from weighbridge.delivery.slots.base import SlotLimits
 
-AT_ONCE = 32  # calls of a provider, where no limit is set
-QUICK = 1.0  # seconds of a call after which the next one of its provider is claimed while it is under way
+CALLS_AT_ONCE = 32  # of a provider, where no limit is set
+FAST = 1.0  # seconds; after a successful call that took less, batches of its provider are prefetched
+PREFETCHED = 2  # batches of a group beyond its slots: one that is ready, and one that is being claimed
 
-AHEAD = 2  # batches of a group: one that waits, and one that is claimed meanwhile
-
-Key = tuple[UUID, str]  # a group: its site and its provider
+GroupKey = tuple[UUID, str]  # a site and a provider
 
 
 @dataclass
-class Room:
-    """Shared by the runs of a process, so that none stands in another's way.
+class InFlight:
+    """Shared by the runs of a process, so that together they keep the limits.
 
-    A batch is in hand from its claim to the end of its call, and aboard while it holds a slot. There are as many
-    aboard as there are slots. While a provider answers well and quickly, two rounds more are claimed: nobody waits
-    for the database between two calls. Otherwise rows are better left to others, and none is claimed ahead.
+    A batch is in flight from its claim to the end of its call, and holds a slot during the call. While a provider
+    answers successfully and quickly, up to three rounds of batches are in flight, so that no call waits for the
+    database. Otherwise only one round is claimed, and the other rows are left to other processes.
     """
 
-    in_hand: Counter[str] = field(default_factory=Counter)  # of a provider
-    in_hand_of: Counter[Key] = field(default_factory=Counter)
-    aboard: Counter[str] = field(default_factory=Counter)
-    aboard_of: Counter[Key] = field(default_factory=Counter)
-    quick: set[str] = field(default_factory=set)  # providers whose last call was well and quick
+    batches: Counter[str] = field(default_factory=Counter)  # in flight, by provider
+    batches_of: Counter[GroupKey] = field(default_factory=Counter)
+    slots: Counter[str] = field(default_factory=Counter)  # held, by provider
+    slots_of: Counter[GroupKey] = field(default_factory=Counter)
+    fast: set[str] = field(default_factory=set)  # providers whose last call was successful and fast
     unreadable: set[tuple[UUID, str, int]] = field(default_factory=set)  # credentials, by group and version
-    news: set[asyncio.Event] = field(default_factory=set)  # of each run: there is room again
-    claimed: asyncio.Event = field(default_factory=asyncio.Event)  # a run has claimed all of its share
-    claims: dict[asyncio.Event, float] = field(default_factory=dict)  # when each run claimed last
+    changed: set[asyncio.Event] = field(default_factory=set)  # of each run: set when a limit allows more
+    all_claimed: asyncio.Event = field(default_factory=asyncio.Event)  # a run has claimed its whole plan
+    last_claims: dict[asyncio.Event, float] = field(default_factory=dict)  # of each run, by its event
 
-    def busy(self) -> int:
-        """Runs that claim one batch after another. More of them would only claim fewer groups at a time."""
-        return sum(monotonic() - last < 1 for last in self.claims.values())
+    def claiming_runs(self) -> int:
+        """Runs that claim one batch after another. With more of them, each claim would have fewer groups."""
+        return sum(monotonic() - last < 1 for last in self.last_claims.values())
 
-    def to_claim(self, provider_key: str, limits: SlotLimits) -> int:
-        """How many more may be claimed. Ahead, whole rounds are: fewer and larger claims."""
-        most = limits.per_provider or AT_ONCE
-        held = self.in_hand[provider_key]
-        if provider_key not in self.quick:
-            return most - held
-        return 3 * most - held if held <= 2 * most else 0
+    def claimable(self, provider_key: str, limits: SlotLimits) -> int:
+        """How many more batches may be claimed. Prefetching waits for a whole round: fewer and larger claims."""
+        round_ = limits.per_provider or CALLS_AT_ONCE
+        batches = self.batches[provider_key]
+        if provider_key not in self.fast:
+            return round_ - batches
+        return 3 * round_ - batches if batches <= 2 * round_ else 0
 
-    def may_claim(self, key: Key, limits: SlotLimits) -> bool:
-        return self.in_hand_of[key] < limits.per_site + (AHEAD if key[1] in self.quick else 0)
+    def may_claim(self, key: GroupKey, limits: SlotLimits) -> bool:
+        return self.batches_of[key] < limits.per_site + (PREFETCHED if key[1] in self.fast else 0)
 
-    def claim(self, key: Key) -> None:
-        self.in_hand[key[1]] += 1
-        self.in_hand_of[key] += 1
+    def add_batch(self, key: GroupKey) -> None:
+        self.batches[key[1]] += 1
+        self.batches_of[key] += 1
 
-    def over(self, key: Key, *, well: bool, seconds: float) -> None:
-        """Its call. One that did not go well stays in hand until that is written."""
-        if well and seconds < QUICK:
-            self.quick.add(key[1])
+    def call_ended(self, key: GroupKey, *, succeeded: bool, seconds: float) -> None:
+        """The batch of a failed call stays in flight until the failure is written."""
+        if succeeded and seconds < FAST:
+            self.fast.add(key[1])
         else:
-            self.quick.discard(key[1])
-        if well:
-            self.leave(key)
+            self.fast.discard(key[1])
+        if succeeded:
+            self.remove_batch(key)
 
-    def leave(self, key: Key) -> None:
-        self.in_hand[key[1]] -= 1
-        self.in_hand_of[key] -= 1
-        self.tell()
+    def remove_batch(self, key: GroupKey) -> None:
+        self.batches[key[1]] -= 1
+        self.batches_of[key] -= 1
+        self._notify()
 
-    def board(self, key: Key) -> None:
-        self.aboard[key[1]] += 1
-        self.aboard_of[key] += 1
+    def acquire_slot(self, key: GroupKey) -> None:
+        self.slots[key[1]] += 1
+        self.slots_of[key] += 1
 
-    def disembark(self, key: Key) -> None:
-        """Its slot is given back."""
-        self.aboard[key[1]] -= 1
-        self.aboard_of[key] -= 1
-        self.tell()
+    def release_slot(self, key: GroupKey) -> None:
+        self.slots[key[1]] -= 1
+        self.slots_of[key] -= 1
+        self._notify()
 
-    def tell(self) -> None:
-        for news in self.news:
-            news.set()
+    def _notify(self) -> None:
+        for changed in self.changed:
+            changed.set()

@@ -60,8 +60,8 @@ class SealedCredentials:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Rows that may be claimed of a group."""
+class BatchRequest:
+    """How many rows of a group may be claimed."""
 
     site_id: UUID
     provider_key: str
@@ -81,8 +81,8 @@ class Claimed:
 
 
 @dataclass(frozen=True)
-class Call:
-    """What became of a call: an outcome per row, and what it means for all that stands around them."""
+class CallResult:
+    """The result of a call: an outcome per row, and its meaning for the breaker, the credentials and the ledger."""
 
     claimed: Claimed
     outcomes: Sequence[Outcome]
@@ -134,8 +134,8 @@ async def groups(tx: Tx, most: int) -> list[Group]:
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
 
 
-async def credentials(tx: Tx, wishes: Sequence[Wish]) -> list[SealedCredentials]:
-    params = ([w.site_id for w in wishes], [w.provider_key for w in wishes])
+async def credentials(tx: Tx, requests: Sequence[BatchRequest]) -> list[SealedCredentials]:
+    params = ([each.site_id for each in requests], [each.provider_key for each in requests])
     return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["credentials"], params)]
 
 
@@ -151,36 +151,42 @@ async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
 
 @dataclass(frozen=True)
 class Found:
-    """The rows of a claim, as they came. They are read after the commit: whoever claims next need not wait for that."""
+    """The rows of a claim. They are read after the commit, so that the next claim does not wait for it."""
 
     cursor: AsyncCursor[TupleRow]
-    wishes: Sequence[Wish]
+    requests: Sequence[BatchRequest]
     batches: Sequence[UUID]
 
     async def read(self) -> list[Claimed]:
-        return _batches(await self.cursor.fetchall(), self.wishes, self.batches)
+        return _batches(await self.cursor.fetchall(), self.requests, self.batches)
 
 
-async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -> Found:
-    """A batch for each wish that finds rows; STARTED stands in the ledger with it. A group may be wished for once."""
-    batches = [uuid4() for _ in wishes]
+async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchRequest]) -> Found:
+    """A batch for each request that finds rows, with STARTED in the ledger. A group may be requested once."""
+    batches = [uuid4() for _ in requests]
     # Binary: of thousands of rows, ids and times take longer to read than to find.
-    cursor = await tx.cursor(binary=True).execute(_SQL["claim"], (worker, lease, batches, *_columns(wishes)))
-    return Found(cursor, wishes, batches)
+    cursor = await tx.cursor(binary=True).execute(
+        _SQL["claim"], (worker, lease, batches, *_columns(requests))
+    )
+    return Found(cursor, requests, batches)
 
 
-async def peek(tx: Tx, wishes: Sequence[Wish]) -> list[Claimed]:
+async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[Claimed]:
     """What a claim would find; nothing is claimed."""
-    rows = await fetch_all(tx, _SQL["peek"], _columns(wishes))
-    return _batches(rows, wishes, [uuid4() for _ in wishes])
+    rows = await fetch_all(tx, _SQL["peek"], _columns(requests))
+    return _batches(rows, requests, [uuid4() for _ in requests])
 
 
-def _columns(wishes: Sequence[Wish]) -> tuple[list[UUID], list[str], list[int]]:
-    return [w.site_id for w in wishes], [w.provider_key for w in wishes], [w.limit for w in wishes]
+def _columns(requests: Sequence[BatchRequest]) -> tuple[list[UUID], list[str], list[int]]:
+    return (
+        [each.site_id for each in requests],
+        [each.provider_key for each in requests],
+        [each.limit for each in requests],
+    )
 
 
 def _batches(
-    rows: Sequence[tuple[Any, ...]], wishes: Sequence[Wish], batches: Sequence[UUID]
+    rows: Sequence[tuple[Any, ...]], requests: Sequence[BatchRequest], batches: Sequence[UUID]
 ) -> list[Claimed]:
     """Rows of a place stand together; those that were refused stand before all others. The first says when it was."""
     if not rows:
@@ -191,8 +197,8 @@ def _batches(
     return [
         Claimed(
             batches[place - 1],
-            wishes[place - 1].site_id,
-            wishes[place - 1].provider_key,
+            requests[place - 1].site_id,
+            requests[place - 1].provider_key,
             now + timedelta(microseconds=place - 1),
             tuple(map(_conversion, live.get(place, ()))),
             refused[place],
@@ -206,7 +212,7 @@ def _conversion(row: tuple[Any, ...]) -> Conversion:
     return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
 
 
-async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID, Settled]:
+async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dict[UUID, Settled]:
     """Write what became of calls, by their batch. Those that do not come back have lost their lease."""
     outcomes: list[dict[str, Any]] = []
     batches: list[UUID] = []
@@ -223,13 +229,13 @@ async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID
                 ids.append(conversion.id)
                 numbers.append(number)
         outcomes += [_outcome(call, number, said) for said, number in known.items()]
-    told = [_told(call) for call in calls]
+    results = [_result(call) for call in calls]
     odd = (batches, ids, numbers)
-    params = (Jsonb(told), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
+    params = (Jsonb(results), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
     return {batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle"], params)}
 
 
-def _outcome(call: Call, number: int, said: Outcome) -> dict[str, Any]:
+def _outcome(call: CallResult, number: int, said: Outcome) -> dict[str, Any]:
     return {
         "batch_id": str(call.claimed.id),
         "n": number,
@@ -245,19 +251,19 @@ def _outcome(call: Call, number: int, said: Outcome) -> dict[str, Any]:
     }
 
 
-def _told(call: Call) -> dict[str, Any]:
+def _result(call: CallResult) -> dict[str, Any]:
     names = (
         *("duration_ms", "request_id", "error_code", "error_category", "success", "transient", "refused"),
         *("credentials", "unclassified"),
     )
-    told = {name: getattr(call, name) for name in names}
+    fields = {name: getattr(call, name) for name in names}
     pause = call.pause and call.pause.total_seconds()
     claimed = call.claimed
     return {
         "batch_id": str(claimed.id),
         "claimed_at": claimed.now.isoformat(),
         "pause_seconds": pause,
-        **told,
+        **fields,
     }
 
 

@@ -1,7 +1,7 @@
 """One delivery run: groups → shares → calls.
 
-One run lists the groups that wait, gives each its share, and sends the shares side by side. Nothing of one group waits
-for another, and no transaction is open while a provider is called.
+One run lists the groups with due rows, gives each its share, and sends the shares concurrently. No group waits for
+another, and no transaction is open while a provider is called.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from collections.abc import Sequence
 
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context, Outbound
-from weighbridge.delivery.dispatch import Run
-from weighbridge.delivery.in_flight import Room
+from weighbridge.delivery.dispatch import Dispatcher
+from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.outbound import ROLE, outbound_of
 from weighbridge.delivery.queue import Group
 from weighbridge.delivery.settle import Tally
 from weighbridge.model.shares import in_turn, shares
 
-COUNTED = 10_000  # rows of a group that its share is weighed by; groups that are longer weigh the same
+COUNTED = 10_000  # rows of a group that count for its share; longer groups have the same weight
 
 
-async def deliver(ctx: Context, worker: str, limit: int, room: Room | None = None) -> Tally:
-    """Send at most `limit` conversions, and see every call through. Any number may do this at once.
+async def deliver(ctx: Context, worker: str, limit: int, in_flight: InFlight | None = None) -> Tally:
+    """Send at most `limit` conversions, and finish every call. Any number of runs may do this at once.
 
-    Runs that share their `room` leave to each other what the other is at.
+    Concurrent runs of a process share `in_flight`, and keep its limits together.
     """
     outbound = outbound_of(ctx)
     tally = Tally()
     async with ctx.db.tx(ROLE) as tx:
         waiting = await queue.groups(tx, COUNTED)
-    closed, probed = await _sort_out(ctx, outbound, waiting, limit, tally)
+    closed, probed = await _divide(ctx, outbound, waiting, limit, tally)
     plan = [*probed, *shares(closed, limit - sum(share for _, share in probed))]
-    await Run(ctx, outbound, worker, tally, room or Room()).through(plan)
+    await Dispatcher(ctx, outbound, worker, tally, in_flight or InFlight()).run(plan)
     return tally
 
 
-async def _sort_out(
+async def _divide(
     ctx: Context, outbound: Outbound, waiting: Sequence[Group], limit: int, tally: Tally
 ) -> tuple[list[Group], list[tuple[Group, int]]]:
-    """Groups that may be sent to, and those that are probed, with how many rows. Open ones are parked."""
+    """Groups whose breaker is closed, and those to probe, with how many rows. Rows of open groups are postponed."""
     closed: list[Group] = []
     due: list[Group] = []
     open_groups: list[Group] = []
     for group in waiting:
-        reason = in_the_way(group, outbound)
+        reason = blocked_by(group, outbound)
         if reason:
             tally.skipped[reason] += 1
         elif group.state == "CLOSED":
@@ -54,7 +54,7 @@ async def _sort_out(
             tally.skipped["circuit_open"] += 1
             open_groups.append(group)
     probed: list[tuple[Group, int]] = []
-    # However many are broken, those that are well have their share.
+    # Half of the limit is kept for closed groups, however many are to be probed.
     left = (limit + 1) // 2 if closed else limit
     for group in in_turn(due):
         if left <= 0:
@@ -72,9 +72,9 @@ async def _sort_out(
     return closed, probed
 
 
-def in_the_way(group: Group, outbound: Outbound) -> str | None:
+def blocked_by(group: Group, outbound: Outbound) -> str | None:
     if group.provider_key not in outbound.providers:
-        return "unknown_provider"  # another version's, or another machine's: rows wait for one that knows it
+        return "unknown_provider"  # the rows wait for a process that knows it
     if group.unused:
         return "not_in_use"
     if group.key_id is None:

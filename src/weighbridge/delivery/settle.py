@@ -12,7 +12,7 @@ import structlog
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.outbound import ROLE
-from weighbridge.delivery.queue import Call, Settled
+from weighbridge.delivery.queue import CallResult, Settled
 from weighbridge.model.errors import RetryLater
 
 log = structlog.get_logger()
@@ -22,16 +22,16 @@ PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays away, t
 
 @dataclass
 class Tally:
-    """What one run did. The first four are S4's."""
+    """Counts of one run. The first four are in the answer of the cron route."""
 
     processed: int = 0
     completed: int = 0
     failed: int = 0
     retry: int = 0
     calls: int = 0
-    full: int = 0  # batches that found no free slot: nobody was called for them
+    full: int = 0  # batches for which no slot was free; they were not sent
     parked: int = 0  # rows of groups whose breaker is open
-    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what stands in their way
+    skipped: Counter[str] = field(default_factory=Counter)  # groups, by what blocks them
 
     def add(self, settled: Settled) -> None:
         self.processed += settled.completed + settled.failed + settled.retry
@@ -40,8 +40,8 @@ class Tally:
         self.retry += settled.retry
 
 
-async def settle(ctx: Context, outbound: Outbound, calls: Sequence[Call]) -> list[Settled | None]:
-    """Write what became of calls. None: the lease was lost, or it could not be written; the rows are recovered."""
+async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) -> list[Settled | None]:
+    """Write the results of calls. None: the lease was lost, or writing failed; the rows are recovered."""
     for pause in PATIENCE:
         try:
             async with ctx.db.tx(ROLE) as tx:

@@ -14,7 +14,7 @@ import structlog
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
 from weighbridge.delivery.context import Context
-from weighbridge.delivery.in_flight import Room
+from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.outbound import ROLE
 from weighbridge.delivery.run import deliver
 from weighbridge.delivery.settle import Tally
@@ -56,7 +56,7 @@ class Deliverer:
         self._limit = limit
         self._poll = poll.total_seconds()
         self._max_crashes = max_crashes
-        self._room = Room()
+        self._in_flight = InFlight()
         self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -71,18 +71,18 @@ class Deliverer:
         try:
             while not stop.is_set():
                 self._wake.clear()
-                self._room.claimed.clear()
+                self._in_flight.all_claimed.clear()
                 runs = {run for run in runs if not run.done()}  # one that ended a while ago is no news
-                if len(runs) < RUNS_AT_ONCE and self._room.busy() < BUSY_AT_ONCE:
+                if len(runs) < RUNS_AT_ONCE and self._in_flight.claiming_runs() < BUSY_AT_ONCE:
                     runs.add(asyncio.create_task(self._tried(self._deliver)))
-                await self._wait({stopping, *runs}, self._room.claimed)
+                await self._wait({stopping, *runs}, self._in_flight.all_claimed)
                 ended = {run for run in runs if run.done()}
                 runs -= ended
-                if self._room.claimed.is_set() and len(runs) < RUNS_AT_ONCE:
+                if self._in_flight.all_claimed.is_set() and len(runs) < RUNS_AT_ONCE:
                     continue
                 if not runs and any(tally and tally.processed for tally in (run.result() for run in ended)):
                     continue
-                await self._wait({stopping, *runs}, self._wake, self._room.claimed)
+                await self._wait({stopping, *runs}, self._wake, self._in_flight.all_claimed)
         finally:
             stopping.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
@@ -90,17 +90,17 @@ class Deliverer:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _wait(self, tasks: set[asyncio.Task[Any]], *told: asyncio.Event) -> None:
-        """Until one of them ends, for what is told, or for a moment."""
+    async def _wait(self, tasks: set[asyncio.Task[Any]], *events: asyncio.Event) -> None:
+        """Until a task ends or an event is set, but not longer than the polling interval."""
         # Jitter: workers that started together must not poll together.
         pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
-        telling = {asyncio.create_task(each.wait()) for each in told}
-        await asyncio.wait({*tasks, *telling}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-        for each in telling:
+        waiting = {asyncio.create_task(each.wait()) for each in events}
+        await asyncio.wait({*tasks, *waiting}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        for each in waiting:
             each.cancel()
 
     async def _deliver(self) -> Tally:
-        return await deliver(self.ctx, self._name, self._limit, self._room)
+        return await deliver(self.ctx, self._name, self._limit, self._in_flight)
 
     async def _listen(self) -> None:
         async for _ in notifications(self.ctx.db.url, "weighbridge_deliver"):

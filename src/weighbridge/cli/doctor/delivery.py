@@ -10,7 +10,7 @@ from weighbridge.cli.doctor.check import Check, failed, ok, skipped, warning
 from weighbridge.cli.doctor.database import Question
 from weighbridge.delivery import overview
 from weighbridge.delivery.overview import Troubled
-from weighbridge.delivery.slots.base import Place, SlotLimits
+from weighbridge.delivery.slots.base import SlotKey, SlotLimits
 from weighbridge.delivery.slots.redis import RedisSlots
 from weighbridge.delivery.vault import VARIABLE, Vault
 from weighbridge.model.errors import ConfigError
@@ -90,7 +90,7 @@ async def slots(settings: Settings) -> Check:
         return failed("slots", str(error), mend)
     try:
         [held] = await tried.acquire(
-            [Place(uuid4(), "doctor")]
+            [SlotKey(uuid4(), "doctor")]
         )  # a place of its own: nobody else waits for it
         if held is not None:
             await tried.release([held])

@@ -10,7 +10,7 @@ from uuid import UUID
 
 
 @dataclass(frozen=True)
-class Place:
+class SlotKey:
     """What a slot is wanted for."""
 
     site_id: UUID
@@ -29,7 +29,7 @@ class Place:
 class Held:
     """A slot of both keys, or of the first alone where there is no limit for all sites. Leased, not owned."""
 
-    place: Place
+    slot: SlotKey
     token: UUID
 
 
@@ -41,7 +41,7 @@ class SlotLimits:
 
 
 class Slots(Protocol):
-    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
         """A slot for each, in their order; None where it is full, or where nobody can say. Never raises for that.
 
         Both keys or neither. The same place may stand there several times. What is given `back` is free before.

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from weighbridge.delivery.slots.base import Held, Place, SlotLimits
+from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
 
 log = structlog.get_logger()
 
@@ -31,7 +31,7 @@ class Leased(ABC):
         self._owed: deque[Held] = deque(maxlen=MOST_OWED)
         self._away = False
 
-    async def acquire(self, places: Sequence[Place], back: Sequence[Held] = ()) -> list[Held | None]:
+    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
         wanted = [Held(place, uuid4()) for place in places]
         if not wanted:
             await self.release(back)

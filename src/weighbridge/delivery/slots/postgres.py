@@ -24,9 +24,9 @@ class PostgresSlots(Leased):
         self._db = db
 
     async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
-        wish = table.Wish(
-            site_keys=[held.place.site_key for held in wanted],
-            global_keys=[held.place.global_key for held in wanted],
+        request = table.SlotRequest(
+            site_keys=[held.slot.site_key for held in wanted],
+            global_keys=[held.slot.global_key for held in wanted],
             tokens=[held.token for held in wanted],
             per_site=self.limits.per_site,
             per_provider=self.limits.per_provider,
@@ -35,7 +35,7 @@ class PostgresSlots(Leased):
         async with self._db.tx(ROLE) as tx:
             if giving:
                 await table.release(tx, [each.token for each in giving])
-            return await table.acquire(tx, wish)
+            return await table.acquire(tx, request)
 
     async def _give(self, held: Sequence[Held]) -> None:
         async with self._db.tx(ROLE) as tx:

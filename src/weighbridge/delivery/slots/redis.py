@@ -96,9 +96,9 @@ class RedisSlots(Leased):
             self.limits.per_provider,
         ]
         for held in wanted:
-            site = numbers.setdefault(held.place.site_key, len(numbers) + 1)
+            site = numbers.setdefault(held.slot.site_key, len(numbers) + 1)
             provider = (
-                numbers.setdefault(held.place.global_key, len(numbers) + 1) if self.limits.per_provider else 0
+                numbers.setdefault(held.slot.global_key, len(numbers) + 1) if self.limits.per_provider else 0
             )
             args += [str(held.token), site, provider]
         async with asyncio.timeout(PATIENCE):
@@ -106,7 +106,7 @@ class RedisSlots(Leased):
         return {held.token for held, granted in zip(wanted, answer, strict=True) if granted}
 
     async def _give(self, held: Sequence[Held]) -> None:
-        keys = [key for each in held for key in (each.place.site_key, each.place.global_key)]
+        keys = [key for each in held for key in (each.slot.site_key, each.slot.global_key)]
         async with asyncio.timeout(PATIENCE):
             await self._release(keys=keys, args=[str(each.token) for each in held])
 

@@ -14,7 +14,7 @@ _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Wish:
+class SlotRequest:
     """A slot of the site's key and one of the provider's for each token, in this order."""
 
     site_keys: list[str]
@@ -25,9 +25,9 @@ class Wish:
     ttl: timedelta
 
 
-async def acquire(tx: Tx, wish: Wish) -> set[UUID]:
+async def acquire(tx: Tx, request: SlotRequest) -> set[UUID]:
     """The tokens that have their slots now. Commit at once: others wait for the same keys."""
-    return {row[0] for row in await fetch_all(tx, _SQL["acquire_slots"], vars(wish))}
+    return {row[0] for row in await fetch_all(tx, _SQL["acquire_slots"], vars(request))}
 
 
 async def release(tx: Tx, tokens: Sequence[UUID]) -> None:

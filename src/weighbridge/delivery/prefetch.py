@@ -1,0 +1,161 @@
+"""Claims the batches of a run's plan ahead of their calls, as far as the in-flight limits allow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+
+import structlog
+
+from weighbridge.delivery import queue
+from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.in_flight import GroupKey, InFlight
+from weighbridge.delivery.outbound import ROLE, unsealed
+from weighbridge.delivery.providers.base import Batch, Credentials
+from weighbridge.delivery.queue import BatchRequest, Claimed, Group, SealedCredentials, Settled
+from weighbridge.delivery.settle import Tally
+from weighbridge.delivery.vault import VaultError
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, eq=False)
+class Prefetched:
+    """A claimed batch that waits for its call."""
+
+    claimed: Claimed
+    credentials: Credentials
+    version: int  # of the credentials
+    leased_at: float  # monotonic
+    dry_run: bool = False
+
+    @property
+    def key(self) -> GroupKey:
+        return self.claimed.site_id, self.claimed.provider_key
+
+    @property
+    def batch(self) -> Batch:
+        claimed = self.claimed
+        return Batch(
+            claimed.site_id,
+            claimed.conversions,
+            self.credentials,
+            claimed.now,
+            claimed.id,
+            dry_run=self.dry_run,
+        )
+
+
+class Prefetcher:
+    def __init__(
+        self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, in_flight: InFlight
+    ) -> None:
+        self._ctx = ctx
+        self._outbound = outbound
+        self._worker = worker
+        self._tally = tally
+        self._in_flight = in_flight
+        self._unclaimed: dict[GroupKey, int] = {}  # rows of each share
+        self._groups: dict[str, deque[GroupKey]] = {}  # by provider, in their turn
+        # Groups whose credentials were refused, and providers that asked for a pause: a claim that began before this
+        # moment may not have seen it in the database.
+        self._closed: dict[GroupKey | str, float] = {}
+        self._claim_lock = asyncio.Lock()
+        self.found_rows = False  # by any claim of this run
+
+    def plan(self, shares: Sequence[tuple[Group, int]]) -> None:
+        for group, share in shares:
+            key = (group.site_id, group.provider_key)
+            self._unclaimed[key] = share
+            self._groups.setdefault(group.provider_key, deque()).append(key)
+
+    @property
+    def has_plan(self) -> bool:
+        """A part of the plan is not claimed yet."""
+        return any(self._groups.values())
+
+    def drop_plan(self) -> None:
+        """Claim nothing more."""
+        self._groups.clear()
+
+    def close(self, target: GroupKey | str) -> None:
+        """Claim nothing of this group or provider until `close_written`."""
+        self._closed[target] = inf
+
+    def close_written(self, target: GroupKey | str) -> None:
+        """Claims that begin from now on see it in the database."""
+        self._closed[target] = monotonic()
+
+    def is_closed(self, key: GroupKey, moment: float) -> bool:
+        """A claim that began at `moment` may not have seen that its group is closed."""
+        return max(self._closed.get(key, 0), self._closed.get(key[1], 0)) > moment
+
+    def next_requests(self) -> list[BatchRequest]:
+        """The next batches that the limits allow, each group in its turn."""
+        requests: list[BatchRequest] = []
+        limits = self._outbound.limits
+        for provider_key, groups in self._groups.items():
+            claimable = self._in_flight.claimable(provider_key, limits)
+            for _ in range(len(groups)):
+                if claimable <= 0:
+                    break
+                key = groups.popleft()
+                if not self._unclaimed[key]:  # its credentials cannot be read, or it has no more rows
+                    continue
+                if not self._in_flight.may_claim(key, limits) or self.is_closed(key, monotonic()):
+                    groups.append(key)
+                    continue
+                size = min(self._unclaimed[key], self._outbound.providers[provider_key].max_batch)
+                requests.append(BatchRequest(*key, size))
+                self._unclaimed[key] -= size
+                self._in_flight.add_batch(key)
+                claimable -= 1
+                if self._unclaimed[key]:
+                    groups.append(key)
+        return requests
+
+    async def claim(self, requests: Sequence[BatchRequest]) -> list[Prefetched]:
+        """Groups whose credentials cannot be read are skipped; a group without rows is not asked again."""
+        claimed: list[Claimed] = []
+        try:
+            async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
+                sealed = {(c.site_id, c.provider_key): c for c in await queue.credentials(tx, requests)}
+                opened = {key: self._unseal(each) for key, each in sealed.items()}
+                readable = [each for each in requests if opened.get((each.site_id, each.provider_key))]
+                # One claim at a time until its commit: another would read past all rows that this one has locked.
+                await until_commit.enter_async_context(self._claim_lock)
+                # Before the claim: a worker that freezes right after it must not take its lease for fresh.
+                leased_at = monotonic()
+                found = await queue.claim(tx, self._worker, self._outbound.lease, readable)
+            await asyncio.sleep(0)  # the next claim begins before these rows are read
+            claimed = await found.read()
+        finally:
+            with_rows = {(each.site_id, each.provider_key) for each in claimed if each.conversions}
+            for key in {(each.site_id, each.provider_key) for each in requests} - with_rows:
+                self._unclaimed[key] = 0
+                self._in_flight.remove_batch(key)
+        self.found_rows = self.found_rows or bool(claimed)
+        prefetched: list[Prefetched] = []
+        for each in claimed:
+            self._tally.add(Settled(0, each.expired, 0))
+            key = (each.site_id, each.provider_key)
+            credentials = opened[key]
+            if each.conversions and credentials:
+                prefetched.append(Prefetched(each, credentials, sealed[key].version, leased_at))
+        return prefetched
+
+    def _unseal(self, sealed: SealedCredentials) -> Credentials | None:
+        try:
+            return unsealed(self._outbound, sealed)
+        except VaultError as error:
+            known = (sealed.site_id, sealed.provider_key, sealed.version)
+            if known not in self._in_flight.unreadable:
+                self._in_flight.unreadable.add(known)
+                log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
+            self._tally.skipped["credentials_unreadable"] += 1
+            return None
