@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from weighbridge.testing._server import Call, Reply
+from weighbridge.testing._server import ReceivedRequest, Reply
 from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
 
 from .conftest import Query
@@ -75,7 +75,7 @@ class Held(FakeGoogleAds):
         super().__init__()
         self.called, self.let = threading.Event(), threading.Event()
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         if call.path != "/token":
             self.called.set()
             assert self.let.wait(20)

@@ -22,7 +22,7 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.postgres.queries import load
 from weighbridge.projects import overview, queue
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 from weighbridge.uploads import browse
 
 PROJECTS, FILES = 50, 300
@@ -80,9 +80,9 @@ def put(query: Query) -> Callable[[str, str], None]:
     return put
 
 
-async def agrees(ctx: Context, workspace: UUID, project: int) -> queue.Standing:
+async def agrees(ctx: Context, workspace: UUID, project: int) -> queue.ProjectStatus:
     """The list, the page and its files say what `project_status` says of every file."""
-    place = Place(workspace, project)
+    place = ProjectKey(workspace, project)
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
         slow = await queue.standing(tx, project)
         files = await overview.files(tx, place, None, 0, 1000)

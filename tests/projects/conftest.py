@@ -19,11 +19,11 @@ from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.model.project import Standing
+from weighbridge.model.project import ProjectStatus
 from weighbridge.projects import groups as projects_groups
 from weighbridge.projects import queue as projects_queue
 from weighbridge.projects.edits import Editor
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.receive import Received, receive
 from weighbridge.uploads.request import Request
@@ -70,8 +70,8 @@ def work(ctx: Context) -> Callable[..., Awaitable[None]]:
 
 
 @pytest.fixture
-def standing(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[Standing]]:
-    async def standing(project: int = 1) -> Standing:
+def standing(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[ProjectStatus]]:
+    async def standing(project: int = 1) -> ProjectStatus:
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
             found = await projects_queue.standing(tx, project)
         assert found is not None
@@ -85,7 +85,7 @@ def groups(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[Groups]]:
     """`await groups()`: parent → keywords, of the whole project."""
 
     async def groups(project: int = 1) -> Groups:
-        place = Place(workspace, project)
+        place = ProjectKey(workspace, project)
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
             found = await projects_groups.groups(tx, place, None, 1000)
             members = await projects_groups.members(tx, place, [group.id for group in found])
@@ -97,7 +97,7 @@ def groups(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[Groups]]:
 @pytest.fixture
 def editor(ctx: Context, workspace: UUID) -> Editor:
     """Somebody's hands on the groups of project 1."""
-    return Editor(ctx.db, Place(workspace, 1), "test")
+    return Editor(ctx.db, ProjectKey(workspace, 1), "test")
 
 
 Transaction = Callable[..., Any]  # opens a psycopg.Connection in the middle of a transaction

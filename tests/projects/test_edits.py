@@ -14,7 +14,7 @@ from weighbridge.model.errors import NoProject, RequestRefused
 from weighbridge.projects import edits
 from weighbridge.projects import groups as projects_groups
 from weighbridge.projects.edits import Editor, Target
-from weighbridge.projects.groups import Group, Place
+from weighbridge.projects.groups import Group, ProjectKey
 
 SHOES = [("blue shoes", 10), ("shoes blue", 90), ("blue sneaker", 40), ("red hat", 5), ("red hats", 7)]
 ReadGroups = Callable[..., Awaitable[Groups]]
@@ -22,7 +22,7 @@ ReadGroups = Callable[..., Awaitable[Groups]]
 
 @pytest.fixture
 def editor(ctx: Context, workspace: UUID) -> Editor:
-    return Editor(ctx.db, Place(workspace, 1), "test")
+    return Editor(ctx.db, ProjectKey(workspace, 1), "test")
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def group_of(ctx: Context, workspace: UUID) -> Callable[[str], Awaitable[Group]]
 
     async def group_of(parent: str) -> Group:
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-            found = await projects_groups.groups(tx, Place(workspace, 1), None, 100)
+            found = await projects_groups.groups(tx, ProjectKey(workspace, 1), None, 100)
         return next(group for group in found if group.parent == parent)
 
     return group_of
@@ -250,4 +250,4 @@ async def test_a_project_that_is_not_there_cannot_be_edited(editor: Editor) -> N
 @pytest.mark.usefixtures("loaded")
 async def test_another_workspace_cannot_edit_it(ctx: Context) -> None:
     with pytest.raises(NoProject):
-        await edits.regroup(Editor(ctx.db, Place(UUID(int=7), 1), "test"))
+        await edits.regroup(Editor(ctx.db, ProjectKey(UUID(int=7), 1), "test"))

@@ -23,7 +23,7 @@ from weighbridge.postgres.pool import Database
 from weighbridge.projects import queue
 from weighbridge.projects.edits import Editor, merge_tokens, regroup
 from weighbridge.projects.grouping import ROLE, finish
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 from weighbridge.settings import read
 from weighbridge.uploads.receive import receive
 from weighbridge.uploads.request import Request
@@ -370,7 +370,7 @@ async def _merge(url: str) -> None:
     db = Database(url, size=1)
     await db.open()
     try:
-        await merge_tokens(Editor(db, Place(WORKSPACE, 1), "test"), ["sneaker"], "shoe")
+        await merge_tokens(Editor(db, ProjectKey(WORKSPACE, 1), "test"), ["sneaker"], "shoe")
     finally:
         await db.close()
 

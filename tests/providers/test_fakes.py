@@ -17,7 +17,7 @@ import pytest
 
 from tests.providers.cases import CASES, NOW, Case
 from weighbridge.testing import FakeMeta, FakeTikTok, Fault
-from weighbridge.testing._server import Call, FakeServer, Reply
+from weighbridge.testing._server import FakeServer, ReceivedRequest, Reply
 
 EVENT = {
     "event_name": "Lead",
@@ -36,7 +36,7 @@ async def post(
 
 
 class Echo(FakeServer):
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         return Reply(200, {"size": len(call.raw), "method": call.method, "query": dict(call.query)})
 
 
@@ -98,7 +98,7 @@ async def test_closing_does_not_wait_for_whoever_hangs() -> None:
 
 async def test_what_breaks_in_a_fake_is_raised_when_it_closes(http: httpx.AsyncClient) -> None:
     class Broken(FakeServer):
-        def answer(self, call: Call) -> Reply:
+        def answer(self, call: ReceivedRequest) -> Reply:
             raise LookupError("a bug")
 
     with pytest.raises(LookupError, match="a bug"), Broken() as fake:

@@ -23,7 +23,7 @@ from weighbridge.delivery.providers.google_ads import GoogleAds
 from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, Fate
 from weighbridge.model.delivery import Category, Outcome, ProviderTransientError, Verdict
 from weighbridge.testing._google_ads import FakeGoogleAds
-from weighbridge.testing._server import Call, Fault
+from weighbridge.testing._server import Fault, ReceivedRequest
 
 UPLOAD = "/v26/customers/1234567890:uploadClickConversions"
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
@@ -40,7 +40,7 @@ def fake() -> Iterator[FakeGoogleAds]:
         yield server
 
 
-def uploads(fake: FakeGoogleAds) -> list[Call]:
+def uploads(fake: FakeGoogleAds) -> list[ReceivedRequest]:
     return [call for call in fake.calls if call.path != "/token"]
 
 

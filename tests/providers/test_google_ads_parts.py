@@ -17,7 +17,7 @@ from weighbridge.delivery.providers.base import Provider
 from weighbridge.delivery.providers.google_ads import ROUNDS
 from weighbridge.model.delivery import Category, Outcome, Verdict
 from weighbridge.testing._google_ads import FakeGoogleAds
-from weighbridge.testing._server import Call, Fault, Reply
+from weighbridge.testing._server import Fault, ReceivedRequest, Reply
 
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
 
@@ -33,7 +33,7 @@ def fake() -> Iterator[FakeGoogleAds]:
         yield server
 
 
-def uploads(fake: FakeGoogleAds) -> list[Call]:
+def uploads(fake: FakeGoogleAds) -> list[ReceivedRequest]:
     return [call for call in fake.calls if call.path != "/token"]
 
 

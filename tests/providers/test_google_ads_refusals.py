@@ -13,7 +13,7 @@ from tests.providers.cases import GOOGLE_ADS, Case
 from weighbridge.delivery.providers.base import Provider
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
 from weighbridge.testing._google_ads import FakeGoogleAds
-from weighbridge.testing._server import Call
+from weighbridge.testing._server import ReceivedRequest
 
 OK, FAILED = Verdict.COMPLETED, Verdict.FAILED
 
@@ -29,7 +29,7 @@ def fake() -> Iterator[FakeGoogleAds]:
         yield server
 
 
-def uploads(fake: FakeGoogleAds) -> list[Call]:
+def uploads(fake: FakeGoogleAds) -> list[ReceivedRequest]:
     return [call for call in fake.calls if call.path != "/token"]
 
 

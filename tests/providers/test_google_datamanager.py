@@ -25,7 +25,7 @@ from weighbridge.model.delivery import (
     Verdict,
 )
 from weighbridge.testing._google_datamanager import FakeGoogleDataManager
-from weighbridge.testing._server import Call, Fault
+from weighbridge.testing._server import Fault, ReceivedRequest
 
 CREDENTIALS = GOOGLE_ADS.credentials  # a site changes over with those that it has
 OK, RETRY, FAILED = Verdict.COMPLETED, Verdict.RETRY, Verdict.FAILED
@@ -42,7 +42,7 @@ def fake() -> Iterator[FakeGoogleDataManager]:
         yield server
 
 
-def ingests(fake: FakeGoogleDataManager) -> list[Call]:
+def ingests(fake: FakeGoogleDataManager) -> list[ReceivedRequest]:
     return [call for call in fake.calls if call.path == "/v1/events:ingest"]
 
 

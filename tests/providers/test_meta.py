@@ -14,7 +14,7 @@ from tests.providers.cases import META, NOW
 from weighbridge.delivery.providers.meta_capi import PROBE, MetaCapi
 from weighbridge.model.delivery import Category, ProviderRateLimitError, ProviderTransientError, Verdict
 from weighbridge.testing import FakeMeta, Fault
-from weighbridge.testing._server import Call, Reply
+from weighbridge.testing._server import ReceivedRequest, Reply
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ async def test_a_wrong_token_is_said_to_be_one(http: httpx.AsyncClient) -> None:
 async def test_an_answer_without_proof_for_every_event_is_no_success(
     fake: FakeMeta, meta: MetaCapi, http: httpx.AsyncClient, body: dict[str, Any]
 ) -> None:
-    def answer(call: Call) -> Reply:
+    def answer(call: ReceivedRequest) -> Reply:
         return Reply(200, body)
 
     fake.answer = answer  # type: ignore[method-assign]

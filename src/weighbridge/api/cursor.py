@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from weighbridge.model.errors import RequestRefused
 
-Place = TypeVar("Place")
+Cursor = TypeVar("Cursor")
 
 
 def write(*parts: Any) -> str:
@@ -17,8 +17,8 @@ def write(*parts: Any) -> str:
 
 
 def read(
-    name: str, word: str | None, place: Callable[..., Place], *types: Callable[[str], Any]
-) -> Place | None:
+    name: str, word: str | None, place: Callable[..., Cursor], *types: Callable[[str], Any]
+) -> Cursor | None:
     """The place that a word stands for; RequestRefused(422) where it is none of ours."""
     if word is None:
         return None

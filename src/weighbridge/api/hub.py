@@ -107,7 +107,7 @@ class Hub:
         async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
             found = await live.progress_of(tx, await live.under_way(tx, workspace_id))
         self._last.update({progress.upload_id: progress for progress in found})
-        return {"type": "snapshot", "uploads": [_told(progress) for progress in found]}
+        return {"type": "snapshot", "uploads": [_to_json(progress) for progress in found]}
 
     async def _listen(self) -> None:
         async for payload in notifications(self._db.url, "weighbridge_live"):
@@ -152,8 +152,8 @@ class Hub:
             else:
                 self._last.pop(progress.upload_id, None)
             if moved_to or changed:
-                told = _told(progress)
-                self._tell(workspace_id, {"type": "upload", **told, "status": moved_to or progress.status})
+                message = _to_json(progress)
+                self._tell(workspace_id, {"type": "upload", **message, "status": moved_to or progress.status})
 
     def _tell(self, workspace_id: UUID, message: Message) -> None:
         for subscriber in self._subscribers.get(workspace_id, ()):
@@ -182,7 +182,7 @@ async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
             await asyncio.sleep(1)
 
 
-def _told(progress: live.Progress) -> Message:
+def _to_json(progress: live.Progress) -> Message:
     return {
         **asdict(progress),
         "upload_id": str(progress.upload_id),

@@ -19,7 +19,7 @@ PAGE = 50
 LONGEST = 200  # rows that a page may have grown to
 
 Row = TypeVar("Row")
-Place = tuple[Any, ...]
+Cursor = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Listing(Generic[Row]):
 
 
 def paged(
-    asked: Asked, found: Sequence[Row], place: Callable[[Row], Place], path: str, **said: Any
+    asked: Asked, found: Sequence[Row], place: Callable[[Row], Cursor], path: str, **said: Any
 ) -> Listing[Row]:
     """What is shown of `found`, of which one more than is shown tells that there is a next page.
 

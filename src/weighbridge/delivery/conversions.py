@@ -80,7 +80,7 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Place:
+class Cursor:
     """Where a page ended: when, what stands beside that, and which."""
 
     moment: str
@@ -95,7 +95,7 @@ class Found:
 
     sale_id: UUID
     provider_key: str
-    place: Place
+    cursor: Cursor
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class GroupStanding:
+class GroupStatus:
     """A site and a provider: what waits, what failed, what is in the way."""
 
     site_id: UUID
@@ -142,7 +142,7 @@ class GroupStanding:
     retry_total: int
 
 
-async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list[Found]:
+async def page(tx: Tx, wanted: Wanted, behind: Cursor | None, limit: int) -> list[Found]:
     """A page: newest first, what waits in the order in which it is sent; those of one order always newest first."""
     params = {
         "workspace": wanted.workspace_id,
@@ -159,7 +159,7 @@ async def page(tx: Tx, wanted: Wanted, behind: Place | None, limit: int) -> list
     }
     name = _PAGES[wanted.status] if wanted.order_id is None else "ordered_conversions"
     rows = await fetch_all(tx, _SQL[name], params)
-    return [Found(sale, key, Place(moment, beside, sale, key)) for sale, key, moment, beside in rows]
+    return [Found(sale, key, Cursor(moment, beside, sale, key)) for sale, key, moment, beside in rows]
 
 
 async def get(tx: Tx, found: Sequence[Found]) -> list[Shown]:
@@ -200,7 +200,7 @@ async def groups(
     provider_key: str | None = None,
     after: tuple[UUID, str] | None = None,
     limit: int = 1000,
-) -> list[GroupStanding]:
+) -> list[GroupStatus]:
     """How groups stand, by site and provider; of all workspaces where none is named."""
     params = {
         "workspace": workspace_id,
@@ -211,4 +211,4 @@ async def groups(
         "limit": limit,
         "most": MOST_COUNTED,
     }
-    return [GroupStanding(**row) for row in await fetch_named(tx, _SQL["groups_standing"], params)]
+    return [GroupStatus(**row) for row in await fetch_named(tx, _SQL["groups_standing"], params)]

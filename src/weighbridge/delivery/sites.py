@@ -117,7 +117,7 @@ async def providers(tx: Tx) -> list[str]:
 
 async def sell(tx: Tx, workspace_id: UUID, sales: Sequence[Sale]) -> dict[tuple[UUID, str], bool]:
     """Write sales; whether each was new, by its key. Those that were there as they are do not come back."""
-    params = {"workspace": workspace_id, "sales": Jsonb([_told(sale) for sale in sales])}
+    params = {"workspace": workspace_id, "sales": Jsonb([_to_json(sale) for sale in sales])}
     return {(site, order): created for site, order, created in await fetch_all(tx, _SQL["sell"], params)}
 
 
@@ -183,7 +183,7 @@ async def requeue(tx: Tx, wish: Requeue) -> int:
     return int(row[0])
 
 
-def _told(sale: Sale) -> dict[str, Any]:
+def _to_json(sale: Sale) -> dict[str, Any]:
     return {
         "site_id": str(sale.site_id),
         "order_id": sale.order_id,

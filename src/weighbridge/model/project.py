@@ -49,7 +49,7 @@ class Duplicate:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProjectStatus:
     """Everything that is said of a project's files, all of it from its job rows and its lease, at one moment."""
 
     project_id: int

@@ -145,7 +145,7 @@ def timed_grouping(project: Project) -> Iterator[Callable[[int, int], None]]:
     """Says how a grouping went, where there was one: whoever makes it tells of how many keywords and groups."""
     began = perf_counter()
 
-    def told(keywords: int, groups: int) -> None:
+    def counted(keywords: int, groups: int) -> None:
         seconds = perf_counter() - began
         metrics.GROUPINGS.labels("done").inc()
         metrics.STAGE_SECONDS.labels("group", "keywords").observe(seconds)
@@ -158,7 +158,7 @@ def timed_grouping(project: Project) -> Iterator[Callable[[int, int], None]]:
         )
 
     with traces.span("group", None, project_id=str(project.id)):
-        yield told
+        yield counted
 
 
 def _of(project: Project) -> dict[str, str | int]:

@@ -81,7 +81,7 @@ async def retry_failed(
 
 
 async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:
-    after: projects_queue.JobPlace | None = None
+    after: projects_queue.JobCursor | None = None
     while True:
         async with db.tx("weighbridge_tenant", project.workspace_id) as tx:
             page = await projects_queue.jobs(tx, project, status="failed", after=after, limit=_PAGE)
@@ -89,4 +89,4 @@ async def _failed(db: Database, project: Project) -> AsyncIterator[Job]:
             yield job
         if len(page) < _PAGE:
             return
-        after = projects_queue.JobPlace(page[-1].created_at, page[-1].id)
+        after = projects_queue.JobCursor(page[-1].created_at, page[-1].id)

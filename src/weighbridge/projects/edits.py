@@ -18,7 +18,7 @@ from weighbridge.pipelines.keywords.tokens import normalised, tokens_of
 from weighbridge.postgres.pool import Database, Tx
 from weighbridge.projects import groups, queue
 from weighbridge.projects.grouping import ROLE
-from weighbridge.projects.groups import Grouped, Place
+from weighbridge.projects.groups import Grouped, ProjectKey
 
 LONGEST_NAME = 200
 MOST_AT_ONCE = 1000  # tokens or keywords of one edit
@@ -29,7 +29,7 @@ class Editor:
     """Whose hands, on which project."""
 
     db: Database
-    place: Place
+    key: ProjectKey
     actor: str
 
 
@@ -38,47 +38,47 @@ async def merge_tokens(editor: Editor, words: Sequence[str], into: str) -> list[
     (target,) = await _tokens([into], "into")
     given = await _tokens(words, "tokens")
     async with _edit(editor, "project.merge_tokens") as tx:
-        target = await groups.merged_into(tx, editor.place, target)
+        target = await groups.merged_into(tx, editor.key, target)
         tokens = [token for token in dict.fromkeys(given) if token != target]
         if not tokens:
             message = f"tokens: expected words that do not count as {said_back(target)} already."
             raise RequestRefused(422, "nothing_to_merge", message)
-        changed = await groups.merge(tx, editor.place, tokens, target)
-        await _regroup_tokens(tx, editor.place, changed)
-        return await groups.merges(tx, editor.place)
+        changed = await groups.merge(tx, editor.key, tokens, target)
+        await _regroup_tokens(tx, editor.key, changed)
+        return await groups.merges(tx, editor.key)
 
 
 async def unmerge_tokens(editor: Editor, words: Sequence[str]) -> list[tuple[str, str]]:
     """Let words count as themselves again; all merges that are left."""
     tokens = await _tokens(words, "tokens")
     async with _edit(editor, "project.unmerge_tokens") as tx:
-        changed = await groups.unmerge(tx, editor.place, tokens)
+        changed = await groups.unmerge(tx, editor.key, tokens)
         if not changed:
             raise RequestRefused(404, "unknown_merge", "None of these words is merged into another.")
-        await _regroup_tokens(tx, editor.place, changed)
-        return await groups.merges(tx, editor.place)
+        await _regroup_tokens(tx, editor.key, changed)
+        return await groups.merges(tx, editor.key)
 
 
 async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
     """Give a group a name; without one it goes by its parent again."""
     tidy = None if name is None else name_of(name)
     async with _edit(editor, "group.rename") as tx:
-        _there(await groups.rename(tx, editor.place, group, tidy), group)
+        _there(await groups.rename(tx, editor.key, group, tidy), group)
 
 
 async def confirm_group(editor: Editor, group: UUID) -> None:
     """Keep a group as it is: grouping does not touch it any more."""
     async with _edit(editor, "group.confirm") as tx:
-        await groups.settle(tx, editor.place)  # what is confirmed is what is true now
-        _there(await groups.confirm(tx, editor.place, group), group)
+        await groups.settle(tx, editor.key)  # what is confirmed is what is true now
+        _there(await groups.confirm(tx, editor.key, group), group)
 
 
 async def unconfirm_group(editor: Editor, group: UUID) -> None:
     """Give a group back to grouping, which may put its keywords elsewhere by now."""
     async with _edit(editor, "group.unconfirm") as tx:
-        _there(await groups.unconfirm(tx, editor.place, group), group)
-        await groups.ungroup_changed(tx, editor.place, group=group)
-        await groups.group(tx, editor.place)
+        _there(await groups.unconfirm(tx, editor.key, group), group)
+        await groups.ungroup_changed(tx, editor.key, group=group)
+        await groups.group(tx, editor.key)
 
 
 @dataclass(frozen=True)
@@ -94,21 +94,21 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
     wanted = list(dict.fromkeys(await asyncio.to_thread(normalised, _several(keywords, "keywords"))))
     new_name = None if target.new_name is None else name_of(target.new_name)
     async with _edit(editor, "group.move_keywords") as tx:
-        missing = await groups.unknown(tx, editor.place, wanted)
+        missing = await groups.unknown(tx, editor.key, wanted)
         if missing:
             shown = ", ".join(said_back(keyword) for keyword in missing[:5])
             raise RequestRefused(404, "unknown_keyword", f"The project has no keyword {shown}.")
         group = target.group
         if group is not None:
-            _there(await groups.find(tx, editor.place, group) is not None, group)
+            _there(await groups.find(tx, editor.key, group) is not None, group)
         if new_name is not None:
-            group = await groups.make(tx, editor.place, new_name)
-        await groups.leave(tx, editor.place, wanted)
+            group = await groups.make(tx, editor.key, new_name)
+        await groups.leave(tx, editor.key, wanted)
         if group is not None:
-            await groups.enter(tx, editor.place, wanted, group)
+            await groups.enter(tx, editor.key, wanted, group)
         else:
-            await groups.group(tx, editor.place)
-        await groups.settle(tx, editor.place)
+            await groups.group(tx, editor.key)
+        await groups.settle(tx, editor.key)
     return group
 
 
@@ -116,23 +116,23 @@ async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
     """Make all groups anew that nobody confirmed. What was moved by hand stays, unless `by_hand` says otherwise."""
     async with _edit(editor, "project.regroup") as tx:
         if by_hand:
-            await groups.forget_hands(tx, editor.place)
-        await groups.ungroup_changed(tx, editor.place)
-        return await groups.group(tx, editor.place)
+            await groups.forget_hands(tx, editor.key)
+        await groups.ungroup_changed(tx, editor.key)
+        return await groups.group(tx, editor.key)
 
 
 @asynccontextmanager
 async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
     """The transaction of one edit: nothing else edits, no file comes, until it commits."""
-    async with editor.db.tx(ROLE, editor.place.workspace_id) as tx:
-        await queue.lock(tx, editor.place.project_id, editor.actor, action)
+    async with editor.db.tx(ROLE, editor.key.workspace_id) as tx:
+        await queue.lock(tx, editor.key.project_id, editor.actor, action)
         await groups.prepare(tx)
         yield tx
 
 
-async def _regroup_tokens(tx: Tx, place: Place, tokens: Sequence[str]) -> None:
-    await groups.ungroup_changed(tx, place, tokens=tokens)
-    await groups.group(tx, place)
+async def _regroup_tokens(tx: Tx, key: ProjectKey, tokens: Sequence[str]) -> None:
+    await groups.ungroup_changed(tx, key, tokens=tokens)
+    await groups.group(tx, key)
 
 
 async def _tokens(words: Sequence[str], field: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from weighbridge.model.project import Project
 from weighbridge.postgres.pool import Lease
 from weighbridge.projects import groups, queue
-from weighbridge.projects.groups import Grouped, Place
+from weighbridge.projects.groups import Grouped, ProjectKey
 from weighbridge.uploads.context import Context
 
 ROLE = "weighbridge_group"
@@ -17,6 +17,6 @@ async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None
         if not await queue.may_group(tx, lease):
             return None
         await groups.prepare(tx)
-        grouped = await groups.group(tx, Place(project.workspace_id, project.id))
+        grouped = await groups.group(tx, ProjectKey(project.workspace_id, project.id))
         await queue.note_grouped(tx, lease)
     return grouped

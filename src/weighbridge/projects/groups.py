@@ -18,7 +18,7 @@ PATIENCE = "1h"  # for one statement over all keywords of a project
 
 
 @dataclass(frozen=True)
-class Place:
+class ProjectKey:
     """Which project, of which workspace."""
 
     workspace_id: UUID
@@ -70,137 +70,137 @@ async def prepare(tx: Tx) -> None:
     await tx.execute(_SQL["prepare"], (WORK_MEMORY, PATIENCE))
 
 
-async def group(tx: Tx, place: Place) -> Grouped:
+async def group(tx: Tx, key: ProjectKey) -> Grouped:
     """Give every ungrouped keyword its group, and every changed group its parent."""
     await tx.execute(_SQL["make_ungrouped"])
-    keywords = (await tx.execute(_SQL["collect_ungrouped"], place.params())).rowcount
+    keywords = (await tx.execute(_SQL["collect_ungrouped"], key.params())).rowcount
     await tx.execute(_SQL["analyze_ungrouped"])
-    groups = (await tx.execute(_SQL["make_groups"], place.params())).rowcount
-    await tx.execute(_SQL["join_groups"], place.params())
-    await settle(tx, place)
+    groups = (await tx.execute(_SQL["make_groups"], key.params())).rowcount
+    await tx.execute(_SQL["join_groups"], key.params())
+    await settle(tx, key)
     return Grouped(keywords, groups)
 
 
-async def settle(tx: Tx, place: Place) -> None:
+async def settle(tx: Tx, key: ProjectKey) -> None:
     """Of the groups whose keywords changed: remove what is empty, and find the parents of the others."""
-    await tx.execute(_SQL["drop_empty_groups"], place.params())
-    await tx.execute(_SQL["find_parents"], place.params())
+    await tx.execute(_SQL["drop_empty_groups"], key.params())
+    await tx.execute(_SQL["find_parents"], key.params())
 
 
 async def ungroup_changed(
-    tx: Tx, place: Place, *, tokens: Sequence[str] | None = None, group: UUID | None = None
+    tx: Tx, key: ProjectKey, *, tokens: Sequence[str] | None = None, group: UUID | None = None
 ) -> None:
     """Take out keywords that grouping would put elsewhere now: all, those with one of the tokens, those of one group.
 
     Confirmed groups and keywords that were moved by hand are left alone.
     """
     having = list(tokens) if tokens is not None else None
-    await tx.execute(_SQL["ungroup_changed"], place.params(tokens=having, group=group))
+    await tx.execute(_SQL["ungroup_changed"], key.params(tokens=having, group=group))
 
 
-async def forget_hands(tx: Tx, place: Place) -> None:
+async def forget_hands(tx: Tx, key: ProjectKey) -> None:
     """What was moved by hand is as if it were not, but for confirmed groups."""
-    await tx.execute(_SQL["forget_hands"], place.params())
+    await tx.execute(_SQL["forget_hands"], key.params())
 
 
-async def merged_into(tx: Tx, place: Place, token: str) -> str:
+async def merged_into(tx: Tx, key: ProjectKey, token: str) -> str:
     """What a token counts as; itself, if it is not merged."""
-    row = await fetch_one(tx, _SQL["merged_into"], place.params(token=token))
+    row = await fetch_one(tx, _SQL["merged_into"], key.params(token=token))
     assert row is not None
     return str(row[0])
 
 
-async def merge(tx: Tx, place: Place, tokens: Sequence[str], into: str) -> list[str]:
+async def merge(tx: Tx, key: ProjectKey, tokens: Sequence[str], into: str) -> list[str]:
     """Let tokens count as another, which is not merged itself; gives those that did not before."""
-    rows = await fetch_all(tx, _SQL["merge_tokens"], place.params(tokens=list(tokens), into=into))
+    rows = await fetch_all(tx, _SQL["merge_tokens"], key.params(tokens=list(tokens), into=into))
     return [row[0] for row in rows]
 
 
-async def unmerge(tx: Tx, place: Place, tokens: Sequence[str]) -> list[str]:
+async def unmerge(tx: Tx, key: ProjectKey, tokens: Sequence[str]) -> list[str]:
     """Let tokens count as themselves again; gives those that did not."""
-    return [row[0] for row in await fetch_all(tx, _SQL["unmerge_tokens"], place.params(tokens=list(tokens)))]
+    return [row[0] for row in await fetch_all(tx, _SQL["unmerge_tokens"], key.params(tokens=list(tokens)))]
 
 
-async def rename(tx: Tx, place: Place, group: UUID, name: str | None) -> bool:
+async def rename(tx: Tx, key: ProjectKey, group: UUID, name: str | None) -> bool:
     """Give a group a name, or none, so that it goes by its parent. False: there is no such group."""
-    return await _one(tx, "rename_group", place.params(group=group, name=name))
+    return await _one(tx, "rename_group", key.params(group=group, name=name))
 
 
-async def confirm(tx: Tx, place: Place, group: UUID) -> bool:
+async def confirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
     """From now on only hands change it. False: there is no such group."""
-    return await _one(tx, "confirm_group", place.params(group=group))
+    return await _one(tx, "confirm_group", key.params(group=group))
 
 
-async def unconfirm(tx: Tx, place: Place, group: UUID) -> bool:
+async def unconfirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
     """Give a group back to grouping, with what came up beside it meanwhile. False: there is no such group."""
-    await tx.execute(_SQL["absorb_twin"], place.params(group=group))
-    return await _one(tx, "unconfirm_group", place.params(group=group))
+    await tx.execute(_SQL["absorb_twin"], key.params(group=group))
+    return await _one(tx, "unconfirm_group", key.params(group=group))
 
 
-async def make(tx: Tx, place: Place, name: str) -> UUID:
+async def make(tx: Tx, key: ProjectKey, name: str) -> UUID:
     """A group of one's own, to move keywords into."""
-    row = await fetch_one(tx, _SQL["make_group"], place.params(name=name))
+    row = await fetch_one(tx, _SQL["make_group"], key.params(name=name))
     assert row is not None
     found: UUID = row[0]
     return found
 
 
-async def unknown(tx: Tx, place: Place, keywords: Sequence[str]) -> list[str]:
+async def unknown(tx: Tx, key: ProjectKey, keywords: Sequence[str]) -> list[str]:
     """Those of these that are no keywords of the project."""
-    rows = await fetch_all(tx, _SQL["unknown_keywords"], place.params(keywords=list(keywords)))
+    rows = await fetch_all(tx, _SQL["unknown_keywords"], key.params(keywords=list(keywords)))
     return [row[0] for row in rows]
 
 
-async def leave(tx: Tx, place: Place, keywords: Sequence[str]) -> None:
+async def leave(tx: Tx, key: ProjectKey, keywords: Sequence[str]) -> None:
     """Take keywords out of their groups."""
-    await tx.execute(_SQL["leave_groups"], place.params(keywords=list(keywords)))
+    await tx.execute(_SQL["leave_groups"], key.params(keywords=list(keywords)))
 
 
-async def enter(tx: Tx, place: Place, keywords: Sequence[str], group: UUID) -> None:
+async def enter(tx: Tx, key: ProjectKey, keywords: Sequence[str], group: UUID) -> None:
     """Put keywords that are in no group into one, by hand."""
-    await tx.execute(_SQL["enter_group"], place.params(keywords=list(keywords), group=group))
+    await tx.execute(_SQL["enter_group"], key.params(keywords=list(keywords), group=group))
 
 
 @dataclass(frozen=True)
-class GroupPlace:
+class GroupCursor:
     """Where a page of groups ended."""
 
     parent: str
     id: UUID
 
 
-_FIRST = GroupPlace("", UUID(int=0))
+_FIRST = GroupCursor("", UUID(int=0))
 
 
-async def groups(tx: Tx, place: Place, after: GroupPlace | None, limit: int) -> list[Group]:
+async def groups(tx: Tx, key: ProjectKey, after: GroupCursor | None, limit: int) -> list[Group]:
     """The groups of a project in the order of their parents, a page at a time."""
-    params = place.params(**vars(after or _FIRST), limit=limit)
+    params = key.params(**vars(after or _FIRST), limit=limit)
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
 
 
-async def find(tx: Tx, place: Place, group: UUID) -> Group | None:
-    found = await fetch_named(tx, _SQL["group"], place.params(group=group))
+async def find(tx: Tx, key: ProjectKey, group: UUID) -> Group | None:
+    found = await fetch_named(tx, _SQL["group"], key.params(group=group))
     return Group(**found[0]) if found else None
 
 
-async def members(tx: Tx, place: Place, groups: Sequence[UUID]) -> dict[UUID, list[str]]:
+async def members(tx: Tx, key: ProjectKey, groups: Sequence[UUID]) -> dict[UUID, list[str]]:
     """The keywords of some groups, as they are spelled, in the order of the alphabet."""
     found: dict[UUID, list[str]] = {group: [] for group in groups}
-    for group_id, keyword in await fetch_all(tx, _SQL["members"], place.params(groups=list(groups))):
+    for group_id, keyword in await fetch_all(tx, _SQL["members"], key.params(groups=list(groups))):
         found[group_id].append(keyword)
     return found
 
 
-async def keywords(tx: Tx, place: Place, group: UUID | None, after: str, limit: int) -> list[Keyword]:
+async def keywords(tx: Tx, key: ProjectKey, group: UUID | None, after: str, limit: int) -> list[Keyword]:
     """Keywords of a project, or of one group of it, a page at a time."""
     query = _SQL["keywords"] if group is None else _SQL["keywords_of_group"]
-    params = place.params(group=group, after=after, limit=limit)
+    params = key.params(group=group, after=after, limit=limit)
     return [Keyword(**row) for row in await fetch_named(tx, query, params)]
 
 
-async def merges(tx: Tx, place: Place) -> list[tuple[str, str]]:
+async def merges(tx: Tx, key: ProjectKey) -> list[tuple[str, str]]:
     """Which token counts as which."""
-    return [(token, into) for token, into in await fetch_all(tx, _SQL["merges"], place.params())]
+    return [(token, into) for token, into in await fetch_all(tx, _SQL["merges"], key.params())]
 
 
 async def _one(tx: Tx, query: str, params: dict[str, Any]) -> bool:

@@ -8,10 +8,10 @@ from uuid import UUID
 
 from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
 from weighbridge.postgres.queries import load
-from weighbridge.projects.groups import GroupPlace, Keyword, Place
+from weighbridge.projects.groups import GroupCursor, Keyword, ProjectKey
 
 _SQL = load(__name__)
-_FIRST = GroupPlace("", UUID(int=0))
+_FIRST = GroupCursor("", UUID(int=0))
 
 
 @dataclass(frozen=True)
@@ -23,25 +23,27 @@ class Text:
 
 
 async def keywords_with(
-    tx: Tx, place: Place, text: Text, group: UUID | None, after: str, limit: int
+    tx: Tx, key: ProjectKey, text: Text, group: UUID | None, after: str, limit: int
 ) -> list[Keyword]:
     """Keywords of a project, or of one group of it, that contain a text, a page at a time."""
-    params = place.params(text=text.normalised, group=group, after=after, limit=limit)
+    params = key.params(text=text.normalised, group=group, after=after, limit=limit)
     return [Keyword(**row) for row in await fetch_named(tx, _SQL["keywords_with"], params)]
 
 
-async def groups_with(tx: Tx, place: Place, text: Text, after: GroupPlace | None, limit: int) -> list[UUID]:
+async def groups_with(
+    tx: Tx, key: ProjectKey, text: Text, after: GroupCursor | None, limit: int
+) -> list[UUID]:
     """Groups whose parent or name contains a text, in the order of their parents, a page at a time."""
-    params = place.params(text=text.normalised, said=text.said, **vars(after or _FIRST), limit=limit)
+    params = key.params(text=text.normalised, said=text.said, **vars(after or _FIRST), limit=limit)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_with"], params)]
 
 
-async def groups_called(tx: Tx, place: Place, text: Text) -> list[UUID]:
+async def groups_called(tx: Tx, key: ProjectKey, text: Text) -> list[UUID]:
     """The group of exactly this parent or name; two where there are several."""
-    params = place.params(text=text.normalised, said=text.said)
+    params = key.params(text=text.normalised, said=text.said)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_called"], params)]
 
 
-async def group_names(tx: Tx, place: Place, groups: Collection[UUID]) -> dict[UUID, str]:
+async def group_names(tx: Tx, key: ProjectKey, groups: Collection[UUID]) -> dict[UUID, str]:
     """What some groups are called."""
-    return dict(await fetch_all(tx, _SQL["group_names"], place.params(groups=list(groups))))
+    return dict(await fetch_all(tx, _SQL["group_names"], key.params(groups=list(groups))))

@@ -12,7 +12,7 @@ from uuid import UUID
 from weighbridge.model.project import File, is_locked, state_of
 from weighbridge.postgres.pool import Tx, fetch_named
 from weighbridge.postgres.queries import load
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 
 _SQL = load(__name__)
 
@@ -88,18 +88,16 @@ async def listed(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Ove
     return [Overview(**row) for row in await fetch_named(tx, _SQL["projects_listed"], params)]
 
 
-async def in_full(tx: Tx, place: Place) -> InFull | None:
-    found = await fetch_named(tx, _SQL["project_in_full"], place.params())
+async def in_full(tx: Tx, key: ProjectKey) -> InFull | None:
+    found = await fetch_named(tx, _SQL["project_in_full"], key.params())
     return InFull(**found[0]) if found else None
 
 
-async def files(tx: Tx, place: Place, state: str | None, first: int, limit: int) -> list[File]:
+async def files(tx: Tx, key: ProjectKey, state: str | None, first: int, limit: int) -> list[File]:
     """Files in order of arrival, those in one state or all of them, after the first so many."""
-    params = place.params(state=state, first=first, limit=limit)
+    params = key.params(state=state, first=first, limit=limit)
     return [File(**row) for row in await fetch_named(tx, _SQL["files_of_project"], params)]
 
 
-async def copies(tx: Tx, place: Place, limit: int) -> list[Copy]:
-    return [
-        Copy(**row) for row in await fetch_named(tx, _SQL["copies_of_project"], place.params(limit=limit))
-    ]
+async def copies(tx: Tx, key: ProjectKey, limit: int) -> list[Copy]:
+    return [Copy(**row) for row in await fetch_named(tx, _SQL["copies_of_project"], key.params(limit=limit))]

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from weighbridge.engine.recover import Recovered
-from weighbridge.model.project import Duplicate, File, Job, Project, Standing
+from weighbridge.model.project import Duplicate, File, Job, Project, ProjectStatus
 from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
 from weighbridge.uploads.queue import Claimed, ClaimRequest, get
@@ -45,7 +45,7 @@ async def page(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Proje
     return [Project(**row) for row in await fetch_named(tx, _SQL["get_projects"], params)]
 
 
-async def standing(tx: Tx, project_id: int) -> Standing | None:
+async def standing(tx: Tx, project_id: int) -> ProjectStatus | None:
     """How the files of a project of the transaction's workspace stand, at one moment."""
     found = await fetch_named(tx, _SQL["project_status"], (project_id,))
     if not found:
@@ -54,11 +54,11 @@ async def standing(tx: Tx, project_id: int) -> Standing | None:
     duplicates = tuple(
         Duplicate(**{**each, "duplicate_of": UUID(each["duplicate_of"])}) for each in found[0]["duplicates"]
     )
-    return Standing(**{**found[0], "files": files, "duplicates": duplicates})
+    return ProjectStatus(**{**found[0], "files": files, "duplicates": duplicates})
 
 
 @dataclass(frozen=True)
-class JobPlace:
+class JobCursor:
     """Where a page of jobs ended."""
 
     created_at: datetime
@@ -66,7 +66,7 @@ class JobPlace:
 
 
 async def jobs(
-    tx: Tx, project: Project, *, status: str | None = None, after: JobPlace | None = None, limit: int
+    tx: Tx, project: Project, *, status: str | None = None, after: JobCursor | None = None, limit: int
 ) -> list[Job]:
     """The job rows of a project in order of arrival, a page at a time."""
     params = {

@@ -130,7 +130,7 @@ class Runner:
 
     async def _group(self) -> None:
         self._check()
-        with journal.timed_grouping(self.project) as told:
+        with journal.timed_grouping(self.project) as counted:
             self._grouping = asyncio.ensure_future(finish(self.ctx, self.lease, self.project))
             try:
                 grouped = await self._grouping
@@ -140,7 +140,7 @@ class Runner:
             finally:
                 self._grouping = None
             if grouped is not None:
-                told(grouped.keywords, grouped.groups)
+                counted(grouped.keywords, grouped.groups)
 
     async def _release(self, *, anyway: bool) -> bool:
         async with self.ctx.db.tx() as tx:

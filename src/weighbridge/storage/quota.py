@@ -25,7 +25,7 @@ from weighbridge.postgres.errors import RowFault
 from weighbridge.postgres.pool import Tx, savepoint
 from weighbridge.storage import usage
 from weighbridge.storage.context import Context
-from weighbridge.storage.usage import Defaults, Over, Wish
+from weighbridge.storage.usage import Defaults, Over, Reservation
 
 ROLE = "weighbridge_intake"
 DEFAULT_USER = UUID(int=0)  # S5's single user, where a request names none
@@ -36,9 +36,9 @@ async def reserve(
 ) -> None:
     """Set bytes aside under this grant, in place of what it had. QuotaExceeded(413) where they would be too many."""
     consumers = [name for name in TOLD if name in ctx.consumers]
-    wish = Wish(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
+    reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
     async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
-        over = await usage.reserve(tx, wish, defaults(ctx.limits))
+        over = await usage.reserve(tx, reservation, defaults(ctx.limits))
     if over is not None:  # said after the commit: the event that tells of it is in the same transaction
         journal.quota_reached()
         raise _too_much(over, size)

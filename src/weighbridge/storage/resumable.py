@@ -65,7 +65,7 @@ class Resumable:
 
 
 @dataclass(frozen=True)
-class Place:
+class ResumableKey:
     """Which row, and whose."""
 
     id: UUID
@@ -121,16 +121,16 @@ async def forget(tx: Tx, id_: UUID) -> None:
     await tx.execute(_SQL["forget_resumable"], (id_,))
 
 
-async def whole(tx: Tx, spool_id: UUID) -> list[Place]:
+async def whole(tx: Tx, spool_id: UUID) -> list[ResumableKey]:
     """Those of this machine that have all their bytes and wait for intake."""
-    return [Place(*row) for row in await fetch_all(tx, _SQL["whole_resumables"], (spool_id,))]
+    return [ResumableKey(*row) for row in await fetch_all(tx, _SQL["whole_resumables"], (spool_id,))]
 
 
-async def expired(tx: Tx) -> list[Place]:
-    return [Place(*row) for row in await fetch_all(tx, _SQL["expired_resumables"])]
+async def expired(tx: Tx) -> list[ResumableKey]:
+    return [ResumableKey(*row) for row in await fetch_all(tx, _SQL["expired_resumables"])]
 
 
-async def unended(tx: Tx, spool_id: UUID) -> list[tuple[Place, int]]:
+async def unended(tx: Tx, spool_id: UUID) -> list[tuple[ResumableKey, int]]:
     """Those of this machine that should have bytes there, and how many."""
     rows = await fetch_all(tx, _SQL["open_resumables"], (spool_id,))
-    return [(Place(id_, workspace), received) for id_, workspace, received in rows]
+    return [(ResumableKey(id_, workspace), received) for id_, workspace, received in rows]

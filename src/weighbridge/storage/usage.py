@@ -51,7 +51,7 @@ class Spent:
 
 
 @dataclass(frozen=True)
-class Standing:
+class Usage:
     """How much one user, or the workspace, has stored and may store; by month as of now."""
 
     user_id: UUID | None  # None: the workspace itself
@@ -107,7 +107,7 @@ async def count(tx: Tx, user_id: UUID, size: int, file_url: str, grant: UUID | N
 
 
 @dataclass(frozen=True)
-class Wish:
+class Reservation:
     """Bytes to be set aside."""
 
     grant: UUID
@@ -117,9 +117,9 @@ class Wish:
     consumers: list[str]  # of the event, where they cannot be
 
 
-async def reserve(tx: Tx, wish: Wish, defaults: Defaults) -> Over | None:
+async def reserve(tx: Tx, reservation: Reservation, defaults: Defaults) -> Over | None:
     """Set bytes aside; the limit that they would break, where they cannot be."""
-    row = await fetch_one(tx, _SQL["reserve_storage"], asdict(wish) | asdict(defaults))
+    row = await fetch_one(tx, _SQL["reserve_storage"], asdict(reservation) | asdict(defaults))
     return Over(*row) if row else None
 
 
@@ -135,9 +135,9 @@ async def sweep(tx: Tx) -> int:
     return int(row[0])
 
 
-async def standing(tx: Tx, defaults: Defaults) -> list[Standing]:
+async def standing(tx: Tx, defaults: Defaults) -> list[Usage]:
     """The workspace that the transaction acts for, then its users."""
-    return [Standing(**row) for row in await fetch_named(tx, _SQL["storage_standing"], asdict(defaults))]
+    return [Usage(**row) for row in await fetch_named(tx, _SQL["storage_standing"], asdict(defaults))]
 
 
 @dataclass(frozen=True)

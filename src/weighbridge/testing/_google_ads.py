@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from weighbridge.testing._google_oauth import FakeGoogle, status_body
-from weighbridge.testing._server import DATA, Call, Reply
+from weighbridge.testing._server import DATA, ReceivedRequest, Reply
 
 _PATH = re.compile(r"/v26/customers/\d+:uploadClickConversions")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d")
@@ -77,22 +77,22 @@ class FakeGoogleAds(FakeGoogle):
         quota = {name: value for name, value in said.items() if value is not None} if rate_scope else None
         self._denials.extend([(code, quota)] * times)
 
-    def error(self, call: Call, status: int) -> Reply:
+    def error(self, call: ReceivedRequest, status: int) -> Reply:
         if call.path == "/token":
             return Reply(status, {"error": "internal_failure"})
         code = _SCRIPTED.get(status)
         return self._refusal(status, *([_error(code)] if code else []))
 
-    def no_token(self, call: Call, *, expired: bool) -> Reply:
+    def no_token(self, call: ReceivedRequest, *, expired: bool) -> Reply:
         code = "OAUTH_TOKEN_EXPIRED" if expired else "OAUTH_TOKEN_INVALID"
         return self._refusal(401, _error(f"authenticationError.{code}"))
 
-    def kind(self, call: Call) -> str:
+    def kind(self, call: ReceivedRequest) -> str:
         return (
             DATA if _PATH.fullmatch(call.path) else super().kind(call) if call.path == "/token" else "other"
         )
 
-    def spoken(self, call: Call) -> Reply:
+    def spoken(self, call: ReceivedRequest) -> Reply:
         if call.method != "POST" or not _PATH.fullmatch(call.path):
             return Reply(404, b"<html>404</html>", {"content-type": "text/html"})
         if self._denials:

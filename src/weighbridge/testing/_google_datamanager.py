@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from weighbridge.testing._google_oauth import FakeGoogle, status_body
-from weighbridge.testing._server import DATA, Call, Reply
+from weighbridge.testing._server import DATA, ReceivedRequest, Reply
 
 _HEX = re.compile(r"[0-9a-f]{64}")
 _CLICKS = {"gclid", "gbraid", "wbraid"}
@@ -46,10 +46,10 @@ class FakeGoogleDataManager(FakeGoogle):
     def process(self, state: str, reasons: Mapping[str, int] | None = None) -> None:
         self._state, self._reasons = state, reasons or {}
 
-    def kind(self, call: Call) -> str:
+    def kind(self, call: ReceivedRequest) -> str:
         return {"/token": "token", "/v1/requestStatus:retrieve": "status"}.get(call.path, DATA)
 
-    def error(self, call: Call, status: int) -> Reply:
+    def error(self, call: ReceivedRequest, status: int) -> Reply:
         if call.path == "/token":
             return Reply(status, {"error": "internal_failure"})
         if status == 400:  # of the destination: no event is to blame
@@ -58,10 +58,10 @@ class FakeGoogleDataManager(FakeGoogle):
             )
         return _refused(status, None)
 
-    def no_token(self, call: Call, *, expired: bool) -> Reply:
+    def no_token(self, call: ReceivedRequest, *, expired: bool) -> Reply:
         return _refused(401, "ACCESS_TOKEN_EXPIRED" if expired else "ACCESS_TOKEN_TYPE_UNSUPPORTED")
 
-    def spoken(self, call: Call) -> Reply:
+    def spoken(self, call: ReceivedRequest) -> Reply:
         if (call.method, call.path) == ("POST", "/v1/events:ingest"):
             return self._ingest(call.body)
         if (call.method, call.path) == ("GET", "/v1/requestStatus:retrieve"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from weighbridge.testing._server import DATA, Call, FakeServer, Reply
+from weighbridge.testing._server import DATA, FakeServer, ReceivedRequest, Reply
 
 STATUS = {
     400: ("INVALID_ARGUMENT", "Request contains an invalid argument."),
@@ -39,10 +39,10 @@ class FakeGoogle(FakeServer):
         """One more of the next requests that carry conversions is answered with exactly this. Nothing of it is kept."""
         self._words.append(Reply(status, body, headers or {}))
 
-    def kind(self, call: Call) -> str:
+    def kind(self, call: ReceivedRequest) -> str:
         return "token" if call.path == "/token" else DATA
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         if call.path == "/token":
             return self._token(call)
         if refusal := self._unwelcome(call):
@@ -51,19 +51,19 @@ class FakeGoogle(FakeServer):
             return self._words.popleft()
         return self.spoken(call)
 
-    def spoken(self, call: Call) -> Reply:
+    def spoken(self, call: ReceivedRequest) -> Reply:
         """The answer to a request with a good token."""
         raise NotImplementedError
 
-    def no_token(self, call: Call, *, expired: bool) -> Reply:
+    def no_token(self, call: ReceivedRequest, *, expired: bool) -> Reply:
         """The answer to a request without one."""
         raise NotImplementedError
 
-    def _unwelcome(self, call: Call) -> Reply | None:
+    def _unwelcome(self, call: ReceivedRequest) -> Reply | None:
         token = call.headers.get("authorization", "").removeprefix("Bearer ")
         return None if token in self._good else self.no_token(call, expired=token in self._expired)
 
-    def _token(self, call: Call) -> Reply:
+    def _token(self, call: ReceivedRequest) -> Reply:
         form = call.body if isinstance(call.body, dict) else {}
         if call.method != "POST" or form.get("grant_type") != "refresh_token":
             return _denied(400, "unsupported_grant_type", "Invalid grant_type")

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 from uuid import uuid4
 
-from weighbridge.testing._server import Call, FakeServer, Reply
+from weighbridge.testing._server import FakeServer, ReceivedRequest, Reply
 
 _PATH = re.compile(r"/v\d+\.\d+/(\d+)/events")
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +36,7 @@ class FakeMeta(FakeServer):
             dict[str, Any]
         ] = []  # events that came with a test_event_code; they are taken as well
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         found = _PATH.fullmatch(call.path)
         if found is None or call.method != "POST":
             return _refused(100, "Unsupported request.", subcode=33, kind="GraphMethodException")
@@ -48,7 +48,7 @@ class FakeMeta(FakeServer):
             return _refused(190, f"Malformed access token {token}")
         return self._events(found[1], body)
 
-    def error(self, call: Call, status: int) -> Reply:
+    def error(self, call: ReceivedRequest, status: int) -> Reply:
         code, kind = _KINDS.get(status, (2, "OAuthException"))
         code = 4 if status == 429 else code
         body = _refused(code, "An error that the test asked for.", kind=kind).body

@@ -70,7 +70,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Call:
+class ReceivedRequest:
     """One request as it came."""
 
     method: str
@@ -106,7 +106,9 @@ class FakeServer:
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, keep_calls: int | None = None) -> None:
         """`keep_calls`: only so many of the last requests are kept, for runs that would fill the memory."""
-        self.calls: deque[Call] | list[Call] = [] if keep_calls is None else deque(maxlen=keep_calls)
+        self.calls: deque[ReceivedRequest] | list[ReceivedRequest] = (
+            [] if keep_calls is None else deque(maxlen=keep_calls)
+        )
         self.accepted: dict[str, int] = {}
         self.seen: dict[str, int] = {}
         self.refusals: dict[str, tuple[str, ...]] = {}
@@ -176,15 +178,15 @@ class FakeServer:
 
     # For fakes ----------------------------------------------------------------------------------------------
 
-    def kind(self, call: Call) -> str:
+    def kind(self, call: ReceivedRequest) -> str:
         """Which script a request follows: DATA if it carries conversions, else a name of the fake's own."""
         return DATA
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         """What the provider says to a request, when all is well with the line."""
         raise NotImplementedError
 
-    def error(self, call: Call, status: int) -> Reply:
+    def error(self, call: ReceivedRequest, status: int) -> Reply:
         """A status of the script, with the body that the provider gives it."""
         return Reply(status, {"error": HTTPStatus(status).phrase})
 
@@ -222,7 +224,7 @@ class FakeServer:
             self._connections.discard(task)
             writer.transport.abort()
 
-    async def _react(self, call: Call, line: _Line) -> Reply | None:
+    async def _react(self, call: ReceivedRequest, line: _Line) -> Reply | None:
         """The answer, or None: the line is to be cut."""
         if call.path.startswith("/_fake/"):
             return self._tell(call.path)
@@ -254,7 +256,7 @@ class FakeServer:
             case _:
                 raise AssertionError(fault)
 
-    def _answered(self, call: Call) -> Reply:
+    def _answered(self, call: ReceivedRequest) -> Reply:
         try:
             return self.answer(call)
         except Exception as bug:  # of the fake: the test is told when it closes
@@ -305,7 +307,7 @@ class _Line:
             while await self._reader.read(_READ):
                 pass
 
-    async def _request(self) -> Call | None:
+    async def _request(self) -> ReceivedRequest | None:
         head: h11.Request | None = None
         body: list[bytes] = []
         while True:
@@ -341,10 +343,10 @@ class _Line:
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
 
 
-def _call(head: h11.Request, raw: bytes) -> Call:
+def _call(head: h11.Request, raw: bytes) -> ReceivedRequest:
     target = urlsplit(head.target.decode())
     headers = {name.decode(): value.decode("latin-1") for name, value in head.headers}
-    return Call(head.method.decode(), target.path, dict(parse_qsl(target.query)), headers, raw)
+    return ReceivedRequest(head.method.decode(), target.path, dict(parse_qsl(target.query)), headers, raw)
 
 
 def _json(body: Any) -> bytes:

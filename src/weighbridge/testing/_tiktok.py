@@ -8,7 +8,7 @@ from collections.abc import Collection
 from typing import Any
 from uuid import uuid4
 
-from weighbridge.testing._server import Call, FakeServer, Reply
+from weighbridge.testing._server import FakeServer, ReceivedRequest, Reply
 
 _PATH = "/open_api/v1.3/event/track/"
 _HEX = re.compile(r"[0-9a-f]{64}")
@@ -32,7 +32,7 @@ class FakeTikTok(FakeServer):
         """The next requests are answered with these codes, and 200. Nothing of them is kept."""
         self._said.extend(codes)
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         if self._said:
             return _said(self._said.popleft(), "A code that the test asked for.")
         if call.path != _PATH or call.method != "POST":
@@ -47,7 +47,7 @@ class FakeTikTok(FakeServer):
             return _said(40002, "event_source_id: Missing data for required field.")
         return self._events(body)
 
-    def error(self, call: Call, status: int) -> Reply:
+    def error(self, call: ReceivedRequest, status: int) -> Reply:
         said = _said(_CODES.get(status, 50000), "An error that the test asked for.")
         return Reply(status, said.body)
 

@@ -8,7 +8,7 @@ import hmac
 from collections.abc import Sequence
 from typing import Any
 
-from weighbridge.testing._server import Call, FakeServer, Reply
+from weighbridge.testing._server import FakeServer, ReceivedRequest, Reply
 
 SECRET = "whsec_" + base64.b64encode(b"the fake's own secret, not yours").decode()
 _TOLERANCE = 300.0
@@ -21,7 +21,7 @@ class FakeWebhook(FakeServer):
         super().__init__(**more)
         self.secrets = secrets  # a message is good if one of them signed it
 
-    def answer(self, call: Call) -> Reply:
+    def answer(self, call: ReceivedRequest) -> Reply:
         if call.method != "POST":
             return Reply(405, {"error": "expected POST"})
         if not self._is_signed(call):
@@ -36,7 +36,7 @@ class FakeWebhook(FakeServer):
         self.take(known, message)
         return Reply(204)
 
-    def _is_signed(self, call: Call) -> bool:
+    def _is_signed(self, call: ReceivedRequest) -> bool:
         message, seconds = call.headers.get("webhook-id"), call.headers.get("webhook-timestamp", "")
         if not message or not seconds.isdecimal():
             return False

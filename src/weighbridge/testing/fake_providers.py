@@ -11,7 +11,7 @@ from __future__ import annotations
 from weighbridge.testing._google_ads import FakeGoogleAds
 from weighbridge.testing._google_datamanager import FakeGoogleDataManager
 from weighbridge.testing._meta import FakeMeta
-from weighbridge.testing._server import Call, FakeServer, Fault
+from weighbridge.testing._server import FakeServer, Fault, ReceivedRequest
 from weighbridge.testing._tiktok import FakeTikTok
 from weighbridge.testing._webhook import FakeWebhook
 
@@ -21,7 +21,6 @@ FAKES: dict[str, type[FakeServer]] = {
 
 __all__ = [
     "FAKES",
-    "Call",
     "FakeGoogleAds",
     "FakeGoogleDataManager",
     "FakeMeta",
@@ -29,4 +28,5 @@ __all__ = [
     "FakeTikTok",
     "FakeWebhook",
     "Fault",
+    "ReceivedRequest",
 ]

@@ -11,7 +11,7 @@ from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
 from weighbridge.postgres.queries import load
-from weighbridge.uploads.queue import Place, get_many
+from weighbridge.uploads.queue import Cursor, get_many
 from weighbridge.uploads.rejections import Rejection
 
 _SQL = load(__name__)
@@ -28,12 +28,12 @@ class Filter:
     pipeline: str | None = None
     project_id: int | None = None
     words: str | None = None  # anywhere in the file's name or the batch's
-    behind: Place | None = None  # those after this one
-    until: Place | None = None  # up to and with this one
+    behind: Cursor | None = None  # those after this one
+    until: Cursor | None = None  # up to and with this one
 
 
 @dataclass(frozen=True)
-class Standing:
+class StateCounts:
     """How many uploads of a workspace there are, by what a person wants to know of them."""
 
     uploaded: int
@@ -92,9 +92,9 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
     return await get_many(tx, [row[0] for row in rows])
 
 
-async def standing(tx: Tx, workspace_id: UUID) -> Standing:
+async def standing(tx: Tx, workspace_id: UUID) -> StateCounts:
     (row,) = await fetch_named(tx, _SQL["standing"], {"workspace": workspace_id})
-    return Standing(**row)
+    return StateCounts(**row)
 
 
 async def sent_again(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, list[SentAgain]]:

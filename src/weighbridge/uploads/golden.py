@@ -44,16 +44,16 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Place:
+class Target:
     """Where a database is, without who may use it."""
 
     host: str
     database: str
 
 
-def place(url: str) -> Place:
+def target(url: str) -> Target:
     parts = conninfo_to_dict(url)
-    return Place(str(parts.get("host") or "localhost"), str(parts.get("dbname") or "the login's own"))
+    return Target(str(parts.get("host") or "localhost"), str(parts.get("dbname") or "the login's own"))
 
 
 @asynccontextmanager

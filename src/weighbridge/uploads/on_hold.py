@@ -16,7 +16,7 @@ _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Standing:
+class PreviewStatus:
     """What is known of a held upload."""
 
     staged_at: datetime
@@ -25,14 +25,14 @@ class Standing:
     outdated: bool  # something of the workspace has been promoted since, or is being
 
 
-async def standing(tx: Tx, upload_id: UUID) -> Standing | None:
+async def standing(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
     """None: it is not held."""
     found = await fetch_named(tx, _SQL["standing_of_held"], (upload_id,))
     if not found:
         return None
     counts = found[0].pop("counts")
     known = counts and {entity: Changes(**each) for entity, each in counts.items()}
-    return Standing(**found[0], counts=known)
+    return PreviewStatus(**found[0], counts=known)
 
 
 async def note(tx: Tx, upload_id: UUID, counts: dict[str, Changes], at: datetime) -> None:

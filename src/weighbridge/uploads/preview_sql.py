@@ -86,7 +86,7 @@ def count_sql(pipeline: Pipeline, entity: Entity, shape: Shape) -> bytes:
 def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> bytes:
     """Seq, line, the key's columns, and for each value what was and what will be, NULL where it stays."""
 
-    def told(column: str) -> sql.Composable:
+    def compared(column: str) -> sql.Composable:
         name = sql.Identifier(column)
         if kind == "inserted":
             return sql.SQL(
@@ -101,7 +101,7 @@ def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> byt
     columns = [
         sql.SQL("excluded.seq, excluded.line"),
         *(sql.SQL("excluded.{}::text").format(sql.Identifier(c)) for c in entity.key),
-        *(told(c) for c in entity.values),
+        *(compared(c) for c in entity.values),
     ]
     query = sql.SQL("SELECT {} {} WHERE {} ORDER BY excluded.seq LIMIT %(limit)s").format(
         sql.SQL(", ").join(columns), _compared(pipeline, entity, shape), _is(kind, entity, shape)

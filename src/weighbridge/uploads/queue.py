@@ -148,7 +148,7 @@ async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
 
 
 @dataclass(frozen=True)
-class Place:
+class Cursor:
     """Where a page of uploads ended: two may have come at the same moment."""
 
     created_at: datetime
@@ -156,7 +156,7 @@ class Place:
 
 
 async def recent(
-    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Place | None = None, limit: int
+    tx: Tx, workspace_id: UUID, *, status: str | None = None, behind: Cursor | None = None, limit: int
 ) -> list[Upload]:
     """The newest uploads of a workspace, a page at a time."""
     rows = await fetch_all(

@@ -21,7 +21,7 @@ from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.postgres.pool import Tx
 from weighbridge.storage import parts, quota, resumable
 from weighbridge.storage.parts import Part, PartHeld
-from weighbridge.storage.resumable import NewResumable, Place, Refusal, Resumable
+from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
 from weighbridge.uploads.append import ROLE, gone, no_room
 from weighbridge.uploads.context import Context
@@ -223,7 +223,7 @@ async def sweep(ctx: Context) -> int:
     return gone
 
 
-async def _expire(ctx: Context, place: Place) -> bool:
+async def _expire(ctx: Context, place: ResumableKey) -> bool:
     async with ctx.db.tx() as tx:
         found = await resumable.get(tx, place.id)
     if found is None or not found.expired:

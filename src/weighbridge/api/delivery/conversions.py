@@ -29,7 +29,7 @@ from weighbridge.api.delivery.models import (
 from weighbridge.api.invalid import NO_NUL
 from weighbridge.api.problems import documented
 from weighbridge.delivery import conversions, sites
-from weighbridge.delivery.conversions import Entry, Place, Shown, Wanted
+from weighbridge.delivery.conversions import Cursor, Entry, Shown, Wanted
 from weighbridge.delivery.outbound import ROLE
 from weighbridge.delivery.sales import MOST, Written, convert
 from weighbridge.model.delivery import Category
@@ -96,13 +96,13 @@ async def list_conversions(
     """The workspace's conversions, newest first; those that wait in the order in which they are sent, unless an order
     is asked for."""
     beside = _BESIDE.get(status, _nothing) if order_id is None else _nothing
-    behind = cursor.read("before", before, Place, _moment, beside, UUID, str)
+    behind = cursor.read("before", before, Cursor, _moment, beside, UUID, str)
     wanted = Wanted(key.workspace_id, site_id, provider, status, category, order_id)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
         page = found[:limit]  # the one more tells whether there is a next page
         rows = await conversions.get(tx, page)
-    more = cursor.write(*vars(page[-1].place).values()) if len(found) > limit else None
+    more = cursor.write(*vars(page[-1].cursor).values()) if len(found) > limit else None
     return ConversionsOut(conversions=[ConversionOut(**shown(each)) for each in rows], next=more)
 
 

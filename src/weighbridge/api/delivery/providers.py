@@ -20,7 +20,7 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.problems import documented
 from weighbridge.delivery import conversions
-from weighbridge.delivery.conversions import GroupStanding
+from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.outbound import ROLE
 
 router = APIRouter(tags=["conversions"])
@@ -62,7 +62,7 @@ async def list_groups(
     return GroupsOut(groups=groups, next=more)
 
 
-def _out(found: GroupStanding, ledger: list[EntryOut]) -> GroupOut:
+def _out(found: GroupStatus, ledger: list[EntryOut]) -> GroupOut:
     credentials = None
     if found.credentials_version is not None:
         credentials = KeyStandingOut(

@@ -32,7 +32,7 @@ from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.projects import edits as steps
 from weighbridge.projects import groups
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 
 router = APIRouter(tags=["groups"])
 
@@ -55,10 +55,10 @@ async def list_groups(
     after: After = None,
 ) -> GroupsOut:
     """The project's groups, in the order of their parents."""
-    behind = cursor.read("after", after, groups.GroupPlace, str, UUID)
+    behind = cursor.read("after", after, groups.GroupCursor, str, UUID)
     await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        found = await groups.groups(tx, Place(key.workspace_id, project_id), behind, limit + 1)
+        found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
     page = found[:limit]  # the one more tells whether there is a next page
     more = cursor.write(page[-1].parent, page[-1].id) if len(found) > limit else None
     return GroupsOut(groups=[GroupOut(**vars(group)) for group in page], next=more)
@@ -96,8 +96,8 @@ async def list_keywords(
     if group_id is not None:
         await _group(app, key, project_id, group_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        place = Place(key.workspace_id, project_id)
-        found = await groups.keywords(tx, place, group_id, behind, limit + 1)
+        project_key = ProjectKey(key.workspace_id, project_id)
+        found = await groups.keywords(tx, project_key, group_id, behind, limit + 1)
     page = found[:limit]  # the one more tells whether there is a next page
     more = cursor.write(page[-1].keyword_normalized) if len(found) > limit else None
     return KeywordsOut(keywords=[KeywordOut(**vars(keyword)) for keyword in page], next=more)
@@ -113,7 +113,7 @@ async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut
     """Which word counts as which."""
     await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        return _merges(await groups.merges(tx, Place(key.workspace_id, project_id)))
+        return _merges(await groups.merges(tx, ProjectKey(key.workspace_id, project_id)))
 
 
 @router.post(
@@ -174,7 +174,7 @@ async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: 
     """Give a group back to grouping; null where that puts all its keywords elsewhere by now. It is audited."""
     await steps.unconfirm_group(_editor(app, key, project_id), group_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        left = await groups.find(tx, Place(key.workspace_id, project_id), group_id)
+        left = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
     return MovedOut(group=GroupOut(**vars(left)) if left else None)
 
 
@@ -209,12 +209,12 @@ async def regroup(
 
 
 def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
-    return steps.Editor(app.db, Place(key.workspace_id, project_id), actor=f"key {key.id}")
+    return steps.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
 
 
 async def _group(app: App, key: ApiKey, project_id: int, group_id: UUID) -> GroupOut:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        group = await groups.find(tx, Place(key.workspace_id, project_id), group_id)
+        group = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
     if group is None:
         raise RequestRefused(404, "unknown_group", f"The project has no group {group_id}.")
     return GroupOut(**vars(group))

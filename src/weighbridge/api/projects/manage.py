@@ -29,7 +29,8 @@ from weighbridge.api.projects.models import (
 from weighbridge.api.uploads.models import RetryIn
 from weighbridge.app import App
 from weighbridge.model.errors import NoProject
-from weighbridge.model.project import Project, Standing
+from weighbridge.model.project import Project
+from weighbridge.model.project import ProjectStatus as Status
 from weighbridge.projects import create as steps
 from weighbridge.projects import queue
 
@@ -140,7 +141,7 @@ async def list_jobs(
     after: After = None,
 ) -> JobsOut:
     """The project's jobs, one for each file, in order of arrival."""
-    behind = cursor.read("after", after, queue.JobPlace, datetime.fromisoformat, UUID)
+    behind = cursor.read("after", after, queue.JobCursor, datetime.fromisoformat, UUID)
     project = await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.jobs(tx, project, status=status, after=behind, limit=limit + 1)
@@ -194,7 +195,7 @@ async def find(app: App, key: ApiKey, project_id: int) -> Project:
     return project
 
 
-async def _standing(app: App, key: ApiKey, project_id: int) -> Standing:
+async def _standing(app: App, key: ApiKey, project_id: int) -> Status:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         standing = await queue.standing(tx, project_id)
     if standing is None:

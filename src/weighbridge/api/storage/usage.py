@@ -13,7 +13,7 @@ from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
 from weighbridge.storage import usage
 from weighbridge.storage.quota import defaults
-from weighbridge.storage.usage import Standing
+from weighbridge.storage.usage import Usage
 
 router = APIRouter(tags=["usage"])
 
@@ -82,10 +82,10 @@ async def get_usage(
     )
 
 
-def _user(standing: Standing) -> UserUsageOut:
+def _user(standing: Usage) -> UserUsageOut:
     shown = {name: getattr(standing, name) for name in UserUsageOut.model_fields if name != "limits"}
     return UserUsageOut(**shown, limits=_limits(standing))
 
 
-def _limits(standing: Standing) -> LimitsOut:
+def _limits(standing: Usage) -> LimitsOut:
     return LimitsOut(month_bytes=standing.month_limit, total_bytes=standing.total_limit)

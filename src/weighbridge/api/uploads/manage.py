@@ -51,7 +51,7 @@ async def list_uploads(
     before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
 ) -> UploadsOut:
     """The workspace's uploads, newest first."""
-    behind = cursor.read("before", before, queue.Place, datetime.fromisoformat, UUID)
+    behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
         rejects = await fixes.rejects(tx, [upload.id for upload in found])

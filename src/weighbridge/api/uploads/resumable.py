@@ -188,7 +188,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
             await resumable.look(app.ctx, upload, part, since=offset)
         if upload.whole:
             received = await resumable.finish(app.ctx, upload, part)
-    headers = {**_progress(upload), **(_told(received) if received else {})}
+    headers = {**_progress(upload), **(_to_json(received) if received else {})}
     return Response(status_code=204, headers=headers)
 
 
@@ -322,7 +322,7 @@ def _outcome(upload: Resumable) -> dict[str, str]:
     )
 
 
-def _told(received: Received) -> dict[str, str]:
+def _to_json(received: Received) -> dict[str, str]:
     return _headers(
         upload_id=received.upload_id,
         status=received.status.value,

@@ -219,7 +219,7 @@ class _Intake:
             received = await self._record(found)
             if received.queue_id is not None:
                 return JSONResponse(_deferred(received), 202)
-            return JSONResponse(_told(received, found.filename), 200 if received.duplicate else 201)
+            return JSONResponse(_to_json(received, found.filename), 200 if received.duplicate else 201)
         told: list[dict[str, Any]] = []
         statuses: list[int] = []
         unstored: RetryLater | None = None
@@ -230,7 +230,9 @@ class _Intake:
                 received = await self._record(found, unstored)
                 unstored = received.unstored or unstored
                 of_it = (
-                    {**_deferred(received), "filename": name} if received.queue_id else _told(received, name)
+                    {**_deferred(received), "filename": name}
+                    if received.queue_id
+                    else _to_json(received, name)
                 )
                 told.append(of_it)
             except (RequestRefused, RetryLater) as error:
@@ -291,7 +293,7 @@ def _deferred(received: Received) -> dict[str, Any]:
     }
 
 
-def _told(received: Received, filename: str | None) -> dict[str, Any]:
+def _to_json(received: Received, filename: str | None) -> dict[str, Any]:
     return {
         "upload_id": str(received.upload_id),
         "status": received.status.value,

@@ -75,7 +75,7 @@ def listing(
 
     found = with_app(work)
     if as_json:
-        print_json([_told(each) for each in found])
+        print_json([_to_json(each) for each in found])
         return
     if not found:
         out().print("No conversions.")
@@ -126,7 +126,7 @@ def show(
     if as_json:
         first, _ = found[0]
         deliveries = [
-            {**_told(each), "ledger": [_entry(entry) for entry in ledger]} for each, ledger in found
+            {**_to_json(each), "ledger": [_entry(entry) for entry in ledger]} for each, ledger in found
         ]
         print_json(
             {
@@ -140,7 +140,7 @@ def show(
     for number, (each, ledger) in enumerate(found):
         if number:
             out().print()
-        for name, value in _told(each).items():
+        for name, value in _to_json(each).items():
             if value is not None:
                 out().print(f"{name:<24} {value}", markup=False, soft_wrap=True)
         for entry in ledger:
@@ -331,7 +331,7 @@ def _one_of(option: str, said: str | None, known: Any) -> str | None:
     return wanted
 
 
-def _told(found: Shown) -> dict[str, Any]:
+def _to_json(found: Shown) -> dict[str, Any]:
     """The object that `--json` prints; its names are the API's."""
     told = {**vars(found), "value": None if found.value is None else f"{found.value.normalize():f}"}
     renamed = {"provider_key": "provider", "attempt_count": "attempts", "retry_count": "retries"}

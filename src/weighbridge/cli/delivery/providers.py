@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from weighbridge.app import App
-    from weighbridge.delivery.conversions import GroupStanding
+    from weighbridge.delivery.conversions import GroupStatus
     from weighbridge.delivery.providers.base import Provider
 
 app = typer.Typer(
@@ -68,7 +68,7 @@ def status(
 ) -> None:
     """Every site and provider: its circuit, what waits, failed and was delivered, its credentials."""
 
-    async def work(app: App) -> tuple[list[GroupStanding], tuple[str, ...] | None]:
+    async def work(app: App) -> tuple[list[GroupStatus], tuple[str, ...] | None]:
         from weighbridge.uploads.request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
@@ -77,7 +77,7 @@ def status(
 
     found, keys = with_app(work)
     if as_json:
-        print_json([told(group, keys) for group in found])
+        print_json([to_json(group, keys) for group in found])
         return
     if not found:
         out().print("No sites yet: weighbridge sites create NAME --provider PROVIDER")
@@ -140,7 +140,7 @@ def recover(
         out().print("Nothing to recover.")
 
 
-def told(group: GroupStanding, keys: Collection[str] | None) -> dict[str, Any]:
+def to_json(group: GroupStatus, keys: Collection[str] | None) -> dict[str, Any]:
     """A group as `--json` prints it; its names are the API's. `keys`: those of the vault, None where it has none."""
     credentials = None
     if group.credentials_version is not None:
@@ -171,7 +171,7 @@ def told(group: GroupStanding, keys: Collection[str] | None) -> dict[str, Any]:
     }
 
 
-def print_status(groups: Sequence[GroupStanding], keys: Collection[str] | None) -> None:
+def print_status(groups: Sequence[GroupStatus], keys: Collection[str] | None) -> None:
     """A row for each group; under it what is in its way, and what to do."""
     from rich.markup import escape
 
@@ -197,7 +197,7 @@ def key_ids(app: App) -> tuple[str, ...] | None:
     return app.ctx.outbound.vault.key_ids if app.ctx.outbound else None
 
 
-def _remarks(group: GroupStanding, keys: Collection[str] | None) -> list[str]:
+def _remarks(group: GroupStatus, keys: Collection[str] | None) -> list[str]:
     found = []
     if group.state != "CLOSED" and group.next_probe_at is not None:
         times = f"{group.failure_count:,} failure{'' if group.failure_count == 1 else 's'} in a row"
@@ -211,7 +211,7 @@ def _remarks(group: GroupStanding, keys: Collection[str] | None) -> list[str]:
     return found
 
 
-def _trouble(group: GroupStanding, keys: Collection[str] | None) -> str | None:
+def _trouble(group: GroupStatus, keys: Collection[str] | None) -> str | None:
     """With the credentials."""
     enter = f"weighbridge providers credentials {group.site_id} {group.provider_key}"
     if group.credentials_version is None:
@@ -230,11 +230,11 @@ def _counted(count: int) -> str:
     return f"{count:,}{'+' if count >= MOST_COUNTED else ''}"
 
 
-async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None) -> list[GroupStanding]:
+async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None) -> list[GroupStatus]:
     from weighbridge.delivery import conversions
     from weighbridge.delivery.outbound import ROLE
 
-    found: list[GroupStanding] = []
+    found: list[GroupStatus] = []
     after: tuple[UUID, str] | None = None
     async with app.db.tx(ROLE, workspace_id) as tx:
         while page := await conversions.groups(

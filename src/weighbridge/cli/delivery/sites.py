@@ -10,7 +10,7 @@ from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, err, o
 
 if TYPE_CHECKING:
     from weighbridge.app import App
-    from weighbridge.delivery.conversions import GroupStanding
+    from weighbridge.delivery.conversions import GroupStatus
     from weighbridge.delivery.sites import Site
     from weighbridge.model.errors import RequestRefused
 
@@ -42,7 +42,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     found = with_app(work)
     if as_json:
-        print_json([told(site) for site in found])
+        print_json([to_json(site) for site in found])
         return
     if not found:
         out().print("No sites yet: weighbridge sites create NAME --provider PROVIDER")
@@ -91,7 +91,7 @@ def create(
 
     site = with_app(work)
     if as_json:
-        print_json(told(site))
+        print_json(to_json(site))
         return
     out().print(str(site.id))
     next_ = "\n".join(f"  weighbridge providers credentials {site.id} {each}" for each in site.providers)
@@ -106,7 +106,7 @@ def create(
 def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False) -> None:
     """A site, and how it fares with each of its providers."""
 
-    async def work(app: App) -> tuple[Site, list[GroupStanding], tuple[str, ...] | None]:
+    async def work(app: App) -> tuple[Site, list[GroupStatus], tuple[str, ...] | None]:
         from weighbridge.cli.delivery.providers import key_ids
         from weighbridge.delivery import conversions
         from weighbridge.delivery.outbound import ROLE
@@ -120,7 +120,7 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
 
     found, groups, keys = with_app(work)
     if as_json:
-        print_json({**told(found), "groups": [providers.told(group, keys) for group in groups]})
+        print_json({**to_json(found), "groups": [providers.to_json(group, keys) for group in groups]})
         return
     lines = {
         "site": found.id,
@@ -177,7 +177,7 @@ def change(
 
     changed = with_app(work)
     if as_json:
-        print_json(told(changed))
+        print_json(to_json(changed))
     else:
         sentence = (
             f"{changed.id} is {changed.name}; its sales go to {', '.join(changed.providers) or 'nobody'}."
@@ -226,7 +226,7 @@ async def check_providers(app: App, *said: str | None, option: str = "--provider
             raise typer.BadParameter(f"{option}: expected one of {', '.join(known)}, got {each!r}{hint}")
 
 
-def told(site: Site) -> dict[str, Any]:
+def to_json(site: Site) -> dict[str, Any]:
     """The object that `--json` prints; its names are the API's."""
     return {
         "site_id": site.id,

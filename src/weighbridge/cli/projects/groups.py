@@ -38,9 +38,9 @@ def groups(
         from weighbridge.projects import groups as projects_groups
 
         project = await the_project(app, workspace, number)
-        place = projects_groups.Place(project.workspace_id, project.id)
+        project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
         async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
-            return await projects_groups.groups(tx, place, None, limit)
+            return await projects_groups.groups(tx, project_key, None, limit)
 
     found = with_app(work)
     if as_json:
@@ -190,10 +190,10 @@ def _edited(workspace: str, number: str, work: Callable[[Editor], Awaitable[T]])
 
     async def inside(app: App) -> T:
         from weighbridge.projects.edits import Editor
-        from weighbridge.projects.groups import Place
+        from weighbridge.projects.groups import ProjectKey
 
         project = await the_project(app, workspace, number)
-        return await work(Editor(app.db, Place(project.workspace_id, project.id), actor="command line"))
+        return await work(Editor(app.db, ProjectKey(project.workspace_id, project.id), actor="command line"))
 
     return with_app(inside)
 
@@ -210,8 +210,8 @@ async def _group(editor: Editor, group_id: UUID) -> Group:
 async def _left(editor: Editor, group_id: UUID) -> Group | None:
     from weighbridge.projects import groups as projects_groups
 
-    async with editor.db.tx("weighbridge_tenant", editor.place.workspace_id) as tx:
-        return await projects_groups.find(tx, editor.place, group_id)
+    async with editor.db.tx("weighbridge_tenant", editor.key.workspace_id) as tx:
+        return await projects_groups.find(tx, editor.key, group_id)
 
 
 def _group_id(text: str) -> UUID:

@@ -25,7 +25,7 @@ from weighbridge.cli.running import (
 
 if TYPE_CHECKING:
     from weighbridge.app import App
-    from weighbridge.model.project import Job, Project, Standing
+    from weighbridge.model.project import Job, Project, ProjectStatus
     from weighbridge.postgres.pool import Tx
     from weighbridge.projects.create import Retried
     from weighbridge.projects.queue import Holder
@@ -120,7 +120,7 @@ def status(
 ) -> None:
     """How far a project's files are, and whether its groups are locked."""
 
-    async def work(app: App) -> Standing:
+    async def work(app: App) -> ProjectStatus:
         from weighbridge.cli.projects.status import live_line
 
         project = await the_project(app, workspace, number)
@@ -152,11 +152,11 @@ def jobs(
         wanted = _job_status(status)
         project = await the_project(app, workspace, number)
         found: list[Job] = []
-        after: queue.JobPlace | None = None
+        after: queue.JobCursor | None = None
         async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
             while page := await queue.jobs(tx, project, status=wanted, after=after, limit=1000):
                 found += page
-                after = queue.JobPlace(page[-1].created_at, page[-1].id)
+                after = queue.JobCursor(page[-1].created_at, page[-1].id)
         return found
 
     found = with_app(work)
@@ -217,7 +217,7 @@ def retry_failed(
 def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
     """Run a project here until nothing is left to do; harmless where another worker has it."""
 
-    async def work(app: App) -> tuple[bool, Holder | None, Standing]:
+    async def work(app: App) -> tuple[bool, Holder | None, ProjectStatus]:
         from weighbridge.cli.serve import worker_options
         from weighbridge.projects import queue
         from weighbridge.worker import kick
@@ -258,7 +258,7 @@ async def the_project(app: App, workspace: str, number: str) -> Project:
     return project
 
 
-async def _standing(app: App, project: Project) -> Standing:
+async def _standing(app: App, project: Project) -> ProjectStatus:
     from weighbridge.projects import queue
 
     async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
@@ -267,7 +267,7 @@ async def _standing(app: App, project: Project) -> Standing:
     return standing
 
 
-def _print_standing(standing: Standing, *, as_json: bool) -> None:
+def _print_standing(standing: ProjectStatus, *, as_json: bool) -> None:
     from weighbridge.cli.projects.status import line
 
     if as_json:
@@ -282,11 +282,11 @@ async def _print_short(app: App, project: Project) -> None:
     from weighbridge.projects import groups as projects_groups
     from weighbridge.projects import queue
 
-    place = projects_groups.Place(project.workspace_id, project.id)
+    project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
     async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
         standing = await queue.standing(tx, project.id)
-        groups = await projects_groups.groups(tx, place, None, FIRST_GROUPS + 1)
-        merges = await projects_groups.merges(tx, place)
+        groups = await projects_groups.groups(tx, project_key, None, FIRST_GROUPS + 1)
+        merges = await projects_groups.merges(tx, project_key)
     assert standing is not None
     _print_standing(standing, as_json=False)
     if standing.files:
@@ -323,10 +323,10 @@ async def _pieces(tx: Tx, project: Project) -> AsyncIterator[str]:
     assert standing is not None
     told = json.dumps(standing.as_dict(), indent=2, default=str, ensure_ascii=False)
     yield told.removesuffix("\n}") + ',\n  "groups": ['
-    place = projects_groups.Place(project.workspace_id, project.id)
-    after: projects_groups.GroupPlace | None = None
-    while page := await projects_groups.groups(tx, place, after, _GROUPS_AT_ONCE):
-        keywords = await projects_groups.members(tx, place, [group.id for group in page])
+    project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
+    after: projects_groups.GroupCursor | None = None
+    while page := await projects_groups.groups(tx, project_key, after, _GROUPS_AT_ONCE):
+        keywords = await projects_groups.members(tx, project_key, [group.id for group in page])
         for group in page:
             shown = {
                 "name": group.name,
@@ -338,7 +338,7 @@ async def _pieces(tx: Tx, project: Project) -> AsyncIterator[str]:
             }
             yield ("," if after else "") + "\n    " + json.dumps(shown, ensure_ascii=False)
             assert group.parent is not None  # a group has keywords, and one of them is its parent
-            after = projects_groups.GroupPlace(group.parent, group.id)
+            after = projects_groups.GroupCursor(group.parent, group.id)
     yield "\n  ]\n}\n" if after else "]\n}\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from weighbridge.model.project import Standing
+from weighbridge.model.project import ProjectStatus
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +22,7 @@ _MARKS = {  # S2 §11.0.1
 }
 
 
-def line(standing: Standing) -> str:
+def line(standing: ProjectStatus) -> str:
     """`processing: 1 of 3 files, 4,500 of 9,000 rows, now b.csv; the groups are locked`"""
     told = standing.as_dict()
     files = f"{told['processedFileCount']} of {told['uploadedFileCount']} files"
@@ -35,7 +35,7 @@ def line(standing: Standing) -> str:
 
 
 @contextmanager
-def live_line() -> Iterator[Callable[[Standing], None]]:
+def live_line() -> Iterator[Callable[[ProjectStatus], None]]:
     """Gives the function to call with each new look at a project; the line shows on stderr, where someone watches."""
     if not sys.stderr.isatty():
         yield lambda standing: None
@@ -47,7 +47,7 @@ def live_line() -> Iterator[Callable[[Standing], None]]:
         yield lambda standing: shown.update(escape(line(standing)))
 
 
-def files_table(standing: Standing) -> Table:
+def files_table(standing: ProjectStatus) -> Table:
     """One line a file, in order of arrival; below them those that were here already."""
     from rich.markup import escape
     from rich.table import Table
@@ -67,7 +67,7 @@ def files_table(standing: Standing) -> Table:
     return table
 
 
-def remarks(standing: Standing) -> list[str]:
+def remarks(standing: ProjectStatus) -> list[str]:
     """A sentence for each file that failed, or was here already."""
     names = {file.job_id: file.filename or str(file.job_id) for file in standing.files}
     failed = [f"{names[file.job_id]}: {file.message}" for file in standing.files if file.status == "failed"]

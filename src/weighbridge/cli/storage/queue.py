@@ -37,7 +37,7 @@ def listing(
 
     found, spool_id = with_app(work)
     if as_json:
-        print_json([_told(each, spool_id) for each in found])
+        print_json([_to_json(each, spool_id) for each in found])
         return
     if not found:
         out().print("No file was given up." if failed else "No file waits for the store.")
@@ -151,5 +151,5 @@ async def _waiting(app: App, workspace: str | None, failed: bool | None, limit: 
         return await queue.waiting(tx, workspace_id=workspace_id, failed=failed, limit=limit)
 
 
-def _told(waiting: Waiting, spool_id: Any) -> dict[str, Any]:
+def _to_json(waiting: Waiting, spool_id: Any) -> dict[str, Any]:
     return {**vars(waiting), "here": waiting.spool_id == spool_id}

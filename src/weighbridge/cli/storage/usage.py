@@ -20,7 +20,7 @@ from weighbridge.cli.running import (
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.storage.recount import Recounted
-    from weighbridge.storage.usage import Standing
+    from weighbridge.storage.usage import Usage
 
 app = typer.Typer()
 
@@ -34,7 +34,7 @@ _LIMIT = "500MB, 2GB, …; none: no limit; default: as the settings say."
 def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
     """What a workspace and its users have stored, and may store."""
 
-    async def work(app: App) -> list[Standing]:
+    async def work(app: App) -> list[Usage]:
         from weighbridge.storage import usage
         from weighbridge.storage.quota import defaults
         from weighbridge.uploads.request import uuid_of
@@ -45,7 +45,9 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
 
     whole, *users = with_app(work)
     if as_json:
-        print_json({"workspace_id": workspace, **_told(whole), "users": [_told(user) for user in users]})
+        print_json(
+            {"workspace_id": workspace, **_to_json(whole), "users": [_to_json(user) for user in users]}
+        )
         return
     from rich.table import Table
 
@@ -106,7 +108,7 @@ def limit(
     if months is None and totals is None and interpretations is None:
         raise typer.BadParameter("expected a limit: --month, --total or --interpretations.")
 
-    async def work(app: App) -> Standing:
+    async def work(app: App) -> Usage:
         from weighbridge.storage import usage
         from weighbridge.storage.quota import defaults
         from weighbridge.uploads.request import uuid_of
@@ -121,7 +123,7 @@ def limit(
 
     now = with_app(work)
     if as_json:
-        print_json({"workspace_id": workspace, **_told(now), "user_id": user})
+        print_json({"workspace_id": workspace, **_to_json(now), "user_id": user})
         return
     from weighbridge.storage.quota import readable
 
@@ -205,7 +207,7 @@ def _amount(option: str, text: str | None) -> int | None:
     return round(amount)
 
 
-def _told(standing: Standing) -> dict[str, Any]:
+def _to_json(standing: Usage) -> dict[str, Any]:
     told = dict(vars(standing))
     limits = {"month_bytes": told.pop("month_limit"), "total_bytes": told.pop("total_limit")}
     if standing.user_id is None:

@@ -70,7 +70,7 @@ def _ask() -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("--env prod asks before it begins, and nobody is there to answer: add --yes")
     settings = read_settings()
-    place = golden.place(run(lambda: database_url(settings)))
+    place = golden.target(run(lambda: database_url(settings)))
     sys.stderr.write(
         f"Load one generated judgment into {place.database} on {place.host}, and remove it again? [y/N] "
     )

@@ -20,7 +20,7 @@ from weighbridge.app import App
 from weighbridge.console import frame, words
 from weighbridge.console.listing import PAGE, Ask, Asked, Listing, href, listed
 from weighbridge.delivery import conversions, ledger, sites
-from weighbridge.delivery.conversions import GroupStanding
+from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
 from weighbridge.delivery.ledger import Lately, Watched
 from weighbridge.delivery.outbound import ROLE
@@ -77,7 +77,7 @@ async def _filter(
 class Group:
     """A site and a provider, with all that a page says of them."""
 
-    standing: GroupStanding
+    standing: GroupStatus
     lately: Lately
     next_run: Forecast | None  # None: nothing is due
     trouble: str | None  # what is in the way, as a sentence
@@ -200,7 +200,7 @@ async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None
 
 
 def _group(
-    standing: GroupStanding,
+    standing: GroupStatus,
     lately: dict[tuple[UUID, str], Lately],
     shares: dict[tuple[UUID, str], Forecast] | None,
 ) -> Group:
@@ -217,7 +217,7 @@ def _group(
     )
 
 
-def _trouble(standing: GroupStanding, next_run: Forecast | None) -> str | None:
+def _trouble(standing: GroupStatus, next_run: Forecast | None) -> str | None:
     """What is in the way, also of what is not due yet."""
     if next_run is not None and next_run.reason:
         return IN_THE_WAY[next_run.reason]

@@ -20,7 +20,7 @@ from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import said_back
 from weighbridge.projects import edits as steps
 from weighbridge.projects import lookup
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 
 router = frame.router()
 
@@ -135,8 +135,8 @@ async def _called(editor: steps.Editor, name: str) -> UUID:
         return UUID(name.strip())
     except ValueError:
         pass
-    async with editor.db.tx("weighbridge_tenant", editor.place.workspace_id) as tx:
-        found = await lookup.groups_called(tx, editor.place, await text_of(name)) if name.strip() else []
+    async with editor.db.tx("weighbridge_tenant", editor.key.workspace_id) as tx:
+        found = await lookup.groups_called(tx, editor.key, await text_of(name)) if name.strip() else []
     if not found:
         message = (
             f"No group is called {said_back(name)}. Expected the name or the parent of one, or a new group."
@@ -163,7 +163,7 @@ def _short(said: str) -> str:
 
 
 def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
-    return steps.Editor(app.db, Place(key.workspace_id, project_id), actor=f"key {key.id}")
+    return steps.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
 
 
 async def _back(

@@ -20,7 +20,7 @@ from weighbridge.pipelines.keywords.tokens import normalised
 from weighbridge.postgres.pool import Tx
 from weighbridge.projects import create as steps
 from weighbridge.projects import groups, lookup, overview
-from weighbridge.projects.groups import Place
+from weighbridge.projects.groups import ProjectKey
 from weighbridge.projects.overview import InFull
 
 router = frame.router()
@@ -81,21 +81,21 @@ async def shown(
     state: FileState | None = None,
     from_file: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> HTMLResponse:
-    place = Place(key.workspace_id, project_id)
+    project_key = ProjectKey(key.workspace_id, project_id)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
-        project = await overview.in_full(tx, place)
+        project = await overview.in_full(tx, project_key)
     if project is None:
         raise NoProject
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         match tab:
             case Tab.FILES:
-                told = await _files(tx, place, project, state, from_file)
+                told = await _files(tx, project_key, project, state, from_file)
             case Tab.GROUPS:
-                told = await _groups(tx, place, q, asked)
+                told = await _groups(tx, project_key, q, asked)
             case Tab.KEYWORDS:
-                told = await _keywords(tx, place, q, _group(group_id), asked)
+                told = await _keywords(tx, project_key, q, _group(group_id), asked)
             case Tab.TOKENS:
-                told = {"merges": await groups.merges(tx, place)}
+                told = {"merges": await groups.merges(tx, project_key)}
             case _:
                 assert_never(tab)
     return await frame.show(
@@ -138,13 +138,13 @@ async def retry_failed(
 
 
 async def _files(
-    tx: Tx, place: Place, project: InFull, state: FileState | None, first: int
+    tx: Tx, project_key: ProjectKey, project: InFull, state: FileState | None, first: int
 ) -> dict[str, Any]:
     """In order of arrival. Duplicates stand at the end: they are shown, never counted."""
-    found = await overview.files(tx, place, state and state.value, first, FILES + 1)
+    found = await overview.files(tx, project_key, state and state.value, first, FILES + 1)
     last = len(found) <= FILES
-    copies = await overview.copies(tx, place, COPIES + 1) if last and state is None else []
-    path = f"/projects/{place.project_id}"
+    copies = await overview.copies(tx, project_key, COPIES + 1) if last and state is None else []
+    path = f"/projects/{project_key.project_id}"
     return {
         "files": found[:FILES],
         "only": state and state.value,
@@ -156,27 +156,31 @@ async def _files(
     }
 
 
-async def _groups(tx: Tx, place: Place, q: str, asked: Asked) -> dict[str, Any]:
-    behind = cursor.read("after", asked.after, groups.GroupPlace, str, UUID)
+async def _groups(tx: Tx, project_key: ProjectKey, q: str, asked: Asked) -> dict[str, Any]:
+    behind = cursor.read("after", asked.after, groups.GroupCursor, str, UUID)
     if q.strip():
-        ids = await lookup.groups_with(tx, place, await text_of(q), behind, asked.size + 1)
-        found = [group for id_ in ids if (group := await groups.find(tx, place, id_)) is not None]
+        ids = await lookup.groups_with(tx, project_key, await text_of(q), behind, asked.size + 1)
+        found = [group for id_ in ids if (group := await groups.find(tx, project_key, id_)) is not None]
     else:
-        found = await groups.groups(tx, place, behind, asked.size + 1)
-    path = f"/projects/{place.project_id}"
+        found = await groups.groups(tx, project_key, behind, asked.size + 1)
+    path = f"/projects/{project_key.project_id}"
     return {"page": paged(asked, found, lambda g: (g.parent or "", g.id), path, tab="groups", q=q)}
 
 
-async def _keywords(tx: Tx, place: Place, q: str, group_id: UUID | None, asked: Asked) -> dict[str, Any]:
+async def _keywords(
+    tx: Tx, project_key: ProjectKey, q: str, group_id: UUID | None, asked: Asked
+) -> dict[str, Any]:
     behind = cursor.read("after", asked.after, str, str) or ""
-    group = None if group_id is None else await groups.find(tx, place, group_id)
+    group = None if group_id is None else await groups.find(tx, project_key, group_id)
     if group_id is not None and group is None:  # as edits empty groups, pages that show one outlive it
         found = []
     elif q.strip():
-        found = await lookup.keywords_with(tx, place, await text_of(q), group_id, behind, asked.size + 1)
+        found = await lookup.keywords_with(
+            tx, project_key, await text_of(q), group_id, behind, asked.size + 1
+        )
     else:
-        found = await groups.keywords(tx, place, group_id, behind, asked.size + 1)
-    path = f"/projects/{place.project_id}"
+        found = await groups.keywords(tx, project_key, group_id, behind, asked.size + 1)
+    path = f"/projects/{project_key.project_id}"
     page = paged(
         asked,
         found,
@@ -186,7 +190,7 @@ async def _keywords(tx: Tx, place: Place, q: str, group_id: UUID | None, asked: 
         q=q,
         group_id=group_id,
     )
-    names = await lookup.group_names(tx, place, {k.group_id for k in page.rows if k.group_id})
+    names = await lookup.group_names(tx, project_key, {k.group_id for k in page.rows if k.group_id})
     return {"page": page, "group": group, "group_id": group_id, "names": names}
 
 

@@ -25,7 +25,7 @@ from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.projects import queue
 from weighbridge.uploads import browse
-from weighbridge.uploads.queue import Place
+from weighbridge.uploads.queue import Cursor
 from weighbridge.uploads.request import HIGHEST_PROJECT
 
 router = frame.router()
@@ -74,8 +74,8 @@ async def show(
         pipeline=pipeline or None,
         project_id=project,
         words=q.strip() or None,
-        behind=_place("after", asked.after),
-        until=_place("until", asked.until),
+        behind=_cursor("after", asked.after),
+        until=_cursor("until", asked.until),
     )
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         standing = await browse.standing(tx, key.workspace_id)
@@ -109,8 +109,8 @@ def _number(said: str | None) -> int | None:
     return number if number is not None and number <= HIGHEST_PROJECT else None
 
 
-def _place(name: str, word: str | None) -> Place | None:
-    return cursor.read(name, word, Place, datetime.fromisoformat, UUID)
+def _cursor(name: str, word: str | None) -> Cursor | None:
+    return cursor.read(name, word, Cursor, datetime.fromisoformat, UUID)
 
 
 @router.post("/uploads")

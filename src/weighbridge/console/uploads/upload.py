@@ -46,7 +46,7 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
     async with (
         app.db.tx() as tx
     ):  # attempts and operators are the service's; the upload is known to be the key's
-        moments = [_told(moment, key) for moment in await history.trace(tx, upload.id)]
+        moments = [_visible_to(moment, key) for moment in await history.trace(tx, upload.id)]
     return await frame.show(
         request,
         "upload.html",
@@ -138,7 +138,7 @@ async def release_batch(request: Request, upload_id: UUID, key: Key, app: TheApp
     return await frame.back(request, f"/uploads/{upload_id}", sentence)
 
 
-def _told(moment: history.Moment, key: ApiKey) -> history.Moment:
+def _visible_to(moment: history.Moment, key: ApiKey) -> history.Moment:
     """Which machine and what a consumer said is for those who run the service."""
     if key.may("admin"):
         return moment
