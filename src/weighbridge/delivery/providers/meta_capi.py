@@ -1,40 +1,39 @@
 """Conversions → Meta, by its Conversions API.
 
-One bad event refuses the whole request, so what is documented as wrong is not sent, and what is refused all the same is
-halved until the bad row stands alone. Meta knows an event again by event_name and event_id, for 48 hours.
+Meta deduplicates events by event_name and event_id for 48 hours.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import httpx
 
 from weighbridge.delivery.providers import answers
+from weighbridge.delivery.providers.all_or_nothing import PROBE, AllOrNothing, amounts, encoded
 from weighbridge.delivery.providers.base import Batch, Needed
-from weighbridge.delivery.providers.split import bisected, sifted
 from weighbridge.model.delivery import (
     Category,
     Conversion,
     Outcome,
     ProviderRateLimitError,
     ProviderTransientError,
-    Verdict,
 )
 
 VERSION = "v25.0"
 # Of a sale that is confirmed somewhere else than on a site or in an app: those need what we do not have.
 SOURCES = ("system_generated", "physical_store", "phone_call", "email", "chat", "business_messaging", "other")
-PROBE = "WeighbridgeDryRun"  # the event_name of the event that a dry run sends
 _RATE_LIMIT = frozenset({4, 17, 32, 341, 613, *range(80000, 80015)})
 _NO_SUCH_DATASET = (100, 33)
 
 
-class MetaCapi:
+class MetaCapi(AllOrNothing):
     name = "meta_capi"
+    label = "Meta"
+    click_name = "an fbclid"
     max_batch = 1000
     clicks = ("fbclid",)
     window: timedelta | None = timedelta(days=7)
@@ -50,128 +49,70 @@ class MetaCapi:
     def __init__(self, *, base_url: str = "https://graph.facebook.com", version: str = VERSION) -> None:
         self._base_url = f"{base_url.rstrip('/')}/{version}"
 
-    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
-        if wrong := answers.lacking(batch.credentials, self.needs) or _unusable(batch.credentials):
-            return answers.whole(batch, wrong)
-
-        async def send(rows: Sequence[Conversion]) -> list[Outcome]:
-            if batch.dry_run:
-                return [await self._probed(batch, http)] * len(rows)
-            return await bisected(
-                rows,
-                lambda part: self._request(batch, part, http),
-                in_time=lambda: answers.in_time(batch, http),
-            )
-
-        return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
-
-    def _unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
-        """What Meta's documentation says would refuse the whole request."""
-        assert self.window is not None
-        if conversion.occurred_at < batch.now - self.window:
-            return Outcome.failed("EXPIRED", "Meta takes no event that is older than 7 days.")
-        if not _person(conversion):
+    def unusable(self, credentials: Mapping[str, str]) -> Outcome | None:
+        if not credentials["dataset_id"].isdecimal():
             return Outcome.failed(
-                "NO_MATCH_KEY", "Meta needs an fbclid, or the digest of an address or number."
+                "CREDENTIALS", "dataset_id: expected a number, got something else.", Category.AUTH
             )
-        if conversion.value is not None and not conversion.value.is_finite():
-            return Outcome.failed("VALUE", "The value is not a number.")
-        bought = batch.credentials.get("event_name", "Purchase") == "Purchase"
-        if bought and (conversion.value is None or not conversion.currency):
-            return Outcome.failed("NO_VALUE", "Meta takes a Purchase only with its value and currency.")
+        source = credentials.get("action_source", SOURCES[0])
+        if source not in SOURCES:
+            expected = ", ".join(SOURCES)
+            return Outcome.failed(
+                "CREDENTIALS", f"action_source: expected one of {expected}, got '{source}'.", Category.AUTH
+            )
         return None
 
-    async def _request(
-        self, batch: Batch, rows: Sequence[Conversion], http: httpx.AsyncClient
-    ) -> list[Outcome] | Outcome:
-        body = {
-            "data": [_event(conversion, batch.credentials) for conversion in rows],
-            "access_token": batch.credentials["access_token"],
+    def unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
+        bought = batch.credentials.get("event_name", "Purchase") == "Purchase"
+        if bought and (conversion.value is None or not conversion.currency):
+            return Outcome.failed("NO_VALUE", "Meta accepts a Purchase only with its value and currency.")
+        return None
+
+    def event(self, conversion: Conversion, credentials: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "event_name": credentials.get("event_name", "Purchase"),
+            "event_time": int(conversion.occurred_at.timestamp()),
+            "event_id": conversion.order_id,
+            "action_source": credentials.get("action_source", SOURCES[0]),
+            "user_data": self.person(conversion),
+            "custom_data": amounts(conversion),
         }
-        return await self._answered(batch, body, http)
 
-    async def _answered(
-        self, batch: Batch, body: dict[str, Any], http: httpx.AsyncClient
-    ) -> list[Outcome] | Outcome:
-        response = await answers.post(
-            http,
-            f"{self._base_url}/{batch.credentials['dataset_id']}/events",
-            headers={"content-type": "application/json"},
-            content=json.dumps(body, separators=(",", ":")).encode(),
-        )
-        said = _error(response)
-        if said is None:
-            answers.raise_for_weather(response, batch.now)
-            return _taken(answers.json_of(response), len(body["data"]), response)
-        outcome = _classified(said, response, batch)
-        return [outcome] * len(body["data"]) if outcome.category is Category.AUTH else outcome
-
-    async def _probed(self, batch: Batch, http: httpx.AsyncClient) -> Outcome:
-        """Meta keeps test events like all others, so a dry run sends one that is made up, and no row of the batch."""
-        code = batch.credentials.get("test_event_code")
-        if not code:
-            return _unsent(
-                "Nothing was sent: the credentials have no test_event_code. Only the row was checked."
-            )
-        event = {
+    def probe(self, batch: Batch) -> dict[str, Any]:
+        return {
             "event_name": PROBE,
             "event_time": int(batch.now.timestamp()),
             "event_id": str(batch.batch_id),
             "action_source": "other",
             "user_data": {"external_id": ["0" * 64]},
         }
-        body = {"data": [event], "test_event_code": code, "access_token": batch.credentials["access_token"]}
-        said = await self._answered(batch, body, http)
-        outcome = said[0] if isinstance(said, list) else said
-        if outcome.request_id is None:
-            return outcome
-        return _unsent("Meta took a made-up event under the test_event_code; the row was only checked.")
 
+    def person(self, conversion: Conversion) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "email" in conversion.user_data:
+            found["em"] = [conversion.user_data["email"]]
+        if "phone_digits" in conversion.user_data:
+            found["ph"] = [conversion.user_data["phone_digits"]]
+        if conversion.click_type == "fbclid" and conversion.click_id:
+            seen = conversion.clicked_at or conversion.occurred_at
+            found["fbc"] = f"fb.1.{int(seen.timestamp() * 1000)}.{conversion.click_id}"
+        return found
 
-def _unsent(message: str) -> Outcome:
-    return Outcome(Verdict.COMPLETED, message=message)
-
-
-def _unusable(credentials: Mapping[str, str]) -> Outcome | None:
-    if not credentials["dataset_id"].isdecimal():
-        return Outcome.failed(
-            "CREDENTIALS", "dataset_id: expected a number, got something else.", Category.AUTH
+    async def request(
+        self, batch: Batch, events: list[dict[str, Any]], more: dict[str, Any], http: httpx.AsyncClient
+    ) -> list[Outcome] | Outcome:
+        response = await answers.post(
+            http,
+            f"{self._base_url}/{batch.credentials['dataset_id']}/events",
+            headers={"content-type": "application/json"},
+            content=encoded({"data": events, **more, "access_token": batch.credentials["access_token"]}),
         )
-    source = credentials.get("action_source", SOURCES[0])
-    if source not in SOURCES:
-        expected = ", ".join(SOURCES)
-        return Outcome.failed(
-            "CREDENTIALS", f"action_source: expected one of {expected}, got '{source}'.", Category.AUTH
-        )
-    return None
-
-
-def _event(conversion: Conversion, credentials: Mapping[str, str]) -> dict[str, Any]:
-    custom: dict[str, Any] = {"order_id": conversion.order_id}
-    if conversion.value is not None:
-        custom["value"] = float(conversion.value)
-    if conversion.currency:
-        custom["currency"] = conversion.currency.upper()
-    return {
-        "event_name": credentials.get("event_name", "Purchase"),
-        "event_time": int(conversion.occurred_at.timestamp()),
-        "event_id": conversion.order_id,
-        "action_source": credentials.get("action_source", SOURCES[0]),
-        "user_data": _person(conversion),
-        "custom_data": custom,
-    }
-
-
-def _person(conversion: Conversion) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if "email" in conversion.user_data:
-        found["em"] = [conversion.user_data["email"]]
-    if "phone_digits" in conversion.user_data:
-        found["ph"] = [conversion.user_data["phone_digits"]]
-    if conversion.click_type == "fbclid" and conversion.click_id:
-        seen = conversion.clicked_at or conversion.occurred_at
-        found["fbc"] = f"fb.1.{int(seen.timestamp() * 1000)}.{conversion.click_id}"
-    return found
+        said = _error(response)
+        if said is None:
+            answers.raise_for_weather(response, batch.now)
+            return _taken(answers.json_of(response), len(events), response)
+        outcome = _classified(said, response, batch)
+        return [outcome] * len(events) if outcome.category is Category.AUTH else outcome
 
 
 def _taken(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list[Outcome]:

@@ -1,22 +1,21 @@
 """Conversions → TikTok, by its Events API 2.0.
 
-A status of 200 says nothing: the body's `code` does. TikTok knows an event again by event and event_id, for 48 hours.
-How it answers to one bad event among good ones is not documented well enough to rely on, so a batch that is not taken
-as a whole is halved until the bad row stands alone; what it had taken already it knows again.
+The status 200 does not mean success: the `code` in the body does. TikTok deduplicates events by event and event_id for
+48 hours. Its answer to one bad event among good ones is not documented well enough to rely on, so a batch that is not
+accepted as a whole is sent in halves; events that it had accepted already are deduplicated.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import httpx
 
 from weighbridge.delivery.providers import answers
+from weighbridge.delivery.providers.all_or_nothing import PROBE, AllOrNothing, amounts, encoded
 from weighbridge.delivery.providers.base import Batch, Needed
-from weighbridge.delivery.providers.split import bisected, sifted
 from weighbridge.model.delivery import (
     Category,
     Conversion,
@@ -27,13 +26,14 @@ from weighbridge.model.delivery import (
 )
 
 SOURCES = ("offline", "crm", "web")
-PROBE = "WeighbridgeDryRun"  # the name of the event that a dry run sends
 _OK, _PARTLY, _REFUSED, _NO_PERMISSION, _THROTTLED = 0, 20001, 40002, 40001, 40100
 _TROUBLE = 40700  # the one of the 4xxxx that is TikTok's own
 
 
-class TikTokEvents:
+class TikTokEvents(AllOrNothing):
     name = "tiktok_events"
+    label = "TikTok"
+    click_name = "a ttclid"
     max_batch = 1000
     clicks = ("ttclid",)
     window: timedelta | None = timedelta(days=28)  # the longest of its attribution windows
@@ -50,88 +50,58 @@ class TikTokEvents:
     def __init__(self, *, base_url: str = "https://business-api.tiktok.com") -> None:
         self._url = f"{base_url.rstrip('/')}/open_api/v1.3/event/track/"
 
-    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
-        if wrong := answers.lacking(batch.credentials, self.needs) or _unusable(batch.credentials):
-            return answers.whole(batch, wrong)
-
-        async def send(rows: Sequence[Conversion]) -> list[Outcome]:
-            if batch.dry_run:
-                return [await self._probed(batch, http)] * len(rows)
-            return await bisected(
-                rows,
-                lambda part: self._request(batch, part, http),
-                in_time=lambda: answers.in_time(batch, http),
+    def unusable(self, credentials: Mapping[str, str]) -> Outcome | None:
+        source, source_id = _source(credentials)
+        if not source_id:
+            message = (
+                "The credentials have neither 'event_set_id' nor 'pixel_code'; TikTok needs one of them."
             )
+        elif credentials.get("event_set_id") and credentials.get("pixel_code"):
+            message = "The credentials have both 'event_set_id' and 'pixel_code'; TikTok takes one of them."
+        elif source not in SOURCES:
+            message = f"event_source: expected one of {', '.join(SOURCES)}, got '{source}'."
+        else:
+            return None
+        return Outcome.failed("CREDENTIALS", message, Category.AUTH)
 
-        return await sifted(batch.conversions, lambda row: self._unsendable(row, batch), send)
+    def event(self, conversion: Conversion, credentials: Mapping[str, str]) -> dict[str, Any]:
+        return {
+            "event": credentials.get("event_name", "Purchase"),
+            "event_time": int(conversion.occurred_at.timestamp()),
+            "event_id": conversion.order_id,
+            "user": self.person(conversion),
+            "properties": amounts(conversion),
+        }
 
-    def _unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
-        assert self.window is not None
-        if conversion.occurred_at < batch.now - self.window:
-            return Outcome.failed("EXPIRED", "TikTok matches no event that is older than 28 days.")
-        if not _person(conversion):
-            return Outcome.failed(
-                "NO_MATCH_KEY", "TikTok needs a ttclid, or the digest of an address or number."
-            )
-        if conversion.value is not None and not conversion.value.is_finite():
-            return Outcome.failed("VALUE", "The value is not a number.")
-        return None
-
-    async def _request(
-        self, batch: Batch, rows: Sequence[Conversion], http: httpx.AsyncClient
-    ) -> list[Outcome] | Outcome:
-        name = batch.credentials.get("event_name", "Purchase")
-        return await self._answered(batch, [_event(conversion, name) for conversion in rows], {}, http)
-
-    async def _answered(
-        self, batch: Batch, events: list[dict[str, Any]], more: dict[str, Any], http: httpx.AsyncClient
-    ) -> list[Outcome] | Outcome:
-        source, source_id = _source(batch.credentials)
-        body = {"event_source": source, "event_source_id": source_id, "data": events, **more}
-        response = await answers.post(
-            http,
-            self._url,
-            headers={"access-token": batch.credentials["access_token"], "content-type": "application/json"},
-            content=json.dumps(body, separators=(",", ":")).encode(),
-        )
-        answers.raise_for_weather(response, batch.now)
-        outcome = _classified(answers.json_of(response), response, batch)
-        settled = outcome.verdict is Verdict.COMPLETED or outcome.category is Category.AUTH
-        return [outcome] * len(events) if settled else outcome
-
-    async def _probed(self, batch: Batch, http: httpx.AsyncClient) -> Outcome:
-        """That a test event counts for nothing is not documented, so a dry run sends a made-up one, and no row."""
-        code = batch.credentials.get("test_event_code")
-        if not code:
-            return Outcome(
-                Verdict.COMPLETED,
-                message="Nothing was sent: the credentials have no test_event_code. Only the row was checked.",
-            )
-        event = {
+    def probe(self, batch: Batch) -> dict[str, Any]:
+        return {
             "event": PROBE,
             "event_time": int(batch.now.timestamp()),
             "event_id": str(batch.batch_id),
             "user": {"external_id": "0" * 64},
         }
-        said = await self._answered(batch, [event], {"test_event_code": code}, http)
-        outcome = said[0] if isinstance(said, list) else said
-        if outcome.verdict is not Verdict.COMPLETED:
-            return outcome
-        message = "TikTok took a made-up event under the test_event_code; the row was only checked."
-        return Outcome(Verdict.COMPLETED, message=message)
 
+    def person(self, conversion: Conversion) -> dict[str, str]:
+        known = conversion.user_data
+        found = {name: known[name] for name in ("email", "phone") if name in known}
+        if conversion.click_type == "ttclid" and conversion.click_id:
+            found["ttclid"] = conversion.click_id
+        return found
 
-def _unusable(credentials: Mapping[str, str]) -> Outcome | None:
-    source, source_id = _source(credentials)
-    if not source_id:
-        message = "The credentials have neither 'event_set_id' nor 'pixel_code'; TikTok needs one of them."
-    elif credentials.get("event_set_id") and credentials.get("pixel_code"):
-        message = "The credentials have both 'event_set_id' and 'pixel_code'; TikTok takes one of them."
-    elif source not in SOURCES:
-        message = f"event_source: expected one of {', '.join(SOURCES)}, got '{source}'."
-    else:
-        return None
-    return Outcome.failed("CREDENTIALS", message, Category.AUTH)
+    async def request(
+        self, batch: Batch, events: list[dict[str, Any]], more: dict[str, Any], http: httpx.AsyncClient
+    ) -> list[Outcome] | Outcome:
+        source, source_id = _source(batch.credentials)
+        response = await answers.post(
+            http,
+            self._url,
+            headers={"access-token": batch.credentials["access_token"], "content-type": "application/json"},
+            content=encoded({"event_source": source, "event_source_id": source_id, "data": events, **more}),
+        )
+        answers.raise_for_weather(response, batch.now)
+        outcome = _classified(answers.json_of(response), response, batch)
+        settled = outcome.verdict is Verdict.COMPLETED or outcome.category is Category.AUTH
+        return [outcome] * len(events) if settled else outcome
 
 
 def _source(credentials: Mapping[str, str]) -> tuple[str, str]:
@@ -139,28 +109,6 @@ def _source(credentials: Mapping[str, str]) -> tuple[str, str]:
     pixel = credentials.get("pixel_code", "")
     source = credentials.get("event_source") or ("web" if pixel else "offline")
     return source, credentials.get("event_set_id") or pixel
-
-
-def _event(conversion: Conversion, name: str) -> dict[str, Any]:
-    properties: dict[str, Any] = {"order_id": conversion.order_id}
-    if conversion.value is not None:
-        properties["value"] = float(conversion.value)
-    if conversion.currency:
-        properties["currency"] = conversion.currency.upper()
-    return {
-        "event": name,
-        "event_time": int(conversion.occurred_at.timestamp()),
-        "event_id": conversion.order_id,
-        "user": _person(conversion),
-        "properties": properties,
-    }
-
-
-def _person(conversion: Conversion) -> dict[str, str]:
-    found = {name: conversion.user_data[name] for name in ("email", "phone") if name in conversion.user_data}
-    if conversion.click_type == "ttclid" and conversion.click_id:
-        found["ttclid"] = conversion.click_id
-    return found
 
 
 def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
