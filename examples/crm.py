@@ -32,7 +32,7 @@ class Crm:
         headers = {"authorization": f"Bearer {batch.credentials['token']}"}
         body = {"sales": sales, "check_only": batch.dry_run}
         response = await answers.post(http, batch.credentials["url"], headers=headers, json=body)
-        answers.raise_for_weather(response, batch.now)  # 429, 5xx: all of them are tried again
+        answers.raise_for_retryable(response, batch.now)  # 429, 5xx: all of them are tried again
         status = response.status_code
         if status >= 400:
             category = Category.AUTH if status in (401, 403) else Category.VALIDATION

@@ -63,7 +63,7 @@ def test_retry_after_is_nothing_where_nothing_is_said() -> None:
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 408, 301, 302, 307])
 def test_bad_weather_is_passing_trouble(status: int) -> None:
     with pytest.raises(ProviderTransientError) as raised:
-        answers.raise_for_weather(said(status, retry_after="5"), NOW)
+        answers.raise_for_retryable(said(status, retry_after="5"), NOW)
     assert type(raised.value) is ProviderTransientError
     assert raised.value.code == f"HTTP_{status}"
     assert raised.value.retry_after == timedelta(seconds=5)
@@ -71,12 +71,12 @@ def test_bad_weather_is_passing_trouble(status: int) -> None:
 
 def test_429_is_a_rate_limit() -> None:
     with pytest.raises(ProviderRateLimitError):
-        answers.raise_for_weather(said(429), NOW)
+        answers.raise_for_retryable(said(429), NOW)
 
 
 @pytest.mark.parametrize("status", [200, 204, 400, 401, 403, 404, 422])
 def test_answers_are_no_weather(status: int) -> None:
-    answers.raise_for_weather(said(status), NOW)
+    answers.raise_for_retryable(said(status), NOW)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ async def test_where_the_status_says_it_all_the_body_does_not_matter(body: Endle
 async def test_a_rate_limit_with_an_answer_that_cannot_be_read_is_one_all_the_same() -> None:
     response = await answered(Endless(), 429, content_encoding="gzip", retry_after="7")
     with pytest.raises(ProviderRateLimitError) as raised:
-        answers.raise_for_weather(response, NOW)
+        answers.raise_for_retryable(response, NOW)
     assert raised.value.retry_after == timedelta(seconds=7)
 
 

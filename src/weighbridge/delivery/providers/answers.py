@@ -144,7 +144,7 @@ def _unanswered(error: Exception) -> ProviderTransientError:
             return ProviderTransientError(f"The provider could not be asked ({kind}).", "NO_ANSWER")
 
 
-def raise_for_weather(response: httpx.Response, now: datetime) -> None:
+def raise_for_retryable(response: httpx.Response, now: datetime) -> None:
     """429 is a ProviderRateLimitError; 5xx, 408 and redirects are ProviderTransientErrors. Others are answers."""
     status = response.status_code
     after = retry_after(response, now)

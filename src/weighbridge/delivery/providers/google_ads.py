@@ -7,7 +7,7 @@ answer has a result for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -15,8 +15,9 @@ import httpx
 
 from weighbridge.delivery.providers import answers, google_errors, google_oauth, google_rows
 from weighbridge.delivery.providers.base import Batch, Needed
+from weighbridge.delivery.providers.google import Connection, Google, Sending
 from weighbridge.delivery.providers.google_errors import Fate, GoogleError
-from weighbridge.delivery.providers.google_oauth import AccessRefused, Tokens
+from weighbridge.delivery.providers.google_oauth import AccessRefused
 from weighbridge.delivery.providers.google_rows import text
 from weighbridge.model.delivery import (
     Category,
@@ -36,7 +37,7 @@ ROUNDS = 5  # requests at most for rows that were in each other's way
 _NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
 
 
-class GoogleAds:
+class GoogleAds(Google):
     name = "google_ads"
     max_batch = 2000
     clicks = google_rows.CLICKS
@@ -59,50 +60,31 @@ class GoogleAds:
     def __init__(
         self, *, base_url: str = "https://googleads.googleapis.com", token_url: str | None = None
     ) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._tokens = Tokens(token_url or google_oauth.token_url(self._base_url))
+        super().__init__(base_url=base_url, token_url=token_url)
 
-    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
-        if wrong := answers.lacking(batch.credentials, self.needs):
-            return answers.whole(batch, wrong)
-        try:
-            call = _Call.of(batch, http, self._base_url, self._tokens)
-        except AccessRefused as refused:
-            return answers.whole(batch, refused.outcome)
-        await call.upload()
-        return answers.settled(call.results)
-
-
-@dataclass
-class _Call:
-    """One `send`: as many requests as it takes, and what became of each row."""
-
-    batch: Batch
-    http: httpx.AsyncClient
-    url: str
-    headers: dict[str, str]
-    action: str
-    tokens: Tokens
-    renewed: bool = False
-    results: list[Outcome | ProviderTransientError] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, batch: Batch, http: httpx.AsyncClient, base_url: str, tokens: Tokens) -> _Call:
+    def sending(self, batch: Batch, connection: Connection) -> _Upload:
         credentials = batch.credentials
         account = google_oauth.number(credentials, "customer_id")
-        headers = {"developer-token": credentials["developer_token"], "content-type": "application/json"}
+        headers = {"developer-token": credentials["developer_token"]}
         if credentials.get("login_customer_id"):
             headers["login-customer-id"] = google_oauth.number(credentials, "login_customer_id")
         action = f"customers/{account}/conversionActions/{google_oauth.action(credentials)}"
-        url = f"{base_url}/{VERSION}/customers/{account}:uploadClickConversions"
-        unsent: list[Outcome | ProviderTransientError] = [answers.NOT_SENT] * len(batch.conversions)
-        return cls(batch, http, url, headers, action, tokens, results=unsent)
+        return _Upload(
+            batch, connection, f"/{VERSION}/customers/{account}:uploadClickConversions", headers, action
+        )
 
-    async def upload(self) -> None:
-        """All rows; those that a neighbour was in the way of once more, apart."""
+
+@dataclass
+class _Upload(Sending):
+    path: str
+    headers: dict[str, str]
+    action: str
+
+    async def send(self) -> None:
+        """All rows; then, in requests of their own, those that conflicted with another row."""
         rows = google_rows.sendable(self.batch.conversions, self.results)
         for some in self._apart(await self._part(rows)):
-            if not answers.in_time(self.batch, self.http):
+            if not answers.in_time(self.batch, self.connection.http):
                 return
             for row, errors in (await self._part(some)).items():  # no third time
                 self.results[row] = google_errors.outcome(errors, self.batch.conversions[row], None)
@@ -136,9 +118,9 @@ class _Call:
         try:
             return await self._request(rows)
         except AccessRefused as refused:
-            self._settle(rows, refused.outcome)
+            self.settle(rows, refused.outcome)
         except ProviderTransientError as trouble:
-            self._settle(rows, trouble)
+            self.settle(rows, trouble)
         return {}
 
     async def _request(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
@@ -152,20 +134,13 @@ class _Call:
         return self._taken(answers.json_of(response), rows, request_id)
 
     async def _ask(self, content: bytes) -> tuple[httpx.Response, list[GoogleError], str | None]:
-        """The answer, the errors of one that is no 200, and its id. A token that is no longer good is renewed once."""
-        token, fresh = await self.tokens.get(self.batch.credentials, self.http, self.batch.now)
-        while True:
-            headers = {**self.headers, "authorization": f"Bearer {token}"}
-            response = await answers.post(self.http, self.url, headers=headers, content=content)
-            errors, told_id = _errors(response) if response.status_code != 200 else ([], None)
-            request_id = response.headers.get("x-goog-request-id") or response.headers.get("request-id")
-            expired = any(error.code == "OAUTH_TOKEN_EXPIRED" for error in errors)
-            if self.renewed or not (expired or (response.status_code == 401 and not fresh)):
-                return response, errors, request_id or told_id
-            self.renewed = True
-            token, fresh = await self.tokens.get(
-                self.batch.credentials, self.http, self.batch.now, fresh=True
-            )
+        """The answer; its errors, if it is not a 200; and its id."""
+        response = await self.connection.request(
+            "POST", self.path, content=content, headers=self.headers, expired=_expired
+        )
+        errors, told_id = _errors(response) if response.status_code != 200 else ([], None)
+        request_id = response.headers.get("x-goog-request-id") or response.headers.get("request-id")
+        return response, errors, request_id or told_id
 
     def _refused(
         self, response: httpx.Response, rows: Sequence[int], errors: list[GoogleError], request_id: str | None
@@ -173,9 +148,9 @@ class _Call:
         """An answer to the whole request: nothing of it was taken. Raises where it is the weather."""
         status = response.status_code
         _raise_for_limit(errors, answers.retry_after(response, self.batch.now))
-        answers.raise_for_weather(response, self.batch.now)
+        answers.raise_for_retryable(response, self.batch.now)
         if status in (401, 403) or any(error.fate is Fate.AUTH for error in errors):
-            self._settle(rows, _auth(status, errors, request_id))
+            self.settle(rows, _auth(status, errors, request_id))
             return {}
         if errors and all(error.family == "internalError" for error in errors):
             raise ProviderTransientError(google_errors.sentence(errors[0]), errors[0].code)
@@ -216,10 +191,6 @@ class _Call:
                 self.results[row] = google_errors.outcome(own, self.batch.conversions[row], done.request_id)
         return alone
 
-    def _settle(self, rows: Iterable[int], result: Outcome | ProviderTransientError) -> None:
-        for row in rows:
-            self.results[row] = result
-
 
 def body(conversions: Sequence[Conversion], action: str, *, validate_only: bool = False) -> str:
     """The request, as the protobuf types of the interface have it in JSON."""
@@ -236,6 +207,10 @@ def body(conversions: Sequence[Conversion], action: str, *, validate_only: bool 
         )
     check = ',"validateOnly":true' if validate_only else ""
     return f'{{"conversions":[{",".join(rows)}],"partialFailure":true{check}}}'
+
+
+def _expired(response: httpx.Response) -> bool:
+    return any(error.code == "OAUTH_TOKEN_EXPIRED" for error in _errors(response)[0])
 
 
 def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -18,8 +18,9 @@ import httpx
 
 from weighbridge.delivery.providers import answers, google_oauth, google_rows
 from weighbridge.delivery.providers.base import Batch, Confirmation, Credentials, Needed
+from weighbridge.delivery.providers.google import Connection, Google, Sending
 from weighbridge.delivery.providers.google_errors import SETTLING, as_dict, as_dicts, code_of, duration
-from weighbridge.delivery.providers.google_oauth import AccessRefused, Tokens
+from weighbridge.delivery.providers.google_oauth import AccessRefused
 from weighbridge.delivery.providers.google_rows import text
 from weighbridge.model.delivery import (
     Category,
@@ -58,7 +59,7 @@ _AUTH = {
 _DELIVERED = {"PROCESSING_ERROR_REASON_DUPLICATE_TRANSACTION_ID", "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}
 
 
-class GoogleDataManager:
+class GoogleDataManager(Google):
     name = "google_datamanager"
     max_batch = 2000
     clicks = google_rows.CLICKS
@@ -88,30 +89,18 @@ class GoogleDataManager:
     def __init__(
         self, *, base_url: str = "https://datamanager.googleapis.com", token_url: str | None = None
     ) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._tokens = Tokens(token_url or google_oauth.token_url(self._base_url))
+        super().__init__(base_url=base_url, token_url=token_url)
 
-    async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
-        if wrong := answers.lacking(batch.credentials, self.needs):
-            return answers.whole(batch, wrong)
-        try:
-            destination = _destination(batch.credentials)
-        except AccessRefused as refused:
-            return answers.whole(batch, refused.outcome)
-        line = _Line(http, self._base_url, self._tokens, batch.credentials, batch.now)
-        call = _Call(batch, line, destination)
-        await call.ingest()
-        return answers.settled(call.results)
+    def sending(self, batch: Batch, connection: Connection) -> _Ingest:
+        return _Ingest(batch, connection, _destination(batch.credentials))
 
     async def confirm(
         self, request_id: str, credentials: Credentials, http: httpx.AsyncClient
     ) -> Confirmation:
         """Raises ProviderTransientError where Google does not say: it is to be asked again."""
-        line = _Line(http, self._base_url, self._tokens, credentials, None)
+        path = f"/v1/requestStatus:retrieve?requestId={quote(request_id, safe='')}"
         try:
-            response = await line.ask(
-                "GET", f"/v1/requestStatus:retrieve?requestId={quote(request_id, safe='')}"
-            )
+            response = await _ask(self.connect(http, credentials, None), "GET", path)
         except AccessRefused as refused:
             raise ProviderTransientError(str(refused), refused.outcome.code) from None
         if response.status_code != 200:
@@ -166,64 +155,41 @@ def _destination(credentials: Credentials) -> dict[str, Any]:
     return destination
 
 
-@dataclass
-class _Line:
-    """Requests with an access token. One that is no longer good is renewed, once."""
-
-    http: httpx.AsyncClient
-    base_url: str
-    tokens: Tokens = field(repr=False)
-    credentials: Credentials
-    now: datetime | None
-    renewed: bool = False
-
-    async def ask(self, method: str, path: str, content: bytes | None = None) -> httpx.Response:
-        token, fresh = await self.tokens.get(self.credentials, self.http, self.now)
-        while True:
-            headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-            response = await answers.request(
-                self.http, method, self.base_url + path, headers=headers, content=content
-            )
-            if response.status_code == 429:
-                refusal = _Refusal.read(response)
-                raise ProviderRateLimitError(
-                    "Google takes no more for now (429).",
-                    refusal.code,
-                    refusal.retry_delay or answers.retry_after(response, self.now or google_oauth.LONG_AGO),
-                )
-            answers.raise_for_weather(response, self.now or google_oauth.LONG_AGO)
-            if response.status_code != 401 or self.renewed or (fresh and not _expired(response)):
-                return response
-            self.renewed = True
-            token, fresh = await self.tokens.get(self.credentials, self.http, self.now, fresh=True)
+async def _ask(
+    connection: Connection, method: str, path: str, content: bytes | None = None
+) -> httpx.Response:
+    """Raises where the answer is about Google's state, not about the request."""
+    response = await connection.request(method, path, content=content, expired=_expired)
+    now = connection.now or google_oauth.LONG_AGO
+    if response.status_code == 429:
+        refusal = _Refusal.read(response)
+        wait = refusal.retry_delay or answers.retry_after(response, now)
+        raise ProviderRateLimitError("Google takes no more for now (429).", refusal.code, wait)
+    answers.raise_for_retryable(response, now)
+    return response
 
 
 @dataclass
-class _Call:
-    """One `send`: as many requests as it takes, and what became of each row."""
-
-    batch: Batch
-    line: _Line
+class _Ingest(Sending):
     destination: dict[str, Any]
     requests: int = 0
-    results: list[Outcome | ProviderTransientError] = field(default_factory=list)
 
-    async def ingest(self) -> None:
-        conversions = self.batch.conversions
-        self.results = [answers.NOT_SENT] * len(conversions)
-        waiting = [google_rows.sendable(conversions, self.results)]
+    async def send(self) -> None:
+        waiting = [google_rows.sendable(self.batch.conversions, self.results)]
         while waiting and self._may_ask():
             rows = waiting.pop()
             try:
                 waiting += reversed(await self._part(rows))
             except ProviderTransientError as trouble:  # the rest would meet it too
-                self._settle(rows, trouble)
+                self.settle(rows, trouble)
                 for left in waiting:
-                    self._settle(left, answers.retry_of(trouble, sent=False))
+                    self.settle(left, answers.retry_of(trouble, sent=False))
                 return
 
     def _may_ask(self) -> bool:
-        return not self.requests or (self.requests < REQUESTS and answers.in_time(self.batch, self.line.http))
+        return not self.requests or (
+            self.requests < REQUESTS and answers.in_time(self.batch, self.connection.http)
+        )
 
     async def _part(self, rows: Sequence[int]) -> list[list[int]]:
         """One request. What is left of it is to be sent in these requests."""
@@ -233,15 +199,15 @@ class _Call:
         try:
             return await self._request(rows)
         except AccessRefused as refused:
-            self._settle(rows, refused.outcome)
+            self.settle(rows, refused.outcome)
             return []
 
     async def _request(self, rows: Sequence[int]) -> list[list[int]]:
         some = [self.batch.conversions[row] for row in rows]
         content = body(some, self.destination, validate_only=self.batch.dry_run).encode()
-        response = await self.line.ask("POST", "/v1/events:ingest", content)
+        response = await _ask(self.connection, "POST", "/v1/events:ingest", content)
         if response.status_code == 200:
-            self._settle(rows, self._receipt(answers.json_of(response)))
+            self.settle(rows, self._receipt(answers.json_of(response)))
             return []
         return self._refused(_Refusal.read(response), rows)
 
@@ -255,7 +221,7 @@ class _Call:
 
     def _refused(self, refusal: _Refusal, rows: Sequence[int]) -> list[list[int]]:
         if refusal.status in (401, 403):
-            self._settle(rows, refusal.outcome(refusal.code, Category.AUTH))
+            self.settle(rows, refusal.outcome(refusal.code, Category.AUTH))
             return []
         if refusal.status != 400 and not refusal.spoken:
             raise ProviderTransientError(
@@ -263,18 +229,14 @@ class _Call:
             )
         named = {at: code for at, code in refusal.rows.items() if at < len(rows)}
         for at, code in named.items():
-            self._settle([rows[at]], refusal.outcome(code))
+            self.settle([rows[at]], refusal.outcome(code))
         if named:
             return [[row for at, row in enumerate(rows) if at not in named]]
         why = refusal.elsewhere or refusal.code
         if refusal.status != 400 or refusal.elsewhere or why in _OF_ALL or len(rows) == 1:
-            self._settle(rows, refusal.outcome(why))
+            self.settle(rows, refusal.outcome(why))
             return []
         return [list(rows[: len(rows) // 2]), list(rows[len(rows) // 2 :])]
-
-    def _settle(self, rows: Sequence[int], result: Outcome | ProviderTransientError) -> None:
-        for row in rows:
-            self.results[row] = result
 
 
 @dataclass(frozen=True)
@@ -327,7 +289,7 @@ class _Refusal:
 
 
 def _expired(response: httpx.Response) -> bool:
-    return _Refusal.read(response).code == "ACCESS_TOKEN_EXPIRED"
+    return response.status_code == 401 and _Refusal.read(response).code == "ACCESS_TOKEN_EXPIRED"
 
 
 def _violations(detail: Mapping[str, Any], rows: dict[int, str], found: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ class Tokens:
     ) -> tuple[str, timedelta]:
         form = {name: credentials[name] for name in ("client_id", "client_secret", "refresh_token")}
         response = await answers.post(http, self._url, data={"grant_type": "refresh_token", **form})
-        answers.raise_for_weather(response, now or LONG_AGO)
+        answers.raise_for_retryable(response, now or LONG_AGO)
         body = answers.json_of(response)
         if response.status_code != 200:
             raise _refused(code_of(body.get("error")))

@@ -109,7 +109,7 @@ class MetaCapi(AllOrNothing):
         )
         said = _error(response)
         if said is None:
-            answers.raise_for_weather(response, batch.now)
+            answers.raise_for_retryable(response, batch.now)
             return _taken(answers.json_of(response), len(events), response)
         outcome = _classified(said, response, batch)
         return [outcome] * len(events) if outcome.category is Category.AUTH else outcome

@@ -98,7 +98,7 @@ class TikTokEvents(AllOrNothing):
             headers={"access-token": batch.credentials["access_token"], "content-type": "application/json"},
             content=encoded({"event_source": source, "event_source_id": source_id, "data": events, **more}),
         )
-        answers.raise_for_weather(response, batch.now)
+        answers.raise_for_retryable(response, batch.now)
         outcome = _classified(answers.json_of(response), response, batch)
         settled = outcome.verdict is Verdict.COMPLETED or outcome.category is Category.AUTH
         return [outcome] * len(events) if settled else outcome

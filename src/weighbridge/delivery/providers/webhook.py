@@ -223,7 +223,7 @@ def _classified(response: httpx.Response, message_id: str, now: datetime) -> Out
     if status in (301, 308):
         message = f"The endpoint has moved ({status}), and redirects are not followed. Give its new url."
         return Outcome.failed(name, message, Category.AUTH)
-    answers.raise_for_weather(response, now)
+    answers.raise_for_retryable(response, now)
     if status in (401, 403):
         message = f"The endpoint refuses us ({status}). Does it have the same secret?"
         return Outcome.failed(name, message, Category.AUTH)
