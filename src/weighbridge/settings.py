@@ -1,7 +1,7 @@
 """Settings, from the environment and from weighbridge.toml; the environment wins.
 
-WEIGHBRIDGE_MAX_UPLOAD_MB=200 in the environment is max_upload_mb = 200 in the file. DATABASE_URL has no prefix, so
-that the name everyone knows works; nor have REDIS_URL and the names that S4 and S5 give. WEIGHBRIDGE_CONFIG names
+WEIGHBRIDGE_MAX_UPLOAD_MB=200 in the environment is max_upload_mb = 200 in the file. DATABASE_URL and REDIS_URL have no
+prefix, because these names are common, nor have the names that docs/contracts.md fixes. WEIGHBRIDGE_CONFIG names
 another file.
 """
 
@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, get_args
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -35,165 +35,174 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(
-        Path("~/.weighbridge"), description="Holds the embedded database, blobs and scratch files."
+        Path("~/.weighbridge"), description="Folder of the embedded database, stored files and scratch files."
     )
     database_url: str | None = Field(
         None,
         validation_alias="DATABASE_URL",
-        description="A Postgres of your own, 15 or newer. Empty: the embedded one.",
+        description="Address of your own Postgres, 15 or newer. Empty: the embedded one.",
     )
     blob_url: str | None = Field(
-        None, description="Where files lie: a folder, or s3://bucket/prefix. Empty: home/blobs."
+        None, description="Where files are stored: a folder, or s3://bucket/prefix. Empty: home/blobs."
     )
     upload_queue_dir: Path | None = Field(
         None,
         validation_alias="UPLOAD_QUEUE_DIR",
-        description="Where files wait that the store could not take (S5). Empty: home/queue.",
+        description="Folder for files that the store could not accept yet. Empty: home/queue.",
     )
     store_seconds: float = Field(
-        30, gt=0, description="How long the store may take to answer one request, such as a part of a file."
+        30, gt=0, description="Timeout of one request to the file store, such as one part of a file."
     )
     storage_retries: int = Field(
-        5, ge=1, le=1000, description="How often a file that the store could not take is tried again (S5)."
+        5, ge=1, le=1000, description="Retries of a file that the store could not accept."
     )
     blob_days: int | None = Field(
         None,
         ge=1,
         le=36_500,
-        description="How many days the file of an upload that has ended is kept. Empty: for ever.",
+        description="Retention of stored files in days after their upload has ended. Empty: no limit.",
     )
     workspace_month_mb: int | None = Field(
-        None, ge=0, description="What a workspace may store in a month, in MB. Empty: no limit."
+        None, ge=0, description="Storage quota per workspace and month, in MB. Empty: no limit."
     )
     workspace_total_mb: int | None = Field(
-        None, ge=0, description="What of a workspace may lie in the store, in MB. Empty: no limit."
+        None, ge=0, description="Storage quota per workspace, in MB. Empty: no limit."
     )
     user_month_mb: int | None = Field(
-        None, ge=0, description="What one user (created_by) may store in a month, in MB. Empty: no limit."
+        None, ge=0, description="Storage quota per user (created_by) and month, in MB. Empty: no limit."
     )
     user_total_mb: int | None = Field(
-        None, ge=0, description="What of one user may lie in the store, in MB. Empty: no limit."
+        None, ge=0, description="Storage quota per user (created_by), in MB. Empty: no limit."
     )
     resumable_hours: float = Field(
-        24, gt=0, le=8760, description="How long an unfinished resumable upload is kept after its last part."
+        24,
+        gt=0,
+        le=8760,
+        description="Retention of an unfinished resumable upload in hours after its last part.",
     )
     pipelines: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Modules with pipelines of your own, comma separated: shop.pipes."
+        (), description="Modules with your own pipelines, separated by commas: shop.pipes."
     )
-    max_upload_mb: int = Field(50, ge=1, description="The largest file that is accepted, in MB (S1 §3.2).")
-    batch_rows: int = Field(
-        1000, ge=1, description="Rows written to production in one transaction (S1 §5.3)."
-    )
+    max_upload_mb: int = Field(50, ge=1, description="Largest accepted file, in MB.")
+    batch_rows: int = Field(1000, ge=1, description="Rows written to production in one transaction.")
     uploads_per_workspace: int = Field(
-        3, ge=1, description="How many uploads of a workspace run at once (S1 §5.3)."
+        3, ge=1, description="Uploads of one workspace that may run at the same time."
     )
-    worker_slots: int = Field(2, ge=1, description="How many uploads one worker process works on at once.")
+    worker_slots: int = Field(2, ge=1, description="Uploads that one worker process runs at the same time.")
     lease_seconds: float = Field(
-        60, gt=0, description="How long a worker may be silent before its work is taken over."
+        60,
+        gt=0,
+        description="Lease of an attempt: after this time without a heartbeat, another worker takes the work over.",
     )
     processing_timeout_hours: float = Field(
-        1, gt=0, description="How long a run may beat without progress (S3 §2)."
+        1,
+        gt=0,
+        validation_alias=AliasChoices("WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS", "PROCESSING_TIMEOUT_HOURS"),
+        description="Maximum time a worker may renew its lease without making progress, in hours.",
     )
-    max_crashes: int = Field(5, ge=1, description="How often an upload may lose its worker before it fails.")
-    poll_seconds: float = Field(
-        2, gt=0, description="How often a worker looks for work when nobody calls it."
-    )
-    staging_days: int = Field(7, ge=0, description="How long staged rows are kept (S1 §8).")
+    max_crashes: int = Field(5, ge=1, description="Crashed attempts after which an upload fails.")
+    poll_seconds: float = Field(2, gt=0, description="Polling interval when no notification arrives.")
+    staging_days: int = Field(7, ge=0, description="Retention of staged rows in days.")
     parse_memory_mb: int = Field(
-        96, ge=64, description="What checking one file may take before it spills to disk."
+        96, ge=64, description="Memory for checking one file, in MB; beyond it, data is written to disk."
     )
-    statement_timeout_seconds: float = Field(120, ge=0, description="The longest statement; 0: no limit.")
-    alert_hook: str | None = Field(None, description="module:function that gets each IngestionCompleteEvent.")
+    statement_timeout_seconds: float = Field(
+        120, ge=0, description="Timeout of one database statement; 0: no limit."
+    )
+    alert_hook: str | None = Field(
+        None, description="module:function that receives each IngestionCompleteEvent."
+    )
     alert_urls: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Where alerts go, comma separated: apprise URLs such as discord://id/token (S3 §5.2)."
+        (), description="Addresses for alerts, separated by commas: apprise URLs such as discord://id/token."
     )
     alert_dead_letters: int = Field(
-        5, ge=0, description="More failed uploads than this are alerted (S3 §5.2)."
+        5, ge=0, description="An alert is raised when there are more failed uploads than this."
     )
-    alert_backlog: int = Field(100, ge=0, description="More waiting uploads than this are alerted (S3 §5.2).")
+    alert_backlog: int = Field(
+        100, ge=0, description="An alert is raised when more uploads than this are waiting."
+    )
     alert_storage_queue: int = Field(
-        100, ge=0, description="More files than this waiting for the store for 15 minutes are alerted (S5)."
+        100,
+        ge=0,
+        description="An alert is raised when more files than this have waited 15 minutes for the store.",
     )
     sender_seconds: float = Field(
-        60, gt=0, description="How long a sender may fall silent in the middle of a request."
+        60, gt=0, description="Maximum time a client may send nothing in the middle of a request."
     )
     vault_key: SecretStr | None = Field(
-        default_factory=lambda: _secret("OPSMANTIK_VAULT_KEY"),  # S4's own name for it
-        description="32 bytes as base64, for the credentials of ad platforms (S4).",
+        default_factory=lambda: _secret("OPSMANTIK_VAULT_KEY"),  # a fixed name, see docs/contracts.md
+        description="Key that encrypts the credentials of ad platforms: 32 bytes in base64.",
     )
     environment: str | None = Field(
         None,
-        description="staging, development or test; else it is production (S4: no seeding over HTTP).",
+        description="staging, development or test; anything else is production, without seed-credentials.",
     )
     node_env: str | None = Field(
         None,
         validation_alias="NODE_ENV",
-        description="The same, by S4's name. Where both are set, both have to say that it is not production.",
+        description="The same under another name. If both are set, both must name a non-production environment.",
     )
     cron_secret: SecretStr | None = Field(
         None,
         validation_alias="CRON_SECRET",
-        description="Opens /api/cron/… as a bearer token (S4). Empty: it is closed.",
+        description="Bearer token of /api/cron/…. Empty: these routes are closed.",
     )
     trust_vercel_cron: bool = Field(
-        False, description="Let x-vercel-cron: 1 open /api/cron/… too: only where a proxy sets and strips it."
+        False,
+        description="Accept x-vercel-cron: 1 for /api/cron/… as well. Only if a proxy sets and strips this header.",
     )
     redis_url: SecretStr | None = Field(
         None,
         validation_alias="REDIS_URL",
-        description="Where slots for calls to providers are kept (S4). Empty: in Postgres.",
+        description="Redis that holds the slots for calls to providers. Empty: Postgres holds them.",
     )
     concurrency_per_site_provider: int = Field(
         2,
         ge=1,
         le=1000,
         validation_alias="CONCURRENCY_PER_SITE_PROVIDER",
-        description="Calls to a provider at once, for one site (S4).",
+        description="Concurrent calls to a provider for one site.",
     )
     concurrency_global_per_provider: int = Field(
         10,
         ge=0,
         le=10_000,
         validation_alias="CONCURRENCY_GLOBAL_PER_PROVIDER",
-        description="Calls to a provider at once, for all sites together; 0: no limit (S4).",
+        description="Concurrent calls to a provider for all sites together; 0: no limit.",
     )
     semaphore_ttl_ms: int = Field(
         120_000,
         ge=10_000,
         le=3_600_000,
         validation_alias="SEMAPHORE_TTL_MS",
-        description="How long a call may take, and its slot be kept by a process that died (S4).",
+        description="Lease of a call and of its slot, in milliseconds.",
     )
     full_opens_circuit: bool = Field(
-        True, description="Whether a call that finds no free slot counts as a failure to the breaker (S4)."
+        True, description='Whether the circuit breaker counts "no free slot" as a failure.'
     )
-    deliver: bool = Field(True, description="Whether workers deliver conversions by themselves.")
+    deliver: bool = Field(True, description="Whether workers deliver queued conversions.")
     deliver_limit: int = Field(
-        10_000, ge=1, le=1_000_000, description="The most conversions that a worker sends in one run."
+        10_000, ge=1, le=1_000_000, description="Maximum number of conversions in one delivery run."
     )
-    deliver_retries: int = Field(
-        10, ge=0, le=100, description="How often a conversion is tried again before it has failed."
-    )
-    provider_seconds: float = Field(
-        30, gt=0, le=600, description="How long a provider may take to answer one request."
-    )
+    deliver_retries: int = Field(10, ge=0, le=100, description="Retries of a conversion before it fails.")
+    provider_seconds: float = Field(30, gt=0, le=600, description="Timeout of one request to a provider.")
     providers: Annotated[tuple[str, ...], NoDecode] = Field(
-        (), description="Modules with providers of your own, comma separated: shop.platforms."
+        (), description="Modules with your own providers, separated by commas: shop.platforms."
     )
     provider_urls: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Other addresses of providers, for tests: google_ads=http://127.0.0.1:9000,…"
     )
     webhook_private: bool = Field(
-        False, description="Whether webhooks may go to private and loopback addresses."
+        False, description="Whether webhooks may be sent to private and loopback addresses."
     )
-    host: str = Field("127.0.0.1", description="The address the API listens on.")
-    port: int = Field(8080, ge=0, le=65535, description="The port the API listens on.")
+    host: str = Field("127.0.0.1", description="Address on which the API listens.")
+    port: int = Field(8080, ge=0, le=65535, description="Port on which the API listens.")
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (),
-        description="Origins whose pages may upload from a browser, comma separated: https://app.example.com.",
+        description="Origins whose pages may upload from a browser, separated by commas: https://app.example.com.",
     )
     metrics_token: SecretStr | None = Field(
-        None, description="Opens /metrics to Prometheus, as a bearer token. Empty: it is closed."
+        None, description="Bearer token of /metrics, for Prometheus. Empty: the route is closed."
     )
 
     @field_validator("pipelines", "alert_urls", "providers", "provider_urls", "cors_origins", mode="before")

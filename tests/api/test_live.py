@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -117,3 +118,19 @@ async def test_a_stream_that_is_never_silent_ends_all_the_same(
             seconds += 1
             assert seconds < 100, "it goes on for ever"
     assert heard == [(0, "snapshot"), *((at, "upload") for at in range(1, 15))]
+
+
+async def test_a_snapshot_says_that_there_are_more_uploads_than_it_shows(
+    app: App, workspace: UUID, query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weighbridge.api.hub.SNAPSHOT", 2)
+    found = []
+    for number in range(3):
+        query(
+            "INSERT INTO data_uploads (workspace_id, pipeline, platform, source, filename, file_url, content_sha256, byte_size)"
+            " VALUES (%s, 'ads', 'meta', 'manual', 'a.csv', 'file:///a', %s, 1)",
+            (workspace, bytes([number] * 32)),
+        )
+        found.append(await Hub(app.db).snapshot(workspace))
+    assert [len(each["uploads"]) for each in found] == [1, 2, 2]
+    assert [each["truncated"] for each in found] == [False, False, True]

@@ -208,8 +208,8 @@ async def test_server_sent_events_tell_an_upload_from_start_to_end(
     ):
         assert mine.headers["content-type"].startswith("text/event-stream")
         events, others = Events(mine), Events(theirs)
-        assert await events.next() == {"type": "snapshot", "uploads": []}
-        assert await others.next() == {"type": "snapshot", "uploads": []}
+        assert await events.next() == {"type": "snapshot", "uploads": [], "truncated": False}
+        assert await others.next() == {"type": "snapshot", "uploads": [], "truncated": False}
         sent = await client.post(
             "/api/uploads", headers=key, data={"platform": "meta"}, files={"file": ("a.csv", content)}
         )
@@ -237,13 +237,13 @@ async def test_after_a_lost_connection_to_the_database_a_stream_begins_anew(
         client.stream("GET", "/api/live", headers=key) as answer,
     ):
         events = Events(answer)
-        assert await events.next() == {"type": "snapshot", "uploads": []}
+        assert await events.next() == {"type": "snapshot", "uploads": [], "truncated": False}
         async with db.tx() as tx:
             await tx.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name = 'weighbridge listen' AND datname = current_database()"
             )
-        assert await events.next() == {"type": "snapshot", "uploads": []}
+        assert await events.next() == {"type": "snapshot", "uploads": [], "truncated": False}
         sent = await client.post(
             "/api/uploads?platform=meta", headers=key, files={"file": ("a.csv", export(tmp_path / "a.csv"))}
         )
@@ -261,7 +261,11 @@ async def test_a_websocket_tells_the_same(up: Server, key: dict[str, str], tmp_p
     ):
         await by_message.send(json.dumps({"key": secret}))
         for each in (by_header, by_message):
-            assert json.loads(await asyncio.wait_for(each.recv(), 20)) == {"type": "snapshot", "uploads": []}
+            assert json.loads(await asyncio.wait_for(each.recv(), 20)) == {
+                "type": "snapshot",
+                "uploads": [],
+                "truncated": False,
+            }
         sent = await client.post(
             "/api/uploads", headers=key, data={"platform": "meta"}, files={"file": ("a.csv", content)}
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import AliasChoices, SecretStr
 
 from weighbridge import ConfigError
 from weighbridge.settings import Settings, read
@@ -74,10 +75,70 @@ def test_a_secret_under_a_wrong_name_is_not_shown(monkeypatch: Any, tmp_path: Pa
     )
 
 
-def test_every_setting_is_in_the_documentation() -> None:
-    text = DOCS.read_text()
-    missing = [name for name in Settings.model_fields if f"`{name}`" not in text]
-    assert not missing
+def test_the_documentation_lists_every_setting_as_it_is() -> None:
+    written = [line for line in DOCS.read_text().splitlines() if line.startswith("| `")]
+    assert written == [row(name) for name in Settings.model_fields], "see `row` for the expected lines"
+
+
+def row(name: str) -> str:
+    field = Settings.model_fields[name]
+    default = field.default if field.default_factory is None else None
+    shown = (
+        "" if default in (None, ()) else f"`{str(default).lower() if isinstance(default, bool) else default}`"
+    )
+    return f"| `{name}` | {' or '.join(f'`{each}`' for each in variables(name))} | {shown} | {field.description} |"
+
+
+def variables(name: str) -> list[str]:
+    """The names of a setting in the environment."""
+    alias = Settings.model_fields[name].validation_alias
+    if isinstance(alias, AliasChoices):
+        return [str(each) for each in alias.choices]
+    return [str(alias) if alias else f"WEIGHBRIDGE_{name.upper()}"]
+
+
+VALUES: dict[str, tuple[str, Any]] = {
+    "home": ("/tmp/elsewhere", Path("/tmp/elsewhere")),
+    "upload_queue_dir": ("/tmp/waiting", Path("/tmp/waiting")),
+    "cors_origins": ("https://a.example,https://b.example", ("https://a.example", "https://b.example")),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"), [(name, each) for name in Settings.model_fields for each in variables(name)]
+)
+def test_every_documented_variable_sets_its_setting(monkeypatch: Any, name: str, variable: str) -> None:
+    text, expected = VALUES.get(name) or _another(
+        getattr(read(), name), Settings.model_fields[name].annotation
+    )
+    monkeypatch.setenv(variable, text)
+    found = getattr(read(), name)
+    assert (found.get_secret_value() if isinstance(found, SecretStr) else found) == expected
+
+
+def _another(default: Any, kind: Any) -> tuple[str, Any]:
+    """A value that is not the default, as text and as the setting has it."""
+    if isinstance(default, bool):
+        return str(not default).lower(), not default
+    if isinstance(default, tuple):
+        return "one, two", ("one", "two")
+    if isinstance(default, int | float):
+        return str(default + 1), default + 1
+    return ("7", 7) if int in get_args(kind) else ("other", "other")
+
+
+def test_the_key_of_the_vault_has_a_second_name(monkeypatch: Any) -> None:
+    monkeypatch.setenv("OPSMANTIK_VAULT_KEY", "abc")
+    key = read().vault_key
+    assert key is not None
+    assert key.get_secret_value() == "abc"
+
+
+def test_settings_with_a_fixed_variable_can_stand_in_the_file(monkeypatch: Any, tmp_path: Path) -> None:
+    file = tmp_path / "weighbridge.toml"
+    file.write_text("processing_timeout_hours = 2\nsemaphore_ttl_ms = 60000\n")
+    monkeypatch.setenv("WEIGHBRIDGE_CONFIG", str(file))
+    assert (read().processing_timeout_hours, read().semaphore_ttl_ms) == (2, 60_000)
 
 
 @pytest.mark.parametrize(

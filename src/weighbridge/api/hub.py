@@ -23,6 +23,7 @@ from weighbridge.postgres.listen import notifications
 from weighbridge.postgres.pool import Database
 from weighbridge.uploads import live
 
+SNAPSHOT = 200  # uploads at most in a snapshot
 log = structlog.get_logger()
 Message = dict[str, Any]
 _LOOK_EVERY = 1.0
@@ -103,11 +104,13 @@ class Hub:
                 del self._subscribers[workspace_id]
 
     async def snapshot(self, workspace_id: UUID) -> Message:
-        """Everything that is under way in a workspace."""
+        """The newest uploads under way in a workspace; `truncated` says whether there are more."""
         async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
-            found = await live.progress_of(tx, await live.under_way(tx, workspace_id))
+            ids = await live.under_way(tx, workspace_id, SNAPSHOT + 1)
+            found = await live.progress_of(tx, ids[:SNAPSHOT])
         self._last.update({progress.upload_id: progress for progress in found})
-        return {"type": "snapshot", "uploads": [_to_json(progress) for progress in found]}
+        uploads = [_to_json(progress) for progress in found]
+        return {"type": "snapshot", "uploads": uploads, "truncated": len(ids) > SNAPSHOT}
 
     async def _listen(self) -> None:
         async for payload in notifications(self._db.url, "weighbridge_live"):

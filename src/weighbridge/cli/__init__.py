@@ -11,7 +11,7 @@ _FULL = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 def main() -> None:
     """The entry point: 0 done, 1 refused or failed, 2 wrong usage."""
-    from weighbridge.cli.root import app
+    from weighbridge.cli.root import command
     from weighbridge.cli.running import complain, silence_stdout
     from weighbridge.model.errors import WeighbridgeError
 
@@ -19,7 +19,7 @@ def main() -> None:
     sys.path.append(os.getcwd())
     try:
         try:
-            app(prog_name="weighbridge")
+            command()(prog_name="weighbridge")
         finally:
             sys.stdout.flush()  # here a full disk can still be told; when Python itself flushes, it cannot
     except WeighbridgeError as error:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import typer
+from typer.core import TyperGroup, TyperOption
 
 from weighbridge.cli import database, demo, keys, pipelines, serve, upkeep
 from weighbridge.cli.delivery import conversions, credentials, deliver, enqueue, providers, sites, vault
@@ -15,12 +19,14 @@ from weighbridge.cli.uploads import load, preview, watch
 from weighbridge.cli.uploads import manage as uploads_manage
 from weighbridge.cli.verify import command as verify_command
 
+HELP = ["-h", "--help"]
+
 app = typer.Typer(
     name="weighbridge",
     help="Export files into Postgres, exactly once: every file weighed in, every row accounted for.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
 )
 app.callback()(options)
 app.command("demo")(demo.demo)
@@ -49,3 +55,17 @@ app.command("doctor")(doctor_command.doctor)
 app.add_typer(verify_command.app, name="verify")
 app.command("recover")(upkeep.recover)
 app.command("clean")(upkeep.clean)
+
+
+def command() -> Callable[..., Any]:
+    """The command line as it runs. Flags show no type: Typer prints <bool> beside them, as if they took a value."""
+    root = typer.main.get_command(app)
+    waiting = [root]
+    while waiting:
+        each = waiting.pop()
+        waiting += each.commands.values() if isinstance(each, TyperGroup) else ()
+        # The help option is made when it is first asked for, and kept.
+        for option in (*each.params, each.get_help_option(typer.Context(each, help_option_names=HELP))):
+            if isinstance(option, TyperOption) and option.is_flag:
+                option.metavar = ""
+    return root

@@ -32,8 +32,8 @@ class Progress:
     held: bool  # waits for a person: promote, or discard
 
 
-async def under_way(tx: Tx, workspace_id: UUID, limit: int = 200) -> list[UUID]:
-    """The uploads of a workspace that have not ended."""
+async def under_way(tx: Tx, workspace_id: UUID, limit: int) -> list[UUID]:
+    """Uploads of a workspace that have not ended, the newest first."""
     rows = await fetch_all(tx, _SQL["uploads_under_way"], {"workspace": workspace_id, "limit": limit})
     return [row[0] for row in rows]
 

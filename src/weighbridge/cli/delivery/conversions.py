@@ -54,7 +54,9 @@ def listing(
         str | None, typer.Option("--order", help="Only those with exactly this order id.", metavar="ID")
     ] = None,
     workspace: Workspace = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Maximum number of conversions.", min=1, max=10_000)
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """Conversions of a workspace, the newest first; those that wait in the order in which they are sent."""

@@ -29,7 +29,7 @@ GroupId = Annotated[str, typer.Argument(help="The group's id.", metavar="GROUP",
 def groups(
     number: ProjectNumber,
     workspace: Workspace = DEFAULT_WORKSPACE,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000)] = 50,
+    limit: Annotated[int, typer.Option("--limit", help="Maximum number of groups.", min=1, max=100_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
     """The groups of a project, in the order of their parents."""

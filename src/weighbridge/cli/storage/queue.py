@@ -27,7 +27,7 @@ def listing(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only those that were tried too often: an operator's.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 200,
+    limit: Annotated[int, typer.Option("--limit", help="Maximum number of files.", min=1, max=10_000)] = 200,
     as_json: AsJson = False,
 ) -> None:
     """Files that the store could not take, the oldest first."""

@@ -35,7 +35,7 @@ app = typer.Typer(help="What came and what became of it.", no_args_is_help=True)
 def listing(
     workspace: Workspace = DEFAULT_WORKSPACE,
     status: Annotated[str | None, typer.Option("--status", help="Only uploads in this state.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000)] = 20,
+    limit: Annotated[int, typer.Option("--limit", help="Maximum number of uploads.", min=1, max=1000)] = 20,
     as_json: AsJson = False,
 ) -> None:
     """The newest uploads of a workspace."""

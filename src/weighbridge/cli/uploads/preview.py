@@ -28,7 +28,7 @@ def preview(
     entity: Annotated[
         str | None, typer.Option("--entity", help="Of which table's rows; else of the file's records.")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="How many.", min=1, max=10_000)] = 50,
+    limit: Annotated[int, typer.Option("--limit", help="Maximum number of rows.", min=1, max=10_000)] = 50,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compare again, whatever is known.")] = False,
     as_json: AsJson = False,
 ) -> None:
