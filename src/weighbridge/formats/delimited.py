@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from weighbridge.formats import batch
 from weighbridge.formats.cells import split
 from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.invisible import warned
 from weighbridge.formats.last_record import LastRecord
+from weighbridge.formats.quoting import quotes_a_cell
 from weighbridge.formats.scan import Block, blocks
 from weighbridge.formats.unreadable import unreadable
 from weighbridge.model.counts import counted
@@ -29,7 +31,10 @@ def open_delimited(
     with text.path.open("rb") as file:
         file.seek(text.start)
         head = file.read(HEAD)
-    return DelimitedSheet(text, find_layout(head, len(head) < HEAD and not cut, wanted, delimiter))
+        layout = find_layout(head, len(head) < HEAD and not cut, wanted, delimiter)
+        file.seek(text.start + layout.header_offset)
+        quotes_cells = quotes_a_cell(file, layout.dialect)
+    return DelimitedSheet(text, replace(layout, quotes_cells=quotes_cells))
 
 
 @dataclass
@@ -67,12 +72,7 @@ class DelimitedSheet:
                 f"The file may be cut off: it does not end with a line end, and {self._last.looks_cut}. Compare the "
                 f"record on line {self.cut_line} with its source."
             )
-        if self.invisible:
-            found["invisible_characters"] = (
-                f"{counted(self.invisible, 'invisible character')}, such as U+200B, "
-                f"{'was' if self.invisible == 1 else 'were'} removed from the cells."
-            )
-        return found
+        return found | warned(self.invisible)
 
     @property
     def delimiter(self) -> str:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weighbridge.formats.cells import Dialect, pattern, split
+from weighbridge.formats.cells import Dialect, split
+from weighbridge.formats.invisible import visible
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
-from weighbridge.formats.scan import scan, visible
+from weighbridge.formats.scan import scan
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
@@ -46,11 +47,12 @@ class Layout:
     preamble: tuple[str, ...]
     header: tuple[str, ...]
     header_line: int
+    header_offset: int
     data_offset: int
     data_line: int
     extra_cells: int = 0  # empty cells that nearly every record has beyond the header
     nameless: str = ""  # the column after which the header has an empty name that no record has a cell for
-    quotes_cells: bool = False
+    quotes_cells: bool = False  # the whole file tells (quoting.py)
     stray: int = 0  # LF or CR: the one that does not end the lines of this file
 
     @property
@@ -101,11 +103,11 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         preamble=tuple(before.text for before in best.records[:row]),
         header=fitted.header,
         header_line=record.line,
+        header_offset=best.records[row - 1].end if row else 0,
         data_offset=record.end,
         data_line=record.next_line,
         extra_cells=fitted.extra_cells,
         nameless=fitted.nameless,
-        quotes_cells=any(_quotes_a_cell(each.text, best.dialect) for each in [record, *below]),
         stray=_stray(record, below),
     )
 
@@ -251,13 +253,6 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
         f"The header has {len(header)} cells, most records have {width}: which cell belongs to which name is "
         "unclear. Check the separators and quotes of the header.",
     )
-
-
-def _quotes_a_cell(record: str, dialect: Dialect) -> bool:
-    """Is a cell in quotes? A record over several lines says nothing: stray quotes may have joined it."""
-    if dialect.quote not in record or "\n" in record or "\r" in record:
-        return False
-    return any(cell[1] is not None for cell in pattern(dialect).finditer(record))
 
 
 def _stray(header: _Record, below: Sequence[_Record]) -> int:
