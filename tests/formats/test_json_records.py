@@ -127,6 +127,26 @@ def test_what_cannot_be_a_row_has_its_fault_and_its_text(read_json: Reader, reco
     assert found.rows == [Row(0, 1, 1, ["é😀"], None), Row(1, 1, 0, [None], record, fault)]
 
 
+@pytest.mark.parametrize("shape", ["[%s, %s]", '{"data": [%s, %s]}', "%s\n%s\n"])
+@pytest.mark.parametrize("mark", ["\u200b", "\\u200b", "\\u200B", "\ufeff", "\\ufeff", "\u2066", "\u180e"])
+def test_characters_that_show_nothing_are_removed_and_counted(
+    read_json: Reader, shape: str, mark: str
+) -> None:
+    first, second = '{"a@": "x@", "b": [{"n@": 1.50, "t": "@é"}]}', '{"a": "\\u00e9\\u200d", "b": null}'
+    found = read_json((shape % (first, second)).replace("@", mark))
+    assert found.sheet.header == ("a", "b")
+    assert found.values == [["x", '[{"n": 1.50, "t": "é"}]'], ["é\u200d", None]]
+    assert found.sheet.warnings["invisible_characters"].startswith(
+        "4 invisible characters, such as U+200B, were"
+    )
+    assert "invisible_characters" not in read_json(shape % (first, second)).sheet.warnings
+
+
+def test_keys_that_differ_only_in_invisible_characters_are_one_key_twice(read_json: Reader) -> None:
+    found = read_json('[{"a": 1}, {"a": 2, "a\u200b": 3}, {"a": {"x": 1, "\\u200bx": 2}}]')
+    assert [row.fault for row in found.rows] == [None, "duplicate_key", "duplicate_key"]
+
+
 @pytest.mark.parametrize(
     "bad", ['{"a": 2', '{"a": 2} {"a": 3}', '{"a": "x', "hello", "[" * 100_000, '{"a": 2,}', "{'a': 2}"]
 )

@@ -98,7 +98,7 @@ class DelimitedSheet:
         """Rows in the order of the file, block by block; a block's misfits follow in a batch of their own."""
         layout = self.layout
         before = self.records = len(layout.preamble) + 1
-        self.invisible = self.cut_line = 0
+        self.invisible, self.cut_line = layout.invisible, 0
         self._last = LastRecord(self.text.size)
         with self.text.path.open("rb") as file:
             file.seek(self.text.start + layout.data_offset)

@@ -54,6 +54,7 @@ class Layout:
     nameless: str = ""  # the column after which the header has an empty name that no record has a cell for
     quotes_cells: bool = False  # the whole file tells (quoting.py)
     stray: int = 0  # LF or CR: the one that does not end the lines of this file
+    invisible: int = 0  # characters that were removed from the header
 
     @property
     def rules(self) -> Rules:
@@ -109,6 +110,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         extra_cells=fitted.extra_cells,
         nameless=fitted.nameless,
         stray=_stray(record, below),
+        invisible=record.invisible,
     )
 
 
@@ -140,6 +142,7 @@ class _Record:
     end: int
     next_line: int
     old_mac: bool  # it ends with CR alone
+    invisible: int  # characters that were removed
 
 
 @dataclass(frozen=True)
@@ -197,8 +200,10 @@ def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> lis
     lines = [int(line) for line in np.searchsorted(found.line_ends, ends) + 1]
     records, start, line = [], 0, 1
     for end, next_line in zip(ends[:most], lines, strict=False):
-        text = visible(part[start:end])[0].decode()
-        records.append(_Record(_without_line_end(text), line, end, next_line, text.endswith("\r")))
+        seen, invisible = visible(part[start:end])
+        text = seen.decode()
+        old_mac = text.endswith("\r")
+        records.append(_Record(_without_line_end(text), line, end, next_line, old_mac, invisible))
         start, line = end, next_line
     return records
 

@@ -13,6 +13,8 @@ from weighbridge.model.counts import counted
 _E2 = re.compile(rb"\xe2(?:\x80[\x8b\x8e\x8f\xaa-\xae]|\x81[\xa0\xa6-\xa9])")
 _EF, _E1 = b"\xef\xbb\xbf", b"\xe1\xa0\x8e"
 _BYTES = re.compile(rb"%b|%b|%b" % (_E2.pattern, _EF, _E1))
+_TEXT = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\u180e]")
+_ESCAPED = re.compile(r"\\u(?:200[bef]|202[a-e]|206[06-9]|feff|180e)", re.IGNORECASE)
 _CUT_CHARACTER = re.compile(rb"(?:\xe2[\x80\x81]?|\xef\xbb?|\xe1\xa0?)\Z")
 
 
@@ -21,6 +23,17 @@ def visible(text: bytes) -> tuple[bytes, int]:
     if text.isascii() or not _has_invisible(text):
         return text, 0
     return _BYTES.subn(b"", text)
+
+
+def visible_text(text: str) -> tuple[str, int]:
+    """The same for text that is not ASCII."""
+    return _TEXT.subn("", text)
+
+
+def in_json(text: str) -> bool:
+    """May a value of this JSON text have characters that show nothing?"""
+    raw = not text.isascii() and _has_invisible(text.encode())
+    return raw or ("\\u" in text and _ESCAPED.search(text) is not None)
 
 
 def cut_character(text: bytes) -> bytes:

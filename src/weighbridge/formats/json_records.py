@@ -16,9 +16,10 @@ import pyarrow as pa
 from weighbridge.formats import batch
 from weighbridge.formats.dialect import UnknownHeader, Wanted, refuse_many_columns
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.invisible import warned
 from weighbridge.formats.json_count import count_records
 from weighbridge.formats.json_layout import Place, find_records, next_page, stream
-from weighbridge.formats.json_text import Element, NotJson, Number, Repeated
+from weighbridge.formats.json_text import Element, NotJson, Number, Repeated, without_invisible
 from weighbridge.model.errors import FileRefused
 
 SAMPLE = 1000  # records whose keys make the header
@@ -35,7 +36,7 @@ def open_json(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> JsonSheet
     place = find_records(text, cut=cut)
     sample: list[Element] = []
     with suppress(FileRefused) if cut else nullcontext():
-        sample.extend(islice(stream(text, place), SAMPLE))
+        sample.extend(without_invisible(each)[0] for each in islice(stream(text, place), SAMPLE))
     if not any(element.text for element in sample):
         raise FileRefused("no_data", "The export is empty: it has no records.")
     header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))
@@ -69,6 +70,7 @@ class JsonSheet:
     fraction: str = field(
         default="", init=False
     )  # the first number that has one, known when batches() is through
+    invisible: int = field(default=0, init=False)  # characters that were removed
     late: dict[str, None] = field(default_factory=dict, init=False)  # keys that first appear after the sample
     _beside: dict[str, Any] = field(default_factory=dict, init=False)
 
@@ -89,16 +91,22 @@ class JsonSheet:
             found["more_pages"] = (
                 f"The file is one page of a larger answer: {more!r} names the next one. Load the other pages too."
             )
-        return found
+        return found | warned(self.invisible)
 
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, each with the line on which it begins."""
         first = 0
-        self.fraction, self.late, self._beside = "", {}, {}
-        for elements in _portions(stream(self.text, self.place, self._beside)):
+        self.fraction, self.late, self._beside, self.invisible = "", {}, {}, 0
+        for elements in _portions(self._visible(stream(self.text, self.place, self._beside))):
             yield self._batch(elements, first)
             first += len(elements)
         self.records = count_records(self.text, self.place)
+
+    def _visible(self, elements: Iterator[Element]) -> Iterator[Element]:
+        for each in elements:
+            element, removed = without_invisible(each)
+            self.invisible += removed
+            yield element
 
     def _batch(self, elements: list[Element], first: int) -> Any:
         width, known = len(self.header), frozenset(self.header)

@@ -1,7 +1,7 @@
 """Beside dialect.py: does the file put cells in quotes? Its last record may be the first that does.
 
-A quote inside an unquoted cell is text in a file that quotes no cell, and damage in one that does (scan.py). So the whole
-file decides. A search for bytes is enough: a chunk without quotes costs next to nothing.
+A quote inside an unquoted cell is text in a file that quotes no cell, and damage in one that does (scan.py). So the
+whole file decides. A search for bytes is enough: a chunk without quotes costs next to nothing.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def _in(lines: bytes, dialect: Dialect) -> bool:
 
 @cache
 def _pattern(dialect: Dialect) -> re.Pattern[bytes]:
-    """A cell in quotes on one line and its end. What stands before it is a look back: a search for a pattern that begins
-    with one certain byte is ten times as fast.
+    """A cell in quotes on one line and its end. The text before it is a look-behind, because a search for a pattern
+    that begins with one certain byte is ten times as fast.
     """
     q, d = re.escape(dialect.quote), re.escape(dialect.delimiter)
     padding = "" if dialect.delimiter == " " else " *"
