@@ -16,7 +16,6 @@ even number of quotes precedes it. Only a chunk where that does not hold is walk
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -26,14 +25,13 @@ import numpy.typing as npt
 
 from weighbridge.formats.invisible import cut_character, visible
 from weighbridge.formats.line_ends import without_stray_ends
+from weighbridge.formats.rawbytes import END_OF_FILE
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Ints, Rules, Scan, too_long
 from weighbridge.formats.walk import Walk
 
 CHUNK = 1 << 21
 
 Bytes = npt.NDArray[np.uint8]
-
-_END_OF_FILE = re.compile(rb"\x1a[\x1a\s]*\Z")  # what DOS programs write behind the last line
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int, bool]]:
         before = visible(chunk)
     if before is not None:
         text, removed = before
-        yield _END_OF_FILE.sub(b"", text + held), removed, True
+        yield END_OF_FILE.sub(b"", text + held), removed, True
 
 
 def _plain(line_ends: Ints, ends: Ints, size: int, final: bool) -> Scan:
