@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from weighbridge.formats import batch
+from weighbridge.formats import above, batch, invisible
 from weighbridge.formats.cells import split
 from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.invisible import warned
 from weighbridge.formats.last_record import LastRecord
 from weighbridge.formats.quoting import quotes_a_cell
 from weighbridge.formats.scan import Block, blocks
@@ -25,16 +24,16 @@ from weighbridge.model.errors import FileRefused
 
 
 def open_delimited(
-    text: Utf8File, wanted: Wanted, *, cut: bool = False, delimiter: str = ""
+    text: Utf8File, wanted: Wanted, *, cut: bool = False, delimiter: str = "", show_cell: bool = True
 ) -> DelimitedSheet:
-    """Find the layout; the rows are read with `batches()`."""
+    """Find the layout; the rows are read with `batches()`. A warning may show a cell only if `show_cell`."""
     with text.path.open("rb") as file:
         file.seek(text.start)
         head = file.read(HEAD)
         layout = find_layout(head, len(head) < HEAD and not cut, wanted, delimiter)
         file.seek(text.start + layout.header_offset)
         quotes_cells = quotes_a_cell(file, layout.dialect)
-    return DelimitedSheet(text, replace(layout, quotes_cells=quotes_cells))
+    return DelimitedSheet(text, replace(layout, quotes_cells=quotes_cells), show_cell)
 
 
 @dataclass
@@ -43,6 +42,7 @@ class DelimitedSheet:
 
     text: Utf8File
     layout: Layout
+    show_cell: bool
     kind: str = "csv"
     records: int = field(default=0, init=False)
     invisible: int = field(default=0, init=False)  # characters that were removed
@@ -72,7 +72,9 @@ class DelimitedSheet:
                 f"The file may be cut off: it does not end with a line end, and {self._last.looks_cut}. Compare the "
                 f"record on line {self.cut_line} with its source."
             )
-        return found | warned(self.invisible)
+        skipped = sum(bool(line.strip()) for line in self.preamble)
+        found |= above.warned(self.layout.doubtful, skipped, show_cell=self.show_cell)
+        return found | invisible.warned(self.invisible)
 
     @property
     def delimiter(self) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weighbridge.formats.above import Line, possible_records
 from weighbridge.formats.cells import Dialect, split
 from weighbridge.formats.invisible import visible
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
@@ -55,6 +56,7 @@ class Layout:
     quotes_cells: bool = False  # the whole file tells (quoting.py)
     stray: int = 0  # LF or CR: the one that does not end the lines of this file
     invisible: int = 0  # characters that were removed from the header
+    doubtful: tuple[Line, ...] = ()  # of the preamble: they may be records
 
     @property
     def rules(self) -> Rules:
@@ -95,7 +97,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
     refuse_many_columns(len(best.cells[row]))
-    _refuse_records_above(best)
+    doubtful = possible_records(best.lines[:row], best.lines[row], wanted)
     _refuse_other_delimiters(best, trials)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
     fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
@@ -111,6 +113,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         nameless=fitted.nameless,
         stray=_stray(record, below),
         invisible=record.invisible,
+        doubtful=doubtful,
     )
 
 
@@ -164,6 +167,11 @@ class _Trial:
     def likelihood(self) -> tuple[bool, float, int]:
         width = len(self.cells[self.widest])
         return width > 1 and self.dialect.quote == '"', self._fit(self.widest), width
+
+    @property
+    def lines(self) -> list[Line]:
+        pairs = zip(self.records, self.cells, strict=True)
+        return [Line(record.line, record.text, cells) for record, cells in pairs]
 
     @property
     def widest(self) -> int:
@@ -279,20 +287,6 @@ def _refuse_no_data(trial: _Trial, whole: bool) -> None:
     lonely = len(rows) == 1 or (len(rows) == 2 and len(rows[0]) > 1)
     if whole and lonely and len(rows[-1]) == 1 and NO_DATA.fullmatch(rows[-1][0]):
         raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
-
-
-def _refuse_records_above(trial: _Trial) -> None:
-    """What stands above the header is left out: it must be a title, not records."""
-    width = len(trial.cells[trial.row])
-    for record, cells in zip(trial.records[: trial.row], trial.cells[: trial.row], strict=True):
-        filled = [cell for cell in cells if cell.strip()]
-        figures = any(any(map(str.isdigit, cell)) for cell in filled)
-        if len(cells) == width > 2 and 4 * len(filled) >= 3 * width and figures:
-            raise FileRefused(
-                "records_above_header",
-                f"Line {record.line} looks like a record, and the header is below it, on line "
-                f"{trial.records[trial.row].line}. Expected the header first; move it to the top, or split the file.",
-            )
 
 
 def _refuse_other_delimiters(best: _Trial, trials: list[_Trial]) -> None:
