@@ -156,6 +156,12 @@ def test_characters_that_show_nothing_are_removed_and_counted(
         assert found.adds_up
 
 
+def test_invisible_characters_in_the_header_are_counted_too(read: Reader) -> None:
+    found = read("\u200ba,b\u2060\n1,2\u200b\n")
+    assert (found.sheet.header, found.values) == (("a", "b"), [["1", "2"]])
+    assert "3 invisible characters" in found.sheet.warnings["invisible_characters"]
+
+
 @pytest.mark.parametrize("end", ["\x1a", "\n\x1a", "\r\n\x1a\r\n", "\x1a\n"])
 def test_a_trailing_control_z_is_the_end_of_the_file(read: Reader, end: str) -> None:
     found = read("a,b\n1,2\n3,4" + end)

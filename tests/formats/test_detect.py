@@ -165,3 +165,10 @@ def test_a_character_cut_by_the_end_of_the_head_does_no_harm() -> None:
 
 def test_text_in_an_encoding_we_do_not_know_is_let_in_to_be_refused_by_its_line() -> None:
     assert sniff("a,b\nкупить,Џ\n".encode("cp1251"), None) == "csv"
+
+
+@pytest.mark.parametrize("first", ["hello", "[1]", "{'a': 1}", '{"a": 1} x'])
+def test_lines_of_json_under_a_first_line_that_is_none_are_json_by_name(first: str) -> None:
+    text = f"{first}\n" + '{"a": "é"}\n' * 30
+    assert sniff(text.encode(), "export.ndjson") == "json"
+    assert sniff(b"payload\n" + b'{"a": 1}\n' * 30, "export.csv") == "csv"

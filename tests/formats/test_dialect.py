@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from weighbridge.formats import delimited
+from weighbridge.formats import delimited, open_sheet
 from weighbridge.formats.dialect import UnknownHeader
 from weighbridge.model.errors import FileRefused
 
-from .conftest import Read
+from .conftest import Read, knows
 
 Reader = Callable[..., Read]
 
@@ -135,3 +136,71 @@ def test_a_stray_quote_in_the_header_swallows_nothing(read: Reader) -> None:
 def test_a_first_line_of_a_megabyte_in_one_delimiter_is_no_obstacle_to_another(read: Reader) -> None:
     inches = 'x;"5 inch' + "-" * 10_000 + "\n"
     assert len(read("a,b\n1,2\n" + inches * 301).rows) == 302
+
+
+@pytest.mark.parametrize("between", ["", "\n", ",,\n"])
+@pytest.mark.parametrize("above", ["ann,rome,blue", '"ann","rome, it",blue', "A1,7,x"])
+def test_a_record_above_the_header_refuses_the_file(read: Reader, above: str, between: str) -> None:
+    text = f"Title\n{above}\n{between}name,city,colour\nbob,oslo,red\n"
+    with pytest.raises(FileRefused, match="Line 2 looks like a record") as refused:
+        read(text, "name", "city", "colour")
+    assert refused.value.code == "records_above_header"
+
+
+@pytest.mark.parametrize(
+    ("above", "header", "lines"),
+    [
+        ("A1,7", "name,city", "Line 1 may be a record: 'A1,7'."),
+        (
+            "Report,Campaign performance",
+            "name,city",
+            "Line 1 may be a record: 'Report,Campaign performance'.",
+        ),
+        ("Report\nDate range,2025-01-01", "name,city,x", "Line 2 may be a record: 'Date range,2025-01-01'."),
+        ("A1,,7", "name,city,colour", "Line 1 may be a record: 'A1,,7'."),
+        ("ann", "name", "Line 1 may be a record: 'ann'."),
+        ("ann\nbob", "name", "Lines 1 and 2 may be records, such as 'ann'."),
+        ("a,b\n" * 7 + "c,d", "name,city", "Lines 1, 2, 3, 4, 5 and 3 more may be records, such as 'a,b'."),
+        ("name,first,second", "name,city,colour", "Line 1 may be a record: 'name,first,second'."),
+        ("Who,Who,What", "name,city,colour", "Line 1 may be a record: 'Who,Who,What'."),
+        ("ann,rome,blue,tall", "name,city,colour", "Line 1 may be a record: 'ann,rome,blue,tall'."),
+        (
+            "ann,rome,blue\nTitle,of it,",
+            "name,city,colour",
+            "Lines 1 and 2 may be records, such as 'ann,rome,",
+        ),
+        ("x" * 200, "name", f"Line 1 may be a record: '{'x' * 80}…'."),
+    ],
+)
+def test_lines_above_the_header_that_may_be_records_are_reported(
+    read: Reader, above: str, header: str, lines: str
+) -> None:
+    found = read(
+        f"{above}\n{header}\n" + ",".join("x" * len(header.split(","))) + "\n", "name", "city", "colour"
+    )
+    assert len(found.sheet.preamble) == above.count("\n") + 1
+    assert lines in found.sheet.warnings["lines_above_header"]
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        "Campaign report",
+        'Campaign report\n"July 8, 2025 - July 31, 2025"',
+        "Campaign report,,\n,,",
+        ",Report,\n\nAll time",
+        "Parameters:TimeZone=Europe/Berlin",
+        "",
+        " , , ",
+    ],
+)
+def test_titles_above_the_header_are_no_records(read: Reader, above: str) -> None:
+    assert read(f"{above}\nname,city,colour\nbob,oslo,red\n", "name", "city").sheet.warnings == {}
+
+
+def test_a_line_above_the_header_is_not_shown_where_cells_are_personal(tmp_path: Path) -> None:
+    path = tmp_path / "export.csv"
+    path.write_text("ann,rome\nname,city\nbob,oslo\n")
+    sheet = open_sheet(path, "csv", wanted=knows("name", "city"), scratch=tmp_path, show_cell=False)
+    assert "Line 1 may be a record." in sheet.warnings["lines_above_header"]
+    assert "ann" not in sheet.warnings["lines_above_header"]

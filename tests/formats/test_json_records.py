@@ -127,8 +127,39 @@ def test_what_cannot_be_a_row_has_its_fault_and_its_text(read_json: Reader, reco
     assert found.rows == [Row(0, 1, 1, ["é😀"], None), Row(1, 1, 0, [None], record, fault)]
 
 
+@pytest.mark.parametrize("shape", ["[%s, %s]", '{"data": [%s, %s]}', "%s\n%s\n"])
+@pytest.mark.parametrize("mark", ["\u200b", "\\u200b", "\\u200B", "\ufeff", "\\ufeff", "\u2066", "\u180e"])
+def test_characters_that_show_nothing_are_removed_and_counted(
+    read_json: Reader, shape: str, mark: str
+) -> None:
+    first, second = '{"a@": "x@", "b": [{"n@": 1.50, "t": "@é"}]}', '{"a": "\\u00e9\\u200d", "b": null}'
+    found = read_json((shape % (first, second)).replace("@", mark))
+    assert found.sheet.header == ("a", "b")
+    assert found.values == [["x", '[{"n": 1.50, "t": "é"}]'], ["é\u200d", None]]
+    assert found.sheet.warnings["invisible_characters"].startswith(
+        "4 invisible characters, such as U+200B, were"
+    )
+    assert "invisible_characters" not in read_json(shape % (first, second)).sheet.warnings
+
+
+def test_keys_that_differ_only_in_invisible_characters_are_one_key_twice(read_json: Reader) -> None:
+    found = read_json('[{"a": 1}, {"a": 2, "a\u200b": 3}, {"a": {"x": 1, "\\u200bx": 2}}]')
+    assert [row.fault for row in found.rows] == [None, "duplicate_key", "duplicate_key"]
+
+
 @pytest.mark.parametrize(
-    "bad", ['{"a": 2', '{"a": 2} {"a": 3}', '{"a": "x', "hello", "[" * 100_000, '{"a": 2,}', "{'a': 2}"]
+    "bad",
+    [
+        '{"a": 2',
+        '{"a": 2} {"a": 3}',
+        '{"a": "x',
+        "hello",
+        "[" * 100_000,
+        '{"a": 2,}',
+        "{'a': 2}",
+        '{"a": 2} x',
+        '{"a": 2},',
+    ],
 )
 def test_one_bad_line_of_many_is_one_record_that_cannot_be_read(read_json: Reader, bad: str) -> None:
     for lines in (
@@ -136,13 +167,42 @@ def test_one_bad_line_of_many_is_one_record_that_cannot_be_read(read_json: Reade
         ['{"a": 1}', '{"a": 3}', bad],
         [bad, '{"a": 1}', '{"a": 3}'],
     ):
-        if lines[0] == bad and (not bad.startswith('{"') or bad.endswith("}")):
-            continue  # a file that begins so is not taken for JSON, or for one object after another
         found = read_json("\n".join(lines))
         assert [row.fault for row in found.rows] == [(line == bad and "bad_json") or None for line in lines]
         assert [row.values for row in found.rows if not row.fault] == [["1"], ["3"]]
         assert [row.surplus for row in found.rows if row.fault] == [bad]
         assert found.adds_up
+
+
+@pytest.mark.parametrize("first", ["[1]", "12", '["a"]', "null"])
+def test_a_first_line_that_is_no_object_is_one_record_that_cannot_be_read(
+    read_json: Reader, first: str
+) -> None:
+    found = read_json(f"{first}\n" + '{"a": 1}\n' * 30)
+    assert [row.fault for row in found.rows] == ["not_a_record", *[None] * 30]
+    assert found.rows[0].surplus == first
+
+
+def test_a_first_object_over_several_lines_is_read_whole(read_json: Reader) -> None:
+    assert read_json('{\n"a": 1\n}\n' + '{"a": 2}\n' * 30).values == [["1"], *[["2"]] * 30]
+
+
+@pytest.mark.parametrize("mark", ["\x1a", "\r\n\x1a", "\n\x1a\x1a\n", "\x1a\r\n \x1a"])
+@pytest.mark.parametrize(
+    "text",
+    ['[{"a": 1}, {"a": 2}]', '{"data": [{"a": 1},\n{"a": 2}]}', '{"a": 1}\n{"a": 2}', '{\n"a": 1}{"a": 2}'],
+)
+def test_a_trailing_control_z_is_the_end_of_the_file(read_json: Reader, text: str, mark: str) -> None:
+    for start in ("", "\ufeff"):
+        found = read_json(start + text + mark)
+        assert [row.values for row in found.rows if row.values != [""]] == [["1"], ["2"]]
+        assert [row.fault for row in found.rows] == [None, None]
+
+
+def test_nothing_but_a_control_z_is_an_empty_file(read_json: Reader) -> None:
+    with pytest.raises(FileRefused) as refused:
+        read_json("\x1a\r\n")
+    assert refused.value.code == "empty_file"
 
 
 def test_blank_lines_are_records_of_empty_cells(read_json: Reader) -> None:

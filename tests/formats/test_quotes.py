@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from weighbridge.formats import quoting
+
 from .conftest import Read
 
 Reader = Callable[..., Read]
@@ -108,3 +110,37 @@ def test_a_file_may_quote_with_apostrophes(read: Reader) -> None:
         found.values == [["1", "Men's, red", "it's"], ["2", "b", "c"]]
         or found.rows[0].fault == "quote_in_cell"
     )
+
+
+@pytest.mark.parametrize("before", [60, 1_200])
+@pytest.mark.parametrize("chunk", [7, 1 << 21])
+def test_a_file_that_quotes_its_cells_late_quotes_cells(
+    read: Reader, monkeypatch: pytest.MonkeyPatch, before: int, chunk: int
+) -> None:
+    monkeypatch.setattr(quoting, "CHUNK", chunk)
+    plain = "".join(f"A{number},x,y\n" for number in range(before))
+    bad = 'BAD,$78.07"Table, Round",wood'
+    found = read(f'code,name,kind\n{plain}{bad}\nB,"Table, square",wood\n', "code", "name", "kind")
+    assert [(row.line, row.fault) for row in found.rows if row.fault] == [(before + 2, "quote_in_cell")]
+    assert found.rows[-1].values == ["B", "Table, square", "wood"]
+
+
+@pytest.mark.parametrize(
+    ("last", "quotes"),
+    [
+        ('"x","y"', True),
+        ('x,"y"', True),
+        ('x,"y"\r\n', True),
+        ('x , "y ""z""" \n', True),
+        ('x,\u200b"y"\n', True),
+        ('x,"y\nz"\n', False),
+        ('x,5" y 6"\n', False),
+        ('x,y "z"\n', False),
+        ('x,"y" z\n', False),
+    ],
+)
+def test_a_quoted_cell_in_the_last_record_makes_a_quote_inside_a_cell_a_fault(
+    read: Reader, last: str, quotes: bool
+) -> None:
+    rows = read("a,b\n" + "1,2\n" * 1_000 + '3,4" pipe\n' + last).rows
+    assert rows[1_000].fault == ("quote_in_cell" if quotes else None)

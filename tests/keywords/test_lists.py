@@ -46,6 +46,7 @@ def test_a_lone_carriage_return_does_not_make_two_keywords_of_one() -> None:
         ("plumber in boston, ma", "plumber in boston, ma"), ("men's shoes", "men's shoes"), ("a; b", "a; b"),
         ("this | that", "this | that"), ("a\tb", "a b"), ("'90s music", "'90s music"), ("cpc", "cpc"),
         ("keyword", "keyword"), ("keyword, volume", "keyword, volume"), ("Volume;CPC", "Volume;CPC"), ('"', '"'),
+        ('"red" or "blue"', '"red" or "blue"'), ('"a""b"', 'a"b'), ('"a"b"', '"a"b"'), ('"5"" or ""6"""', '5" or "6"'),
     ],
 )  # fmt: skip
 def test_a_line_may_have_anything_in_it(line: str, keyword: str) -> None:
@@ -76,6 +77,13 @@ def test_any_encoding_and_line_end_will_do(tmp_path: Path, encoding: str, end: s
     assert outcome.bins == Bins(blank=1, accepted=3, rejected=1)
     assert rows(outcome, "line", "keyword") == [(1, "café crème"), (3, "Müller, Söhne"), (5, "plain")]
     assert outcome.rejections[0]["raw"] == ["-"]
+
+
+def test_invisible_characters_of_a_list_are_removed_and_counted() -> None:
+    outcome = check("blue\u200b shoes\nred shoes\u2060\nboots\n")
+    assert [keyword for (keyword,) in rows(outcome, "keyword")] == ["blue shoes", "red shoes", "boots"]
+    assert outcome.warnings["invisible_characters"].startswith("2 invisible characters, such as U+200B, were")
+    assert "invisible_characters" not in check("blue shoes\nboots\n").warnings
 
 
 def test_blank_lines_are_blank_and_repeats_are_duplicates() -> None:

@@ -18,7 +18,7 @@ def split(record: str, dialect: Dialect) -> list[str]:
     if dialect.quote not in record:
         return record.split(dialect.delimiter)
     cells = []
-    for cell in pattern(dialect).finditer(record):
+    for cell in _pattern(dialect).finditer(record):
         quoted, plain, end = cell.groups()
         cells.append(plain if quoted is None else quoted.replace(dialect.quote * 2, dialect.quote))
         if not end:
@@ -27,7 +27,7 @@ def split(record: str, dialect: Dialect) -> list[str]:
 
 
 @cache
-def pattern(dialect: Dialect) -> re.Pattern[str]:
+def _pattern(dialect: Dialect) -> re.Pattern[str]:
     """One cell and its end: the text in quotes, or else the plain text, and the delimiter."""
     q, d = re.escape(dialect.quote), re.escape(dialect.delimiter)
     padding = "" if dialect.delimiter == " " else " *"

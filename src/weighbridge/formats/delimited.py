@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from weighbridge.formats import batch
+from weighbridge.formats import above, batch, invisible
 from weighbridge.formats.cells import split
 from weighbridge.formats.dialect import HEAD, Layout, Wanted, find_layout
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.last_record import LastRecord
+from weighbridge.formats.quoting import quotes_a_cell
 from weighbridge.formats.scan import Block, blocks
 from weighbridge.formats.unreadable import unreadable
 from weighbridge.model.counts import counted
@@ -23,13 +24,16 @@ from weighbridge.model.errors import FileRefused
 
 
 def open_delimited(
-    text: Utf8File, wanted: Wanted, *, cut: bool = False, delimiter: str = ""
+    text: Utf8File, wanted: Wanted, *, cut: bool = False, delimiter: str = "", show_cell: bool = True
 ) -> DelimitedSheet:
-    """Find the layout; the rows are read with `batches()`."""
+    """Find the layout; the rows are read with `batches()`. A warning may show a cell only if `show_cell`."""
     with text.path.open("rb") as file:
         file.seek(text.start)
         head = file.read(HEAD)
-    return DelimitedSheet(text, find_layout(head, len(head) < HEAD and not cut, wanted, delimiter))
+        layout = find_layout(head, len(head) < HEAD and not cut, wanted, delimiter)
+        file.seek(text.start + layout.header_offset)
+        quotes_cells = quotes_a_cell(file, layout.dialect)
+    return DelimitedSheet(text, replace(layout, quotes_cells=quotes_cells), show_cell)
 
 
 @dataclass
@@ -38,6 +42,7 @@ class DelimitedSheet:
 
     text: Utf8File
     layout: Layout
+    show_cell: bool
     kind: str = "csv"
     records: int = field(default=0, init=False)
     invisible: int = field(default=0, init=False)  # characters that were removed
@@ -67,12 +72,9 @@ class DelimitedSheet:
                 f"The file may be cut off: it does not end with a line end, and {self._last.looks_cut}. Compare the "
                 f"record on line {self.cut_line} with its source."
             )
-        if self.invisible:
-            found["invisible_characters"] = (
-                f"{counted(self.invisible, 'invisible character')}, such as U+200B, "
-                f"{'was' if self.invisible == 1 else 'were'} removed from the cells."
-            )
-        return found
+        skipped = sum(bool(line.strip()) for line in self.preamble)
+        found |= above.warned(self.layout.doubtful, skipped, show_cell=self.show_cell)
+        return found | invisible.warned(self.invisible)
 
     @property
     def delimiter(self) -> str:
@@ -98,7 +100,7 @@ class DelimitedSheet:
         """Rows in the order of the file, block by block; a block's misfits follow in a batch of their own."""
         layout = self.layout
         before = self.records = len(layout.preamble) + 1
-        self.invisible = self.cut_line = 0
+        self.invisible, self.cut_line = layout.invisible, 0
         self._last = LastRecord(self.text.size)
         with self.text.path.open("rb") as file:
             file.seek(self.text.start + layout.data_offset)

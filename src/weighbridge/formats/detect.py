@@ -6,6 +6,7 @@ import io
 import re
 
 from weighbridge.formats.encoding import HEAD, codec_of, codec_of_head, decode_head
+from weighbridge.formats.json_layout import FIRST_LINES, mostly_objects
 from weighbridge.formats.json_text import Window
 from weighbridge.formats.signatures import CONTROL, what_is
 from weighbridge.model.errors import FileRefused
@@ -19,13 +20,15 @@ _JSON = re.compile(r'\s*(?:\[\s*)?\{\s*(?:"(?:[^"\\\n]|\\.)*"\s*:|\}\s*(?:$|[\],
 def sniff(head: bytes, filename: str | None) -> str | None:
     """`"csv"`, `"json"`, or None for what is no text table, from the first 64 KB.
 
-    The content decides; the name does only where a list of lists could as well be a list of [keywords].
+    The content decides. The name does only where a list of lists could as well be a list of [keywords], and where lines
+    of JSON follow a first line that is none.
     """
     text = _END_OF_FILE.sub("", text_of(head[:HEAD]))
     if not text.strip() or CONTROL.search(text) or _NO_TABLE.match(text):
         return None
     named_json = (filename or "").lower().endswith((".json", ".jsonl", ".ndjson"))
-    return "json" if _JSON.match(text) or _is_list(text, named_json) else "csv"
+    lines = named_json and mostly_objects([line for line in text.splitlines() if line.strip()][:FIRST_LINES])
+    return "json" if lines or _JSON.match(text) or _is_list(text, named_json) else "csv"
 
 
 def describe(head: bytes) -> str:

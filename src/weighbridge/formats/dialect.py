@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weighbridge.formats.cells import Dialect, pattern, split
+from weighbridge.formats.above import Line, possible_records
+from weighbridge.formats.cells import Dialect, split
+from weighbridge.formats.invisible import visible
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
-from weighbridge.formats.scan import scan, visible
+from weighbridge.formats.scan import scan
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
@@ -46,12 +48,15 @@ class Layout:
     preamble: tuple[str, ...]
     header: tuple[str, ...]
     header_line: int
+    header_offset: int
     data_offset: int
     data_line: int
     extra_cells: int = 0  # empty cells that nearly every record has beyond the header
     nameless: str = ""  # the column after which the header has an empty name that no record has a cell for
-    quotes_cells: bool = False
+    quotes_cells: bool = False  # the whole file tells (quoting.py)
     stray: int = 0  # LF or CR: the one that does not end the lines of this file
+    invisible: int = 0  # characters that were removed from the header
+    doubtful: tuple[Line, ...] = ()  # of the preamble: they may be records
 
     @property
     def rules(self) -> Rules:
@@ -92,7 +97,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
     refuse_many_columns(len(best.cells[row]))
-    _refuse_records_above(best)
+    doubtful = possible_records(best.lines[:row], best.lines[row], wanted)
     _refuse_other_delimiters(best, trials)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
     fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
@@ -101,12 +106,14 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         preamble=tuple(before.text for before in best.records[:row]),
         header=fitted.header,
         header_line=record.line,
+        header_offset=best.records[row - 1].end if row else 0,
         data_offset=record.end,
         data_line=record.next_line,
         extra_cells=fitted.extra_cells,
         nameless=fitted.nameless,
-        quotes_cells=any(_quotes_a_cell(each.text, best.dialect) for each in [record, *below]),
         stray=_stray(record, below),
+        invisible=record.invisible,
+        doubtful=doubtful,
     )
 
 
@@ -138,6 +145,7 @@ class _Record:
     end: int
     next_line: int
     old_mac: bool  # it ends with CR alone
+    invisible: int  # characters that were removed
 
 
 @dataclass(frozen=True)
@@ -159,6 +167,11 @@ class _Trial:
     def likelihood(self) -> tuple[bool, float, int]:
         width = len(self.cells[self.widest])
         return width > 1 and self.dialect.quote == '"', self._fit(self.widest), width
+
+    @property
+    def lines(self) -> list[Line]:
+        pairs = zip(self.records, self.cells, strict=True)
+        return [Line(record.line, record.text, cells) for record, cells in pairs]
 
     @property
     def widest(self) -> int:
@@ -195,8 +208,10 @@ def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> lis
     lines = [int(line) for line in np.searchsorted(found.line_ends, ends) + 1]
     records, start, line = [], 0, 1
     for end, next_line in zip(ends[:most], lines, strict=False):
-        text = visible(part[start:end])[0].decode()
-        records.append(_Record(_without_line_end(text), line, end, next_line, text.endswith("\r")))
+        seen, invisible = visible(part[start:end])
+        text = seen.decode()
+        old_mac = text.endswith("\r")
+        records.append(_Record(_without_line_end(text), line, end, next_line, old_mac, invisible))
         start, line = end, next_line
     return records
 
@@ -253,13 +268,6 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
     )
 
 
-def _quotes_a_cell(record: str, dialect: Dialect) -> bool:
-    """Is a cell in quotes? A record over several lines says nothing: stray quotes may have joined it."""
-    if dialect.quote not in record or "\n" in record or "\r" in record:
-        return False
-    return any(cell[1] is not None for cell in pattern(dialect).finditer(record))
-
-
 def _stray(header: _Record, below: Sequence[_Record]) -> int:
     """CR, unless the header and most records end with it; then LF.
 
@@ -279,20 +287,6 @@ def _refuse_no_data(trial: _Trial, whole: bool) -> None:
     lonely = len(rows) == 1 or (len(rows) == 2 and len(rows[0]) > 1)
     if whole and lonely and len(rows[-1]) == 1 and NO_DATA.fullmatch(rows[-1][0]):
         raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
-
-
-def _refuse_records_above(trial: _Trial) -> None:
-    """What stands above the header is left out: it must be a title, not records."""
-    width = len(trial.cells[trial.row])
-    for record, cells in zip(trial.records[: trial.row], trial.cells[: trial.row], strict=True):
-        filled = [cell for cell in cells if cell.strip()]
-        figures = any(any(map(str.isdigit, cell)) for cell in filled)
-        if len(cells) == width > 2 and 4 * len(filled) >= 3 * width and figures:
-            raise FileRefused(
-                "records_above_header",
-                f"Line {record.line} looks like a record, and the header is below it, on line "
-                f"{trial.records[trial.row].line}. Expected the header first; move it to the top, or split the file.",
-            )
 
 
 def _refuse_other_delimiters(best: _Trial, trials: list[_Trial]) -> None:

@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.json_file import open_bytes
 from weighbridge.formats.json_layout import Place, Shape
 from weighbridge.formats.scan import chunks, line_ends_of
 
@@ -24,8 +25,7 @@ def count_records(text: Utf8File, place: Place) -> int:
     if place.shape is Shape.LINES:
         return _count_lines(text)
     counter = _Counter(place)
-    with text.path.open("rb") as file:
-        file.seek(text.start)
+    with open_bytes(text) as file:
         held = b""
         while chunk := file.read(CHUNK):
             chunk = held + chunk
@@ -68,8 +68,7 @@ class _Counter:
 
 def _count_lines(text: Utf8File) -> int:
     lines, last = 0, b"\n"
-    with text.path.open("rb") as file:
-        file.seek(text.start)
+    with open_bytes(text) as file:
         for chunk in chunks(file):
             lines += len(line_ends_of(chunk, np.frombuffer(chunk, np.uint8)))
             last = chunk[-1:]

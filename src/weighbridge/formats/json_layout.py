@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import islice
-from typing import Any, TextIO, assert_never
+from itertools import islice, takewhile
+from typing import TextIO, assert_never
 
+from weighbridge.formats.dialect import Wanted
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.json_beside import WRAPPERS, Beside
+from weighbridge.formats.json_file import open_text
 from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, NotJson, Window
 from weighbridge.formats.record_rules import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
 FIRST_LINES = 20  # lines that tell whether each is a record
-_PAGES = frozenset(
-    {
-        "paging",
-        "pagination",
-        "next",
-        "nextPageToken",
-        "next_page_token",
-        "next_page",
-        "next_cursor",
-        "has_more",
-    }
-)
-WRAPPERS = frozenset({"data", "rows", "results", "items", "records"})
 
 
 class Shape(StrEnum):
@@ -46,32 +36,27 @@ class Place:
     member: int = 0
 
 
-def find_records(text: Utf8File, *, cut: bool = False) -> Place:
+def find_records(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> Place:
     """A list, lines, an object with a list in it, or else plain objects. `cut`: only its beginning is here."""
     with open_text(text) as file:
         first = Window(file).peek()
     if not first:
         raise FileRefused("empty_file", "The file is empty.")
+    lines = _first_lines(text)
+    if len(lines) > 1 and (_is_object(lines[0]) or (mostly_objects(lines) and not _goes_on(lines))):
+        return Place(Shape.LINES)
     if first == "[":
         return Place(Shape.ARRAY)
-    object_on_a_line, more_lines = _first_line(text)
-    if object_on_a_line and more_lines:
-        return Place(Shape.LINES)
-    try:
-        member = _list_of_records(text, cut)
-    except FileRefused:
-        if not object_on_a_line and _mostly_objects(text):  # and its first line is broken
-            return Place(Shape.LINES)
-        raise
+    member = _list_of_records(text, wanted, cut)
     if member is not None:
         return Place(Shape.MEMBER, member)
-    return Place(Shape.LINES if object_on_a_line else Shape.VALUES)
+    return Place(Shape.LINES if lines and _is_object(lines[0]) else Shape.VALUES)
 
 
-def stream(text: Utf8File, place: Place, beside: dict[str, Any] | None = None) -> Iterator[Element]:
+def stream(text: Utf8File, place: Place, beside: Beside) -> Iterator[Element]:
     """Every record in turn. The text of a blank one is ''. Refuses what is not JSON, by its line.
 
-    `beside` gets what stands beside the list of records and is about its pages.
+    `beside` gets the members of the outer object that are not the list of records.
     """
     with open_text(text) as file:
         match place.shape:
@@ -83,13 +68,16 @@ def stream(text: Utf8File, place: Place, beside: dict[str, Any] | None = None) -
                 window.end()
             case Shape.MEMBER:
                 window = Window(file)
+                names: set[str] = set()
                 for index, name in enumerate(_members(window)):
+                    if name in names:
+                        raise _twice(name)
+                    names.add(name)
                     if index == place.member:
+                        beside.records = name
                         yield from _elements(window)
-                    elif beside is not None and name in _PAGES:
-                        beside[name] = window.take().value
                     else:
-                        _pass_over(window)
+                        _pass_over(window, name, beside)
                 window.end()
             case Shape.VALUES:
                 window = Window(file)
@@ -100,59 +88,63 @@ def stream(text: Utf8File, place: Place, beside: dict[str, Any] | None = None) -
                 assert_never(place.shape)
 
 
-def next_page(beside: dict[str, Any]) -> str:
-    """The member that names another page of the same answer; empty for a last or only page."""
-    for name, value in beside.items():
-        if isinstance(value, dict):
-            inner = next_page({key: part for key, part in value.items() if key in _PAGES})
-            if inner:
-                return f"{name}.{inner}"
-        elif value and value != "0":
-            return name
-    return ""
+def mostly_objects(lines: Sequence[str]) -> bool:
+    """Is most of the lines an object by itself? In no other JSON two such lines follow each other, without a comma."""
+    return 2 * sum(map(_is_object, lines)) > len(lines)
 
 
-def open_text(text: Utf8File) -> TextIO:
-    """With LF for every line end. JSON strings hold no raw line ends, so no value changes."""
-    return text.path.open(encoding="utf-8-sig" if text.start else "utf-8", newline=None)
-
-
-def _first_line(text: Utf8File) -> tuple[bool, bool]:
-    """Whether the first line with anything on it is an object by itself, and whether another one follows."""
+def _first_lines(text: Utf8File) -> list[str]:
+    """The first lines with anything on them, up to one that is too long for a record."""
     with open_text(text) as file:
-        lines = (line for line in _raw_lines(file) if line.strip())
-        try:
-            value, end = DECODER.raw_decode(first := next(lines).strip())
-        except (json.JSONDecodeError, RecursionError):
-            return False, False
-        return isinstance(value, dict) and end == len(first), next(lines, None) is not None
+        whole = takewhile(lambda line: len(line) <= LONGEST_RECORD, _raw_lines(file))
+        return list(islice((line.strip() for line in whole if line.strip()), FIRST_LINES))
 
 
-def _mostly_objects(text: Utf8File) -> bool:
-    """Is most of the first lines an object by itself?"""
-    with open_text(text) as file:
-        lines = [line.strip() for line in islice(_raw_lines(file), FIRST_LINES) if line.strip()]
-    return 2 * sum(isinstance(_value(line, ends=False), dict) for line in lines) > len(lines)
+def _is_object(line: str) -> bool:
+    return isinstance(_value(line, ends=False), dict)
 
 
-def _list_of_records(text: Utf8File, cut: bool) -> int | None:
-    """Which member of the outer object it is: one with a usual name, or the only list with objects in it."""
-    lists: dict[int, str] = {}
+def _goes_on(lines: Sequence[str]) -> bool:
+    """Does the value that begins on the first line end on a later one?"""
+    try:
+        _, end = DECODER.raw_decode("\n".join(lines))
+    except (json.JSONDecodeError, RecursionError):
+        return False
+    return end > len(lines[0])
+
+
+def _list_of_records(text: Utf8File, wanted: Wanted, cut: bool) -> int | None:
+    """Which member of the outer object it is: a list with a usual name, else the only one that the pipeline knows."""
+    usual: list[int] = []
+    lists: dict[int, str] = {}  # with objects in them
+    known: dict[int, str] = {}
     with open_text(text) as file, suppress(FileRefused) if cut else nullcontext():
         window = Window(file)
         for index, name in enumerate(_members(window)):
             if window.peek() != "[":
                 window.take()
-            elif name in WRAPPERS:
-                return index
-            else:
-                for element in _elements(window):
-                    if isinstance(element.value, dict):
-                        lists[index] = name
-    if len(lists) > 1:
-        names = " and ".join(f"'{name}'" for name in lists.values())
+                continue
+            if name in WRAPPERS:
+                usual.append(index)
+            seen: set[tuple[str, ...]] = set()
+            for element in _elements(window):
+                if not isinstance(element.value, dict):
+                    continue
+                lists[index] = name
+                keys = tuple(element.value)
+                if index in known or keys in seen:
+                    continue
+                seen.add(keys)
+                if wanted(keys):
+                    known[index] = name
+                    if name in WRAPPERS:
+                        return index
+    if usual:
+        return next((index for index in usual if index in lists), usual[0])
+    if len(known or lists) > 1:
+        names = " and ".join(f"'{name}'" for name in (known or lists).values())
         raise FileRefused("malformed_file", f"Which list holds the records, {names}? Call it 'data'.")
-    return next(iter(lists), None)
+    return next(iter(known or lists), None)
 
 
 def _members(window: Window) -> Iterator[str]:
@@ -169,13 +161,22 @@ def _members(window: Window) -> Iterator[str]:
         end = window.skip(",}")
 
 
-def _pass_over(window: Window) -> None:
+def _pass_over(window: Window, name: str, beside: Beside) -> None:
     """A value of any length, a list element by element."""
     if window.peek() == "[":
-        for _ in _elements(window):
-            pass
+        for element in _elements(window):
+            if isinstance(element.value, dict):
+                beside.add_object(name, element.value)
     else:
-        window.take()
+        beside.add_member(name, window.take().value)
+
+
+def _twice(name: str) -> FileRefused:
+    return FileRefused(
+        "duplicate_key",
+        f"The outer object has the name {name!r} twice, so one of the two values would be lost. Put all records into "
+        "one list, and give each member a name of its own.",
+    )
 
 
 def _elements(window: Window) -> Iterator[Element]:

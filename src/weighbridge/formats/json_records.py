@@ -16,9 +16,11 @@ import pyarrow as pa
 from weighbridge.formats import batch
 from weighbridge.formats.dialect import UnknownHeader, Wanted, refuse_many_columns
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.invisible import warned
+from weighbridge.formats.json_beside import Beside
 from weighbridge.formats.json_count import count_records
-from weighbridge.formats.json_layout import Place, find_records, next_page, stream
-from weighbridge.formats.json_text import Element, NotJson, Number, Repeated
+from weighbridge.formats.json_layout import Place, find_records, stream
+from weighbridge.formats.json_text import Element, NotJson, Number, Repeated, without_invisible
 from weighbridge.model.errors import FileRefused
 
 SAMPLE = 1000  # records whose keys make the header
@@ -32,10 +34,11 @@ def open_json(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> JsonSheet
 
     `cut`: the text is the beginning of a file, and may end anywhere.
     """
-    place = find_records(text, cut=cut)
+    place = find_records(text, wanted, cut=cut)
     sample: list[Element] = []
     with suppress(FileRefused) if cut else nullcontext():
-        sample.extend(islice(stream(text, place), SAMPLE))
+        sample.extend(islice(stream(text, place, Beside()), SAMPLE))
+    sample = without_invisible(sample)[0]
     if not any(element.text for element in sample):
         raise FileRefused("no_data", "The export is empty: it has no records.")
     header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))
@@ -43,7 +46,7 @@ def open_json(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> JsonSheet
         below = [str(v) for element in sample[:3] if _is_row(element) for v in element.value.values()]
         raise UnknownHeader(header, 0, below)
     refuse_many_columns(len(header))
-    return JsonSheet(text, place, header)
+    return JsonSheet(text, place, header, wanted)
 
 
 @dataclass
@@ -60,6 +63,7 @@ class JsonSheet:
     text: Utf8File
     place: Place
     header: tuple[str, ...]
+    wanted: Wanted
     kind: str = "json"
     delimiter: None = None
     header_line: int = 0
@@ -69,8 +73,9 @@ class JsonSheet:
     fraction: str = field(
         default="", init=False
     )  # the first number that has one, known when batches() is through
+    invisible: int = field(default=0, init=False)  # characters that were removed
     late: dict[str, None] = field(default_factory=dict, init=False)  # keys that first appear after the sample
-    _beside: dict[str, Any] = field(default_factory=dict, init=False)
+    _beside: Beside = field(default_factory=Beside, init=False)
 
     @property
     def encoding(self) -> str:
@@ -85,19 +90,18 @@ class JsonSheet:
                 f"Columns are the keys of the first {SAMPLE:,} records. Later records have other keys, which are not "
                 f"loaded: {', '.join(repr(key) for key in islice(self.late, 5))}."
             )
-        if more := next_page(self._beside):
-            found["more_pages"] = (
-                f"The file is one page of a larger answer: {more!r} names the next one. Load the other pages too."
-            )
-        return found
+        return found | self._beside.warnings | warned(self.invisible)
 
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, each with the line on which it begins."""
         first = 0
-        self.fraction, self.late, self._beside = "", {}, {}
-        for elements in _portions(stream(self.text, self.place, self._beside)):
+        self.fraction, self.late, self._beside, self.invisible = "", {}, Beside(), 0
+        for portion in _portions(stream(self.text, self.place, self._beside)):
+            elements, removed = without_invisible(portion)
+            self.invisible += removed
             yield self._batch(elements, first)
             first += len(elements)
+        self._beside.refuse_records(self.header, self.wanted)
         self.records = count_records(self.text, self.place)
 
     def _batch(self, elements: list[Element], first: int) -> Any:

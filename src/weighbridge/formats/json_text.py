@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TextIO
 
+from weighbridge.formats.invisible import in_json, visible_text
 from weighbridge.formats.record_rules import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
@@ -52,6 +53,27 @@ class Element:
     line: int
     value: Any
     text: str
+
+
+def without_invisible(elements: list[Element]) -> tuple[list[Element], int]:
+    """The elements without characters that show nothing in their keys and strings, and how many were removed."""
+    if not in_json("".join(element.text for element in elements)):  # one search costs less than many
+        return elements, 0
+    shown = [_visible(element.value) for element in elements]
+    made = [replace(element, value=value) for element, (value, _) in zip(elements, shown, strict=True)]
+    return made, sum(removed for _, removed in shown)
+
+
+def _visible(value: Any) -> tuple[Any, int]:
+    if isinstance(value, dict):
+        parts = [(visible_text(key), _visible(part)) for key, part in value.items()]
+        made = _object([(key, part) for (key, _), (part, _) in parts])
+        removed = sum(in_key + in_part for (_, in_key), (_, in_part) in parts)
+        return Repeated(made) if isinstance(value, Repeated) else made, removed
+    if isinstance(value, list):
+        shown = [_visible(part) for part in value]
+        return [part for part, _ in shown], sum(removed for _, removed in shown)
+    return visible_text(value) if type(value) is str else (value, 0)
 
 
 class Window:

@@ -19,12 +19,13 @@ from weighbridge.formats import batch
 from weighbridge.formats.cells import Dialect, split
 from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, Wanted
 from weighbridge.formats.encoding import Utf8File
+from weighbridge.formats.invisible import warned
 from weighbridge.formats.record_rules import CR, LF, Rules
 from weighbridge.formats.scan import Block, blocks
 from weighbridge.formats.unreadable import unreadable
 
 _NO_QUOTE = "\0"  # encoding.py refuses it, so no record goes on over a line's end
-_QUOTED = r'^\s*"(.*)"\s*$'
+_QUOTED = r'^\s*"((?:[^"]|"")*)"\s*$'  # a lone quote inside is text: "red" or "blue"
 
 
 def open_list(text: Utf8File, wanted: Wanted, header: str) -> ListSheet | None:
@@ -51,6 +52,7 @@ class ListSheet:
     preamble: tuple[str, ...] = ()
     extra_cells: int = 0
     records: int = field(default=0, init=False)
+    invisible: int = field(default=0, init=False)  # characters that were removed
 
     @property
     def encoding(self) -> str:
@@ -58,16 +60,18 @@ class ListSheet:
 
     @property
     def warnings(self) -> Mapping[str, str]:
-        return self.text.warnings
+        """What was assumed; complete when batches() is through."""
+        return {**self.text.warnings, **warned(self.invisible)}
 
     def batches(self) -> Iterator[Any]:
         """Lines in the order of the file."""
-        self.records = 0
+        self.records = self.invisible = 0
         with self.text.path.open("rb") as file:
             file.seek(self.text.start)
             for block in blocks(file, Rules(ord(_NO_QUOTE), _NO_QUOTE.encode(), 1, stray=self.stray), line=1):
                 first, count = self.records, len(block.lines)
                 self.records += count
+                self.invisible += block.invisible
                 read = np.delete(np.arange(count), [each.place for each in block.broken])
                 yield batch.build(first + read, block.lines[read], 1, [_values(block)], None)
                 if block.broken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import io
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 CHUNK = 1 << 20
 HEAD = 1 << 16
+END_OF_FILE = re.compile(rb"\x1a[\x1a\s]*\Z")  # what DOS programs write behind the last line
 
 
 def chunks(path: Path, skip: int = 0) -> Iterator[bytes]:

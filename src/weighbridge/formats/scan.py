@@ -16,7 +16,6 @@ even number of quotes precedes it. Only a chunk where that does not hold is walk
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
@@ -24,21 +23,15 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from weighbridge.formats.invisible import cut_character, visible
 from weighbridge.formats.line_ends import without_stray_ends
+from weighbridge.formats.rawbytes import END_OF_FILE
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Ints, Rules, Scan, too_long
 from weighbridge.formats.walk import Walk
 
 CHUNK = 1 << 21
 
 Bytes = npt.NDArray[np.uint8]
-
-_END_OF_FILE = re.compile(rb"\x1a[\x1a\s]*\Z")  # what DOS programs write behind the last line
-# They show nothing: U+200B, U+200E, U+200F, U+202A to U+202E, U+2060, U+2066 to U+2069; U+FEFF; U+180E. A search for a
-# pattern that begins with one certain byte is ten times as fast.
-_INVISIBLE_E2 = re.compile(rb"\xe2(?:\x80[\x8b\x8e\x8f\xaa-\xae]|\x81[\xa0\xa6-\xa9])")
-_INVISIBLE_EF, _INVISIBLE_E1 = b"\xef\xbb\xbf", b"\xe1\xa0\x8e"
-_INVISIBLE = re.compile(rb"%b|%b|%b" % (_INVISIBLE_E2.pattern, _INVISIBLE_EF, _INVISIBLE_E1))
-_CUT_CHARACTER = re.compile(rb"(?:\xe2[\x80\x81]?|\xef\xbb?|\xe1\xa0?)\Z")
 
 
 @dataclass(frozen=True)
@@ -130,21 +123,6 @@ def chunks(file: BinaryIO) -> Iterator[bytes]:
         yield held
 
 
-def visible(text: bytes) -> tuple[bytes, int]:
-    """The text without characters that show nothing, and how many were removed."""
-    if text.isascii() or not _has_invisible(text):
-        return text, 0
-    return _INVISIBLE.subn(b"", text)
-
-
-def _has_invisible(text: bytes) -> bool:
-    return (
-        _INVISIBLE_E2.search(text) is not None
-        or (b"\xef" in text and _INVISIBLE_EF in text)
-        or (b"\xe1" in text and _INVISIBLE_E1 in text)
-    )
-
-
 def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int, bool]]:
     """Pieces without invisible characters, how many were removed, and whether it is the last one."""
     held, before = b"", None
@@ -153,12 +131,12 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int, bool]]:
             yield *before, False
         chunk = held + chunk
         held = b""
-        if cut := _CUT_CHARACTER.search(chunk[-2:]):
-            chunk, held = chunk[: -len(cut[0])], cut[0]
+        if cut := cut_character(chunk):
+            chunk, held = chunk[: -len(cut)], cut
         before = visible(chunk)
     if before is not None:
         text, removed = before
-        yield _END_OF_FILE.sub(b"", text + held), removed, True
+        yield END_OF_FILE.sub(b"", text + held), removed, True
 
 
 def _plain(line_ends: Ints, ends: Ints, size: int, final: bool) -> Scan:

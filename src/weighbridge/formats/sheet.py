@@ -39,7 +39,9 @@ def open_sheet(
     match kind:
         case "csv":
             listed = open_list(text, wanted, headerless) if headerless else None
-            return listed or open_delimited(text, wanted, cut=cut, delimiter=options.delimiter)
+            return listed or open_delimited(
+                text, wanted, cut=cut, delimiter=options.delimiter, show_cell=show_cell
+            )
         case "json":
             return open_json(text, wanted, cut=cut)
         case _:
