@@ -9,7 +9,7 @@ Blocking: run it in a thread. Memory stays flat whatever the size of the file: D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -21,7 +21,7 @@ from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
-from weighbridge.model.sheet import Linked, Sheet, WithNumbers
+from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import (
     assumed,
@@ -170,7 +170,7 @@ class _Check:
                 **results.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
                 **repeated.warnings,
             },
-            report=columns.report(self.plan),
+            report=columns.report(self.plan, self.late_keys()),
             header_line=self.sheet.header_line or 1,
             linked=linked,
             summed=repeated.summed,
@@ -218,6 +218,9 @@ class _Check:
     def fraction(self) -> str:
         """A number with a decimal point, in a format that has numbers of its own."""
         return self.sheet.fraction if isinstance(self.sheet, WithNumbers) else ""
+
+    def late_keys(self) -> Iterable[str]:
+        return self.sheet.late if isinstance(self.sheet, WithLateKeys) else ()
 
     def reject_by_clock(self, locale: Locale) -> list[Column]:
         """Reject times that clocks skip or come to twice. The columns that have any."""

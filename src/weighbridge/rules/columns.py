@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
+from itertools import islice
 
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import InHeader, Pipeline
@@ -19,12 +20,20 @@ from weighbridge.rules.headers import (
 )
 from weighbridge.rules.plan import Plan
 
+LATE = 200  # keys of JSON that come too late to be columns, and are listed
 
-def report(plan: Plan) -> ColumnReport:
-    """Each column in the order of the file, the expected fields that are missing, and what the file fills."""
+
+def report(plan: Plan, late: Iterable[str] = ()) -> ColumnReport:
+    """Each column in the order of the file, the expected fields that are missing, and what the file fills.
+
+    `late` are keys of JSON that come too late to be columns.
+    """
     layout = plan.layout
+    unused = (ColumnUse(key, "unused") for key in islice(late, LATE))
     return ColumnReport(
-        _uses(layout), _missing(layout, plan.pipeline, plan.profile), tuple(sorted(_filled(plan)))
+        (*_uses(layout), *unused),
+        _missing(layout, plan.pipeline, plan.profile),
+        tuple(sorted(_filled(plan))),
     )
 
 

@@ -68,7 +68,7 @@ def _unreadable(plan: Plan) -> str:
 
 def _repeat(plan: Plan) -> str:
     """SQL: what is wrong with a record because of others with its key; NULL where nothing is."""
-    return f"""CASE WHEN other_line IS NULL THEN NULL WHEN breakdown THEN {_INCOMPLETE_BREAKDOWN}
+    return f"""CASE WHEN differing IS NULL THEN NULL WHEN breakdown THEN {_INCOMPLETE_BREAKDOWN}
         ELSE {_conflicting_repeat(plan)} END"""
 
 
