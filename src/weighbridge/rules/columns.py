@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import islice
 
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
-from weighbridge.model.pipeline import InHeader, Pipeline
+from weighbridge.model.pipeline import InHeader, OrMade, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
 from weighbridge.rules.headers import (
@@ -112,8 +112,12 @@ def _missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> tup
 def _filled(plan: Plan) -> set[str]:
     """The columns of production that get a value from this file, refs and made values included."""
     named = {entity.name for entity in dimensions.entities(plan)}
-    made = (name for name in plan.own_values if name in plan.pipeline.fields)
-    found = {*plan.layout.columns, *plan.layout.constants, *made}
+    found = {*plan.layout.columns, *plan.layout.constants}
+    found |= {
+        name
+        for name, declared in plan.pipeline.fields.items()
+        if isinstance(declared.otherwise, OrMade) and not found.isdisjoint(declared.otherwise.fields)
+    }
     for entity in plan.pipeline.entities:
         found |= {f"{entity.name}.{ref.name}" for ref in entity.refs if ref.entity in named}
         found |= {f"{entity.name}.{name}" for name in entity.key}
