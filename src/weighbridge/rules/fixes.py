@@ -22,6 +22,7 @@ def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:
         date_order="ymd" if locale.year_first else order,
         delimiter=sheet.delimiter or "",
         exponents=plan.exponents,
+        indian=locale.indian,
         sum_breakdowns=plan.options.sum_breakdowns,
         preamble=tuple(line for line in sheet.preamble if zone and re.search(zone, line)),
     )
