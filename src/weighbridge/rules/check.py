@@ -46,6 +46,7 @@ from weighbridge.rules.rejected import rejections
 from weighbridge.rules.sheets import Source
 from weighbridge.rules.typed import (
     ACCEPTED,
+    BAD_LABEL,
     BLANK,
     DUPLICATE,
     HEADER,
@@ -79,10 +80,12 @@ def check(
     options: ReadOptions = DETECT_ALL,
     capacities: Mapping[str, Capacity] | None = None,
     exponents: bool = False,
+    indian: bool = False,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
-    `exponents`: numbers may have them although the file is no JSON.
+    `exponents`: numbers may have them although the file is no JSON. `indian`: digits may be grouped as in 12,34,567
+    although the file does not show it.
     `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
@@ -94,7 +97,9 @@ def check(
         layout = match(sheet.header, pipeline, profile)
         record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
-    plan = Plan(pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv)
+    plan = Plan(
+        pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv, indian
+    )
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
@@ -244,9 +249,9 @@ class _Check:
             settle_names(self.db)
         if kinds.get(MISFIT):
             self.db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE kind = {MISFIT}")
-        if kinds.get(LABELLED):
+        if kinds.get(LABELLED) or kinds.get(BAD_LABEL):
             settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
-        return self.kinds() if kinds.keys() & {NAMES, MISFIT, LABELLED} else kinds
+        return self.kinds() if kinds.keys() & {NAMES, MISFIT, LABELLED, BAD_LABEL} else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())
