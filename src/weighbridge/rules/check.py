@@ -35,6 +35,7 @@ from weighbridge.rules import (
     record_currency,
     repeats,
     results,
+    several_values,
     subtotals,
     zones,
 )
@@ -153,6 +154,7 @@ class _Check:
         repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)
+        of_ids |= several_values.warnings(self.db, self.plan, combos)
         bins = self.weigh()
         if bins.rejected:
             records = self.source.records(self.db)

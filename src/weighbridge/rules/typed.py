@@ -165,7 +165,7 @@ def _label_and_figures(plan: Plan) -> str:
 
 
 def _labelled(plan: Plan) -> str:
-    """SQL: the cell of a key, or one that every record must have, is a totals label, and the other cells are figures."""
+    """SQL: a cell that every record must have, or of a key, is a totals label, and the other cells are figures."""
     if plan.profile is not None:
         return "false"
     key = {f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key}
