@@ -63,7 +63,7 @@ def find(db: Any, plan: Plan, headers: list[str]) -> dict[int, str]:
 
 def refuse_unless_summable(db: Any, plan: Plan, distinguishing: list[str], *, some_rejected: bool) -> None:
     """Raises FileRefused: the sender did not ask for sums, or any of them may lack a part."""
-    if not plan.options.sum_breakdowns:
+    if not plan.options.sum_breakdowns or not _can_sum(plan):
         raise _unexpected_breakdown(db, plan, distinguishing)
     if not some_rejected:
         return
@@ -81,10 +81,12 @@ def refuse_unless_summable(db: Any, plan: Plan, distinguishing: list[str], *, so
 def add_up(db: Any, plan: Plan, distinguishing: list[str]) -> str | None:
     """Add up the parts of each whole that has all of them, and make `parts`. Other measures stay empty.
 
-    The warning about it; None where nothing was added up.
+    A part that is alone beside its totals stays as it is. The warning about it; None where nothing was added up.
     """
     members = """SELECT row_index, line, no FROM compared
-        WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete) AND NOT is_copy"""
+        WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete AND unclear_line IS NULL)
+            AND NOT is_copy AND row_index NOT IN (SELECT row_index FROM breakdown_totals)
+        QUALIFY count(*) OVER (PARTITION BY no) > 1"""
     [(records, kept)] = db.execute(f"SELECT count(*), count(DISTINCT no) FROM ({members})").fetchall()
     if not kept:
         return None
@@ -131,7 +133,7 @@ def _alike(plan: Plan) -> str:
 
 def _measures(plan: Plan) -> set[int]:
     """The cells in which parts differ by their nature. Without a measure that can be added up there are none."""
-    if not any(column.field.additive for column in plan.own_columns):
+    if not _can_sum(plan):
         return set()
     return {p for column in plan.own_columns if column.numeric for p in column.cells}
 
@@ -186,13 +188,17 @@ def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str]) -> Fil
     [(lines,)] = db.execute("""SELECT list_sort(list(DISTINCT line))[:2] FROM compared
         WHERE NOT is_copy AND no = (SELECT min(no) FROM contradictions WHERE breakdown)""").fetchall()
     shown = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
-    can_sum = any(declared.additive for declared in plan.pipeline.fields.values())
-    advice = ", or load it with --sum-breakdowns to add the records up" if can_sum else ""
+    advice = ", or load it with --sum-breakdowns to add the records up" if _can_sum(plan) else ""
     return FileRefused(
         "unexpected_breakdown",
         f"Expected one record for each {_level(plan)}, got several, as on {shown}, distinguished by "
         f"{listed(distinguishing)}. Export again without that breakdown{advice}.",
     )
+
+
+def _can_sum(plan: Plan) -> bool:
+    """Does the file have a measure that can be added up?"""
+    return any(column.field.additive for column in plan.own_columns)
 
 
 def _refuse_overflow(db: Any, plan: Plan, members: str, column: Column) -> None:

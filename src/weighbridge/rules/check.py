@@ -160,7 +160,7 @@ class _Check:
             records = self.source.records(self.db)
             sql = rejections(self.plan, locale, records, judged=repeated.judged, clocks=clocks)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
-        linked = keep_links(self.db, self.sheet)
+        linked = keep_links(self.db, self.sheet, with_totals=repeated.totals)
         self.db.execute("DROP TABLE typed")
         return Checked(
             db=self.db,

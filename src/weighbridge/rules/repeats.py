@@ -24,7 +24,7 @@ from typing import Any
 from weighbridge.model.counts import counted
 from weighbridge.model.space import SPACE
 from weighbridge.model.upload import Scope
-from weighbridge.rules import breakdowns, dimensions, facts
+from weighbridge.rules import breakdown_totals, breakdowns, dimensions, facts
 from weighbridge.rules.plan import Locale, Plan, literal
 from weighbridge.rules.typed import DUPLICATE, REJECTED
 
@@ -38,6 +38,7 @@ class Repeats:
     found: bool = False
     judged: bool = False
     summed: bool = False  # see the table `parts`
+    totals: bool = False  # see the table `breakdown_totals`
     warnings: dict[str, str] = field(default_factory=dict)
 
 
@@ -156,24 +157,31 @@ def _judge(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> R
     ]
     db.execute(f"""CREATE OR REPLACE TEMP TABLE contradictions AS
         SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
-            bool_or(rejected) AS incomplete, false AS breakdown
+            bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
         FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
-    distinguishing = list(breakdowns.find(db, plan, headers).values())
+    distinguishing = breakdowns.find(db, plan, headers)
+    by = list(distinguishing.values())
+    totals: dict[str, str] = {}
     if distinguishing:
-        breakdowns.refuse_unless_summable(db, plan, distinguishing, some_rejected=some_rejected)
+        breakdowns.refuse_unless_summable(db, plan, by, some_rejected=some_rejected)
+        totals = breakdown_totals.settle(db, plan, distinguishing)
     db.execute("""CREATE OR REPLACE TEMP TABLE judged AS
-        SELECT row_index, columns, breakdown, CASE WHEN breakdown THEN rejected_line
+        SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
+            CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)
             WHEN variant = variants[1] THEN lines[2] ELSE lines[1] END AS other_line
         FROM compared JOIN contradictions USING (no)
             JOIN (SELECT no, list(row_index ORDER BY row_index) AS variants, list(line ORDER BY row_index) AS lines,
                     min(line) FILTER (rejected) AS rejected_line
                 FROM compared WHERE NOT is_copy GROUP BY no) USING (no)
-        WHERE NOT breakdown OR (incomplete AND NOT rejected)""")
+        WHERE NOT breakdown OR unclear_line IS NOT NULL OR (incomplete AND NOT rejected)""")
     [(judged,)] = db.execute("SELECT count(*) FROM judged").fetchall()
-    summed = breakdowns.add_up(db, plan, distinguishing) if distinguishing else None
+    summed = breakdowns.add_up(db, plan, by) if distinguishing else None
     db.execute(f"UPDATE typed SET kind = {REJECTED} FROM judged WHERE typed.row_index = judged.row_index")
     db.execute(f"""UPDATE typed SET kind = {DUPLICATE} FROM compared
         WHERE typed.row_index = compared.row_index AND is_copy AND NOT rejected
-            AND no NOT IN (SELECT no FROM contradictions WHERE NOT breakdown OR incomplete)""")
-    warnings = {"breakdowns_summed": summed} if summed else {}
-    return Repeats(found=True, judged=judged > 0, summed=summed is not None, warnings=warnings)
+            AND no NOT IN (SELECT no FROM contradictions
+                WHERE NOT breakdown OR incomplete OR unclear_line IS NOT NULL)""")
+    warnings = totals | ({"breakdowns_summed": summed} if summed else {})
+    return Repeats(
+        found=True, judged=judged > 0, summed=summed is not None, totals=bool(totals), warnings=warnings
+    )
