@@ -11,6 +11,7 @@ import pytest
 from tests.engine.conftest import Put, Run
 from weighbridge import Entity, Field, Pipeline, n, upsert
 from weighbridge.delivery.context import Context
+from weighbridge.model.pipeline import OrMade
 from weighbridge.model.states import Status
 from weighbridge.model.upsert import Upsert
 from weighbridge.postgres import pipeline_tables
@@ -24,6 +25,8 @@ def stock(policy: Upsert) -> Pipeline:
         Field("sku", header=["Sku"], required=True),
         Field("amount", int, header=["Amount"]),
         Field("colour", header=["Colour"]),
+        Field("size", header=["Size"]),
+        Field("label", header=["Label"], otherwise=OrMade("upper({stock.size})")),
     ]
     entity = Entity(table="stock", key=["day", "sku"], fields=fields, upsert=policy)
     return Pipeline(name="stocked", entities=[entity], affected="day")
@@ -37,19 +40,36 @@ async def test_a_column_that_the_file_does_not_have_changes_nothing(
     async with ctx.db.tx() as tx:
         await pipeline_tables.install(tx, list(ctx.pipelines.values()))
     sent = {"pipeline": "stocked", "platform": None}
-    await run(await put(b"Day,Sku,Amount,Colour\n2026-01-01,a,1,red\n2026-01-01,b,2,blue\n", **sent))
+    first = b"Day,Sku,Amount,Colour,Size,Label\n2026-01-01,a,1,red,s,small\n2026-01-01,b,2,blue,m,\n"
+    await run(await put(first, **sent))
     upload = await run(await put(b"Day,Sku,Amount\n2026-01-01,a,5\n2026-01-01,b,2\n", **sent))
     assert upload.status == Status.COMPLETED
-    assert [each.field for each in upload.column_report.missing] == ["stock.colour"]
+    assert [each.field for each in upload.column_report.missing] == [
+        "stock.colour",
+        "stock.size",
+        "stock.label",
+    ]
     amount = 1 if policy is upsert.insert_only else 5
-    assert query("SELECT sku, amount, colour FROM stock ORDER BY sku") == [
-        ("a", amount, "red"),
-        ("b", 2, "blue"),
+    assert query("SELECT sku, amount, colour, size, label FROM stock ORDER BY sku") == [
+        ("a", amount, "red", "s", "small"),
+        ("b", 2, "blue", "m", "M"),
     ]
     # The same rows with a blank colour are other rows, also to the digest that recognises unchanged days.
     await run(await put(b"Day,Sku,Amount,Colour\n2026-01-01,a,5,\n2026-01-01,b,2,\n", **sent))
     colours = [(None,), (None,)] if policy is upsert.replace else [("red",), ("blue",)]
     assert query("SELECT colour FROM stock ORDER BY sku") == colours
+
+
+async def test_a_value_that_is_made_of_a_column_of_the_file_replaces_the_earlier_one(
+    ctx: Context, put: Put, run: Run, query: Any
+) -> None:
+    object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "stocked": stock(upsert.replace)})
+    async with ctx.db.tx() as tx:
+        await declared.install(tx, list(ctx.pipelines.values()))
+    sent = {"pipeline": "stocked", "platform": None}
+    await run(await put(b"Day,Sku,Amount,Label\n2026-01-01,a,1,small\n", **sent))
+    await run(await put(b"Day,Sku,Amount,Size\n2026-01-01,a,1,xl\n", **sent))
+    assert query("SELECT size, label FROM stock") == [("xl", "XL")]
 
 
 async def test_a_blank_measure_of_an_ads_export_withdraws_the_earlier_value(

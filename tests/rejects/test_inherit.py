@@ -102,6 +102,30 @@ async def test_rows_that_could_be_read_in_two_ways_have_the_values_of_the_origin
     ]
 
 
+INDIAN = 'Number,At,Day,Price\n1,,2025-04-13,"12,34,567"\n2,,2025-04-13,"23,45,678.5"\n4,never,,"1,23,456"\n'
+
+
+async def test_a_lone_number_with_indian_grouping_is_read_as_in_the_original(
+    load: Load, download: Download, query: Query
+) -> None:
+    first = await load(INDIAN, pipeline="calls")
+    assert (first.read_as.indian, first.bins.rejected) == (True, 1)
+    again = await load(await download(first), pipeline="calls")  # unchanged: it is read in the same way
+    assert again.read_as.indian
+    fixed = await load(changed(await download(again), without_time), pipeline="calls")
+    assert (fixed.status, fixed.bins.rejected) == (Status.COMPLETED, 0)
+    assert query("SELECT price FROM calls WHERE number = '4'") == [(Decimal(123456),)]
+
+
+async def test_rows_of_another_file_beside_them_have_no_indian_grouping(
+    load: Load, download: Download
+) -> None:
+    other = POINTS.replace('"1,234"', '"1,23,456"')  # a single one may have lost a digit
+    rejects = [await download(await load(text, pipeline="calls")) for text in (INDIAN, other)]
+    both = await load(rejects[0] + rejects[1].split("\r\n", 1)[1], pipeline="calls")
+    assert (both.bins.rejected, both.read_as.indian) == (2, False)
+
+
 async def test_options_that_the_sender_gives_come_first_and_of_the_original_none_about_its_bytes(
     load: Load, send: Send, run: Any, download: Download, query: Query, used: list[ReadOptions]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any
 
@@ -18,6 +18,7 @@ from weighbridge.uploads.retry import reopen
 
 from .conftest import Download, Load, Query, changed, table
 
+Rejected = Callable[[Upload], Awaitable[Rejects]]
 TILLS = Pipeline(
     name="tills",
     expects=(),
@@ -47,6 +48,17 @@ async def _installed(ctx: Context) -> None:
         await pipeline_tables.install(tx, list(ctx.pipelines.values()))
 
 
+@pytest.fixture
+def fixed_rows(ctx: Context) -> Rejected:
+    """How many rejected rows of an upload are open, and how many are fixed."""
+
+    async def counts(upload: Upload) -> Rejects:
+        async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
+            return (await fixes.rejects(tx, [upload.id]))[upload.id]
+
+    return counts
+
+
 def cell(column: str, old: str, new: str) -> Callable[[dict[str, str]], dict[str, str]]:
     return lambda row: {**row, column: new if row[column] == old else row[column]}
 
@@ -67,6 +79,30 @@ async def test_a_sum_with_a_rejected_part_is_loaded_when_the_part_is_fixed(
     second = await load(changed(await download(again), cell("Taken", "3.0x", "3.00")), pipeline="tills")
     assert (second.status, second.bins.accepted, second.bins.duplicate) == (Status.COMPLETED, 1, 1)
     assert query(SOLD) == [("A", 10, 5), ("B", 10, 5)]
+
+
+async def test_a_row_of_totals_that_was_rejected_with_its_parts_is_not_added_to_them(
+    load: Load, download: Download, query: Query, fixed_rows: Rejected
+) -> None:
+    first = await load(f"{DEVICES}A,10,5.00,Total\n", pipeline="tills", sum_breakdowns=True)
+    assert (first.bins.rejected, query(SOLD)) == (3, [("B", 10, 5)])
+    second = await load(changed(await download(first), cell("Taken", "3.0x", "3.00")), pipeline="tills")
+    assert (second.status, second.bins.totals) == (Status.COMPLETED, 1)
+    assert query(SOLD) == [("A", 10, 5), ("B", 10, 5)]
+    assert await fixed_rows(first) == Rejects(open=0, fixed=3)
+
+
+async def test_parts_of_which_one_may_be_their_total_are_loaded_when_that_is_named(
+    load: Load, download: Download, query: Query
+) -> None:
+    text = DEVICES.replace("3.0x", "3.00") + "A,1,0.50,\n"
+    first = await load(text, pipeline="tills", sum_breakdowns=True)
+    rejects = await download(first)
+    assert [row["weighbridge_code"] for row in table(rejects)] == ["unclear_breakdown"] * 3
+    again = await load(rejects, pipeline="tills")
+    assert again.status == Status.FAILED
+    await load(changed(rejects, cell("Device", "", "unknown")), pipeline="tills")
+    assert query(SOLD) == [("A", 11, Decimal("5.5")), ("B", 10, 5)]
 
 
 async def test_a_conflict_with_a_rejected_row_is_settled_by_the_fixed_file(

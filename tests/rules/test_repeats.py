@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -296,3 +298,62 @@ def test_a_sum_of_more_than_twelve_digits_is_no_trouble_to_a_whole_number() -> N
     text = "till,sold,who\n7,900000000000,m\n7,900000000000,d\n"
     outcome = check_text(text, None, pipeline=TILLS, options=SUM)
     assert [row["sold"] for row in outcome.rows["till"]] == [1_800_000_000_000]
+
+
+PRICES = Pipeline(
+    "prices",
+    [Entity("prices", ["sku"], [Field("sku", required=True), Field("price", Decimal)])],
+    min_valid=0,
+)
+
+
+def test_a_conflict_in_json_on_one_line_is_a_conflict() -> None:
+    text = '[{"sku": "a", "price": "5.00"}, {"sku": "a", "price": "6.00"}, {"sku": "b", "price": "1"}]'
+    outcome = check_text(text, None, pipeline=PRICES, kind="json")
+    assert (outcome.bins.accepted, outcome.codes) == (1, ["conflicting_repeat"] * 2)
+    assert "got another on line 1, which differs in price (line 1)" in outcome.rejections[0]["message"]
+
+
+def test_a_breakdown_in_json_on_one_line_is_refused() -> None:
+    text = '[{"sku": "a", "price": "5.00", "shop": "x"}, {"sku": "a", "price": "5.00", "shop": "y"}]'
+    with pytest.raises(FileRefused, match=r"as on line 1, distinguished by 'shop'"):
+        check_text(text, None, pipeline=PRICES, kind="json")
+
+
+def late(*records: dict[str, Any]) -> str:
+    """A list of JSON records that have their last keys only behind the records whose keys make the header."""
+    first = [{"till": f"t{no}", "sold": 1} for no in range(1_001)]
+    return "\n".join(json.dumps(record) for record in [*first, *records])
+
+
+def test_a_key_that_comes_late_distinguishes_the_parts_of_a_breakdown() -> None:
+    text = late({"till": "x", "sold": 5, "Device": "mobile"}, {"till": "x", "sold": 5, "Device": "desktop"})
+    with pytest.raises(FileRefused, match=r"on lines 1002 and 1003, distinguished by 'Device'") as refused:
+        check_text(text, None, pipeline=TILLS, kind="json")
+    assert refused.value.code == "unexpected_breakdown"
+    outcome = check_text(text, None, pipeline=TILLS, kind="json", options=SUM)
+    assert {row["till"]: row["sold"] for row in outcome.rows["till"]}["x"] == 10
+    assert "distinguished by 'Device'" in outcome.warnings["breakdowns_summed"]
+
+
+def test_a_conflict_names_the_keys_that_come_late() -> None:
+    text = late({"till": "x", "sold": 5, 'a~1/"b': "m", "n": 1}, {"till": "x", "sold": 6, "n": 2, "": "-"})
+    outcome = check_text(
+        text.replace('"sold"', '"price"').replace('"till"', '"sku"'), None, pipeline=PRICES, kind="json"
+    )
+    assert outcome.codes == ["conflicting_repeat"] * 2
+    assert 'which differs in price, a~1/"b, n, (no name) (line' in outcome.rejections[0]["message"]
+
+
+def test_late_keys_in_another_order_are_the_same_record_and_are_listed_as_unused_columns() -> None:
+    text = late(
+        {"till": "x", "sold": 5, "a": "m", "b": {"c": 1}, "d": None},
+        {"till": "x", "sold": 5, "b": {"c": 1}, "a": " m "},
+    )
+    outcome = check_text(text, None, pipeline=TILLS, kind="json")
+    assert outcome.bins == Bins(accepted=1_002, duplicate=1)
+    assert [(each.header, each.use) for each in outcome.report.columns][2:] == [
+        ("a", "unused"),
+        ("b", "unused"),
+        ("d", "unused"),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from decimal import Decimal
 
 import pytest
@@ -141,6 +142,14 @@ def test_a_header_that_is_a_value_of_its_column_is_a_header() -> None:
     assert outcome.bins == Bins(header=2, accepted=2)
 
 
+@pytest.mark.parametrize("again", ["Name,City", "name ,city", " NAME,\u00a0City "])
+def test_a_header_again_in_other_letters_is_a_header_where_all_fields_are_text(again: str) -> None:
+    fields = [Field("name", required=True), Field("city")]
+    people = Pipeline("people", [Entity("people", ["name"], fields)], min_valid=0)
+    outcome = check_text(f"name,city\nAnn,Rome\n{again}\nBob,Bonn\n", None, pipeline=people)
+    assert outcome.bins == Bins(header=2, accepted=2)
+
+
 @pytest.mark.parametrize("empty", ["{}", '{"Order No": null, "Amount": null}', '{"Order No": ""}'])
 def test_an_empty_json_record_is_blank(empty: str) -> None:
     record = '{"Order No": "%s", "Customer": "Ann", "Amount": 5}'
@@ -186,6 +195,33 @@ def test_a_company_called_total_in_a_file_without_figures_is_not_lost() -> None:
     companies = Pipeline("companies", [Entity("companies", ["name"], fields)], min_valid=0)
     outcome = check_text("Name,Phone\nShell,123\nTotal,33147\nBP,99\n", None, pipeline=companies)
     assert (outcome.bins.accepted, outcome.bins.totals, outcome.codes) == (2, 0, ["looks_like_totals"])
+
+
+DAYS = Pipeline(
+    "days",
+    [Entity("days", ["day"], [Field("day", date, required=True), Field("spend", Decimal)])],
+    min_valid=0,
+)
+TILLS = Pipeline(
+    "tills", [Entity("tills", ["till"], [Field("till", int, required=True), Field("sold", int)])], min_valid=0
+)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "text"),
+    [
+        (DAYS, "Day,Spend\n2025-01-01,5.25\n2025-01-02,10.5\nTotal,{whole}\n"),
+        (TILLS, "Till,Sold\n7,5\n8,10\nTotal,{whole}\n"),
+    ],
+)
+def test_a_label_in_the_place_of_a_key_that_is_no_text_is_a_row_of_totals(
+    pipeline: Pipeline, text: str
+) -> None:
+    whole = "15.75" if pipeline is DAYS else "15"
+    outcome = check_text(text.format(whole=whole), None, pipeline=pipeline)
+    assert outcome.bins == Bins(header=1, accepted=2, totals=1)
+    outcome = check_text(text.format(whole="16"), None, pipeline=pipeline)
+    assert (outcome.bins.accepted, outcome.codes) == (2, ["bad_date" if pipeline is DAYS else "bad_integer"])
 
 
 def test_one_record_equal_to_another_is_no_sum() -> None:

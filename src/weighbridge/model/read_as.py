@@ -16,6 +16,7 @@ class ReadAs:
     preamble: tuple[str, ...] = ()  # the lines above the header that name the time zone
     delimiter: str = ""
     exponents: bool = False  # numbers may have them, as in JSON: 1e3
+    indian: bool = False  # digits are grouped as in 12,34,567
     sum_breakdowns: bool = False  # as in ReadOptions
     linked: bool = False  # it has rows of a rejects file
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 # Why a record could not be read: what people are told of it, and what to do.
@@ -73,6 +73,16 @@ class WithNumbers(Protocol):
     @property
     def fraction(self) -> str:
         """A number with a decimal point; empty if there is none. Known when batches() is through."""
+        ...
+
+
+@runtime_checkable
+class WithLateKeys(Protocol):
+    """A sheet of a format whose records may have keys that the header lacks."""
+
+    @property
+    def late(self) -> Iterable[str]:
+        """These keys. Known when batches() is through."""
         ...
 
 

@@ -12,6 +12,7 @@ Parts agree in all fields but the measures, and each has another value in a colu
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -37,28 +38,32 @@ _MEASURE = re.compile(
 _LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # of what the types hold
 
 
-def find(db: Any, plan: Plan) -> list[str]:
-    """Mark the keys in `contradictions` that are broken down. The columns that distinguish their parts; or none."""
-    unused = [p for p in range(len(plan.layout.header)) if p not in set(plan.positions)]
+def find(db: Any, plan: Plan, headers: list[str]) -> dict[int, str]:
+    """Mark the keys in `contradictions` that are broken down. The columns that distinguish their parts; or none.
+
+    `headers` are the names of the cells in `compared`.
+    """
+    used = set(plan.positions)
+    unused = {p: header for p, header in enumerate(headers) if p not in used}
     if not unused:
-        return []
+        return {}
     alike = _alike(plan)
-    distinguishing = _labels(db, plan, unused, alike) or _numbered(db, plan, unused, alike)
+    distinguishing = _labels(db, plan, unused, alike) or _numbered(db, unused, alike)
     if not distinguishing:
         # Nothing but rates and the like: parts only where the measures are equal, as these are no contradiction.
         alike += "".join(f" AND count(DISTINCT c{p}) = 1" for p in sorted(_measures(plan)))
         distinguishing = _differing(db, unused, alike)
     if not distinguishing:
-        return []
+        return {}
     each = f"count(DISTINCT concat_ws(chr(31), {', '.join(f'c{p}' for p in distinguishing)})) = count(*)"
     db.execute(f"UPDATE contradictions SET breakdown = true WHERE no IN ({_keys(f'{alike} AND {each}')})")
     found = db.execute("SELECT count(*) FROM contradictions WHERE breakdown").fetchall()[0][0]
-    return [plan.layout.header[p] for p in distinguishing] if found else []
+    return {p: headers[p] for p in distinguishing} if found else {}
 
 
 def refuse_unless_summable(db: Any, plan: Plan, distinguishing: list[str], *, some_rejected: bool) -> None:
     """Raises FileRefused: the sender did not ask for sums, or any of them may lack a part."""
-    if not plan.options.sum_breakdowns:
+    if not plan.options.sum_breakdowns or not _can_sum(plan):
         raise _unexpected_breakdown(db, plan, distinguishing)
     if not some_rejected:
         return
@@ -76,10 +81,12 @@ def refuse_unless_summable(db: Any, plan: Plan, distinguishing: list[str], *, so
 def add_up(db: Any, plan: Plan, distinguishing: list[str]) -> str | None:
     """Add up the parts of each whole that has all of them, and make `parts`. Other measures stay empty.
 
-    The warning about it; None where nothing was added up.
+    A part that is alone beside its totals stays as it is. The warning about it; None where nothing was added up.
     """
     members = """SELECT row_index, line, no FROM compared
-        WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete) AND NOT is_copy"""
+        WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete AND unclear_line IS NULL)
+            AND NOT is_copy AND row_index NOT IN (SELECT row_index FROM breakdown_totals)
+        QUALIFY count(*) OVER (PARTITION BY no) > 1"""
     [(records, kept)] = db.execute(f"SELECT count(*), count(DISTINCT no) FROM ({members})").fetchall()
     if not kept:
         return None
@@ -126,22 +133,22 @@ def _alike(plan: Plan) -> str:
 
 def _measures(plan: Plan) -> set[int]:
     """The cells in which parts differ by their nature. Without a measure that can be added up there are none."""
-    if not any(column.field.additive for column in plan.own_columns):
+    if not _can_sum(plan):
         return set()
     return {p for column in plan.own_columns if column.numeric for p in column.cells}
 
 
-def _labels(db: Any, plan: Plan, unused: list[int], alike: str) -> list[int]:
+def _labels(db: Any, plan: Plan, unused: dict[int, str], alike: str) -> list[int]:
     """The columns that are known to break down a report, or have text in them."""
     known = {fold(header) for header in plan.profile.breakdowns} if plan.profile else set()
-    named = {p for p in unused if fold(plan.layout.header[p]) in known}
+    named = {p for p, header in unused.items() if fold(header) in known}
     with_text = f"NOT bool_and(c{{p}} = '' OR regexp_full_match(c{{p}}, {literal(_FIGURE)}))"
     return _differing(db, unused, alike, with_text, named)
 
 
-def _numbered(db: Any, plan: Plan, unused: list[int], alike: str) -> list[int]:
+def _numbered(db: Any, unused: dict[int, str], alike: str) -> list[int]:
     """The columns of whole numbers and times that are no counts: the same few of them stand with every key."""
-    possible = [p for p in unused if not _MEASURE.search(plan.layout.header[p])]
+    possible = [p for p, header in unused.items() if not _MEASURE.search(header)]
     labels = f"count(DISTINCT c{{p}}) = count(*) AND bool_and(regexp_full_match(c{{p}}, {literal(_LABEL)}))"
     found = []
     for p in _differing(db, possible, alike, labels):
@@ -153,9 +160,14 @@ def _numbered(db: Any, plan: Plan, unused: list[int], alike: str) -> list[int]:
 
 
 def _differing(
-    db: Any, among: list[int], alike: str, also: str = "true", named: set[int] | frozenset[int] = frozenset()
+    db: Any,
+    among: Iterable[int],
+    alike: str,
+    also: str = "true",
+    named: set[int] | frozenset[int] = frozenset(),
 ) -> list[int]:
     """The columns in which records of some key differ that are alike otherwise. `also`: SQL about column {p}."""
+    among = list(among)
     if not among:
         return []
     asked = [f"bool_or(differs{p})" for p in among]
@@ -173,16 +185,20 @@ def _keys(having: str) -> str:
 
 
 def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str]) -> FileRefused:
-    [(lines,)] = db.execute("""SELECT list_sort(list(line))[:2] FROM compared
+    [(lines,)] = db.execute("""SELECT list_sort(list(DISTINCT line))[:2] FROM compared
         WHERE NOT is_copy AND no = (SELECT min(no) FROM contradictions WHERE breakdown)""").fetchall()
-    shown = " and ".join(map(str, lines))
-    can_sum = any(declared.additive for declared in plan.pipeline.fields.values())
-    advice = ", or load it with --sum-breakdowns to add the records up" if can_sum else ""
+    shown = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
+    advice = ", or load it with --sum-breakdowns to add the records up" if _can_sum(plan) else ""
     return FileRefused(
         "unexpected_breakdown",
-        f"Expected one record for each {_level(plan)}, got several, as on lines {shown}, distinguished by "
+        f"Expected one record for each {_level(plan)}, got several, as on {shown}, distinguished by "
         f"{listed(distinguishing)}. Export again without that breakdown{advice}.",
     )
+
+
+def _can_sum(plan: Plan) -> bool:
+    """Does the file have a measure that can be added up?"""
+    return any(column.field.additive for column in plan.own_columns)
 
 
 def _refuse_overflow(db: Any, plan: Plan, members: str, column: Column) -> None:

@@ -9,7 +9,7 @@ Blocking: run it in a thread. Memory stays flat whatever the size of the file: D
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
@@ -21,7 +21,7 @@ from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
-from weighbridge.model.sheet import Linked, Sheet, WithNumbers
+from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import (
     assumed,
@@ -34,6 +34,7 @@ from weighbridge.rules import (
     record_currency,
     repeats,
     results,
+    several_values,
     subtotals,
     zones,
 )
@@ -46,6 +47,7 @@ from weighbridge.rules.headers import match, missing, refuse_without_measures
 from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
+    BAD_LABEL,
     BLANK,
     DUPLICATE,
     HEADER,
@@ -81,10 +83,12 @@ def check(
     options: ReadOptions = DETECT_ALL,
     capacities: Mapping[str, Capacity] | None = None,
     exponents: bool = False,
+    indian: bool = False,
 ) -> Checked:
     """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
 
-    `exponents`: numbers may have them although the file is no JSON.
+    `exponents`: numbers may have them although the file is no JSON. `indian`: digits may be grouped as in 12,34,567
+    although the file does not show it.
     `capacities` are the limits of production columns by field; without them those of the declared types hold.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
@@ -96,7 +100,9 @@ def check(
         layout = match(sheet.header, pipeline, profile)
         record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
-    plan = Plan(pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv)
+    plan = Plan(
+        pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv, indian
+    )
     with _reported(lambda: columns.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
@@ -150,12 +156,13 @@ class _Check:
         repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)
+        of_ids |= several_values.warnings(self.db, self.plan, combos)
         bins = self.weigh()
         if bins.rejected:
             records = self.source.records(self.db)
             sql = rejections(self.plan, locale, records, judged=repeated.judged, clocks=clocks)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
-        linked = keep_links(self.db, self.sheet)
+        linked = keep_links(self.db, self.sheet, with_totals=repeated.totals)
         self.db.execute("DROP TABLE typed")
         return Checked(
             db=self.db,
@@ -172,7 +179,7 @@ class _Check:
                 **results.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
                 **repeated.warnings,
             },
-            report=columns.report(self.plan),
+            report=columns.report(self.plan, self.late_keys()),
             header_line=self.sheet.header_line or 1,
             linked=linked,
             summed=repeated.summed,
@@ -221,6 +228,9 @@ class _Check:
         """A number with a decimal point, in a format that has numbers of its own."""
         return self.sheet.fraction if isinstance(self.sheet, WithNumbers) else ""
 
+    def late_keys(self) -> Iterable[str]:
+        return self.sheet.late if isinstance(self.sheet, WithLateKeys) else ()
+
     def reject_by_clock(self, locale: Locale) -> list[Column]:
         """Reject times that clocks skip or come to twice. The columns that have any."""
         zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
@@ -243,9 +253,9 @@ class _Check:
             settle_names(self.db)
         if kinds.get(MISFIT):
             self.db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE kind = {MISFIT}")
-        if kinds.get(LABELLED):
+        if kinds.get(LABELLED) or kinds.get(BAD_LABEL):
             settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
-        return self.kinds() if kinds.keys() & {NAMES, MISFIT, LABELLED} else kinds
+        return self.kinds() if kinds.keys() & {NAMES, MISFIT, LABELLED, BAD_LABEL} else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
+from itertools import islice
 
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
-from weighbridge.model.pipeline import InHeader, Pipeline
+from weighbridge.model.pipeline import InHeader, OrMade, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
 from weighbridge.rules.headers import Layout, fold, lay_out, listed, missing, nearest, synonyms
 from weighbridge.rules.plan import Plan
 
+LATE = 200  # keys of JSON that come too late to be columns, and are listed
 
-def report(plan: Plan) -> ColumnReport:
-    """Each column in the order of the file, the expected fields that are missing, and what the file fills."""
+
+def report(plan: Plan, late: Iterable[str] = ()) -> ColumnReport:
+    """Each column in the order of the file, the expected fields that are missing, and what the file fills.
+
+    `late` are keys of JSON that come too late to be columns.
+    """
     layout = plan.layout
+    unused = (ColumnUse(key, "unused") for key in islice(late, LATE))
     return ColumnReport(
-        _uses(layout), _missing(layout, plan.pipeline, plan.profile), tuple(sorted(_filled(plan)))
+        (*_uses(layout), *unused),
+        _missing(layout, plan.pipeline, plan.profile),
+        tuple(sorted(_filled(plan))),
     )
 
 
@@ -95,8 +104,12 @@ def _missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> tup
 def _filled(plan: Plan) -> set[str]:
     """The columns of production that get a value from this file, refs and made values included."""
     named = {entity.name for entity in dimensions.entities(plan)}
-    made = (name for name in plan.own_values if name in plan.pipeline.fields)
-    found = {*plan.layout.columns, *plan.layout.constants, *made}
+    found = {*plan.layout.columns, *plan.layout.constants}
+    found |= {
+        name
+        for name, declared in plan.pipeline.fields.items()
+        if isinstance(declared.otherwise, OrMade) and not found.isdisjoint(declared.otherwise.fields)
+    }
     for entity in plan.pipeline.entities:
         found |= {f"{entity.name}.{ref.name}" for ref in entity.refs if ref.entity in named}
         found |= {f"{entity.name}.{name}" for name in entity.key}

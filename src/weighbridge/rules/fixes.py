@@ -22,18 +22,25 @@ def read_as(plan: Plan, locale: Locale, sheet: Sheet) -> ReadAs:
         date_order="ymd" if locale.year_first else order,
         delimiter=sheet.delimiter or "",
         exponents=plan.exponents,
+        indian=locale.indian,
         sum_breakdowns=plan.options.sum_breakdowns,
         preamble=tuple(line for line in sheet.preamble if zone and re.search(zone, line)),
     )
 
 
-def keep_links(db: Any, sheet: Sheet) -> bool:
-    """Make `fixes` from the links of the sheet, without those of blank rows and totals. False: it has no links."""
+def keep_links(db: Any, sheet: Sheet, *, with_totals: bool) -> bool:
+    """Make `fixes` from the links of the sheet, without those of blank rows and totals. False: it has no links.
+
+    `with_totals`: those in `breakdown_totals` were rejected with the parts that they add up, and are settled with them.
+    """
     if not isinstance(sheet, Linked) or not sheet.links.num_rows:
         return False
     db.register("record_links", sheet.links)
+    settled = f"SELECT row_index FROM typed WHERE kind IN ({ACCEPTED}, {DUPLICATE}, {REJECTED})"
+    if with_totals:
+        settled += " UNION ALL SELECT row_index FROM breakdown_totals"
     db.execute(f"""CREATE TEMP TABLE fixes AS SELECT record_links.* FROM record_links
-        SEMI JOIN (SELECT row_index FROM typed WHERE kind IN ({ACCEPTED}, {DUPLICATE}, {REJECTED})) USING (row_index)
+        SEMI JOIN ({settled}) USING (row_index)
         ORDER BY row_index""")
     db.unregister("record_links")
     return True

@@ -81,10 +81,11 @@ def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
                 "ids_rounded", sentence.replace("have lost", "may have lost").format(all="they have")
             )
         if found.names:
-            shown = f"{found.id!r} is {found.names[0]!r} and {found.names[-1]!r}"
+            shown = f": {found.id!r} is {found.names[0]!r} and {found.names[-1]!r}"
             warnings.setdefault(
                 "several_names",
-                f"{header!r}: one id has several names: {shown}. The name of the latest day was kept.",
+                f"{header!r}: one id has several names{'' if plan.pipeline.personal else shown}. "
+                "The name of the latest day was kept.",
             )
     return warnings
 

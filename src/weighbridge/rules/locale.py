@@ -136,9 +136,11 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
         decimal="" if mark is None else ".,"[mark],
         day_first=None if order is None else bool(order),
         year_first=plan.options.date_order == "ymd",
-        indian=bool(by_two)
-        and mark == 0
-        and _indian(db, texts(plan.columns, open_source()), [counts, amounts]),
+        indian=mark == 0
+        and (
+            plan.indian
+            or (bool(by_two) and _indian(db, texts(plan.columns, open_source()), [counts, amounts]))
+        ),
         whole=whole,
         unusual=_is_unusual(plan, mark, order),
         mark_shown=mark is not None and (of_numbers.first, of_numbers.second)[mark] > 0,

@@ -109,6 +109,7 @@ class Plan:
     options: ReadOptions = DETECT_ALL
     capacities: Mapping[str, Capacity] = field(default_factory=dict)  # of production columns, by field
     exponents: bool = False  # numbers may have them: the file is JSON, or has rows of such a file
+    indian: bool = False  # it has rows of a file that groups digits as in 12,34,567
 
     @cached_property
     def columns(self) -> list[Column]:

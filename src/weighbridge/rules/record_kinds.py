@@ -14,6 +14,7 @@ from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quot
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
 NAMES, MISFIT = 10, 11  # until settle_names
+BAD_LABEL = 12  # LABELLED, and it cannot be a record: a label is no date and no number
 
 # A cell that says that its row adds up others; a profile may have its own.
 TOTALS_LABELS = (
@@ -44,7 +45,7 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
                 WHEN {_totals(plan)} THEN {TOTALS}
                 WHEN {_leading(plan)} THEN {LEADING}
                 WHEN misfit THEN {MISFIT}
-                WHEN {_labelled(plan)} THEN {LABELLED}
+                WHEN {_labelled(plan)} THEN CASE WHEN bad THEN {BAD_LABEL} ELSE {LABELLED} END
                 WHEN longer THEN {NOT_DAILY}
                 WHEN bad THEN CASE WHEN {_names(plan)} THEN {NAMES} ELSE {REJECTED} END
                 ELSE {ACCEPTED} END
@@ -92,7 +93,8 @@ def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
     names = [quoted(column.name) for column in plan.own_columns if column.numeric]
     if confirmed or not names:
         kind = ACCEPTED if confirmed or plan.pipeline.headerless else REJECTED
-        db.execute(f"UPDATE typed SET kind = {kind} WHERE kind = {LABELLED}")
+        db.execute(f"""UPDATE typed SET kind = CASE WHEN kind = {LABELLED} THEN {kind} ELSE {REJECTED} END
+            WHERE kind IN ({LABELLED}, {BAD_LABEL})""")
         return
     sums = ", ".join(f"sum({name}) AS {name}" for name in names)
     if plan.pipeline.headerless:
@@ -102,9 +104,9 @@ def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
         fits = [f"coalesce(typed.{name} = others.{name}, typed.{name} IS NULL)" for name in names]
         shown, otherwise = " AND ".join([f"coalesce({figures}) IS NOT NULL", *fits]), REJECTED
     db.execute(f"""UPDATE typed SET kind = CASE WHEN others.records > 1 AND ({shown}) IS TRUE
-            THEN {TOTALS} ELSE {otherwise} END
+            THEN {TOTALS} WHEN kind = {BAD_LABEL} THEN {REJECTED} ELSE {otherwise} END
         FROM (SELECT count(*) AS records, {sums} FROM typed WHERE kind = {ACCEPTED}) AS others
-        WHERE kind = {LABELLED}""")
+        WHERE kind IN ({LABELLED}, {BAD_LABEL})""")
 
 
 def misfit(plan: Plan) -> str:
@@ -163,10 +165,12 @@ def _label_and_figures(plan: Plan) -> str:
 
 
 def _labelled(plan: Plan) -> str:
-    """SQL: a text that every record must have is a totals label, and the other cells are figures."""
+    """SQL: a cell that every record must have, or of a key, is a totals label, and the other cells are figures."""
     if plan.profile is not None:
         return "false"
-    texts = [c.text for c in _own_required(plan) if c.field.type is str]
+    key = {f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key}
+    keys = [c for c in plan.own_columns if c.name in key and c.field.type is not str]
+    texts = dict.fromkeys(c.text for c in [*_own_required(plan), *keys])
     in_key = " OR ".join(is_label(text) for text in texts) or "false"
     return f"({in_key}) AND {_label_and_figures(plan)}"
 
@@ -196,10 +200,11 @@ def _reads_no_name(column: Column) -> bool:
 def _names_a_column(plan: Plan) -> list[str]:
     """SQL, cheap: is the first cell of the grain the name of a column?"""
     first = min((p for column in plan.own_columns for p in column.cells), default=0)
-    names = {cell for cell in plan.layout.header if cell}
+    found = {*plan.layout.header}
     for name, declared in plan.pipeline.fields.items():
-        names |= set(synonyms(name, declared, plan.pipeline, plan.profile)[:SYNONYMS])
-    return [f"c{first} IN ({', '.join(map(literal, sorted(names)))})"] if plan.csv and names else []
+        found |= set(synonyms(name, declared, plan.pipeline, plan.profile)[:SYNONYMS])
+    names = sorted({name.strip().lower() for name in found} - {""})
+    return [f"lower(t{first}) IN ({', '.join(map(literal, names))})"] if plan.csv and names else []
 
 
 def _header_again(plan: Plan) -> str:

@@ -21,13 +21,14 @@ def rejections(
 
     `clocks` are the columns with times that clocks skip or come to twice.
     """
-    found_wrong = "SELECT NULL, NULL, [''], NULL"
+    found_wrong = "SELECT NULL, NULL, [''], NULL, NULL"
     if judged:
-        found_wrong = "SELECT row_index, other_line, columns, breakdown FROM judged"
-    refused = f"""(SELECT sheet.*, other_line, differing, breakdown
+        found_wrong = "SELECT row_index, other_line, columns, breakdown, unclear FROM judged"
+    refused = f"""(SELECT sheet.*, other_line, differing, breakdown, unclear
         FROM {source} AS sheet
         SEMI JOIN (SELECT row_index FROM typed WHERE kind = {REJECTED}) AS refused USING (row_index)
-        LEFT JOIN ({found_wrong}) AS judged(row_index, other_line, differing, breakdown) USING (row_index))"""
+        LEFT JOIN ({found_wrong}) AS judged(row_index, other_line, differing, breakdown, unclear)
+            USING (row_index))"""
     of_clocks = [fault for column in clocks for fault in clock_changes.faults(column)]
     found = ", ".join([*(fault.struct(locale) for fault in [*faults(plan), *of_clocks]), _repeat(plan)])
     return f"""
@@ -68,7 +69,8 @@ def _unreadable(plan: Plan) -> str:
 
 def _repeat(plan: Plan) -> str:
     """SQL: what is wrong with a record because of others with its key; NULL where nothing is."""
-    return f"""CASE WHEN other_line IS NULL THEN NULL WHEN breakdown THEN {_INCOMPLETE_BREAKDOWN}
+    return f"""CASE WHEN differing IS NULL THEN NULL WHEN unclear THEN {_UNCLEAR_BREAKDOWN}
+        WHEN breakdown THEN {_INCOMPLETE_BREAKDOWN}
         ELSE {_conflicting_repeat(plan)} END"""
 
 
@@ -89,6 +91,10 @@ def _conflicting_repeat(plan: Plan) -> str:
 _INCOMPLETE_BREAKDOWN = """{'column_name': NULL::VARCHAR, 'code': 'incomplete_breakdown', 'message':
     'Expected every part of the sum to be valid, got one on line ' || other_line || ' that is not (line ' || line
     || '). Fix that one and load all parts together.'}"""
+_UNCLEAR_BREAKDOWN = """{'column_name': NULL::VARCHAR, 'code': 'unclear_breakdown', 'message':
+    'Expected parts that can be added up, got what may be their total on line ' || other_line || ' (line ' || line
+    || '). If it is a part without a name, name it; otherwise correct the figures, or export again without the '
+    'breakdown.'}"""
 _LIKE_TOTALS = """{'column_name': NULL::VARCHAR, 'code': 'looks_like_totals', 'message':
     'Expected a record, got what looks like a row of totals (line ' || line || '). '
     'If it is a record, load the rejects file with this row unchanged.'}"""

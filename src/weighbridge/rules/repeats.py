@@ -24,9 +24,11 @@ from typing import Any
 from weighbridge.model.counts import counted
 from weighbridge.model.space import SPACE
 from weighbridge.model.upload import Scope
-from weighbridge.rules import breakdowns, dimensions, facts
+from weighbridge.rules import breakdown_totals, breakdowns, dimensions, facts
 from weighbridge.rules.plan import Locale, Plan, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
+
+LATE = 200  # keys of JSON that are compared one by one although they come too late to be columns
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Repeats:
     found: bool = False
     judged: bool = False
     summed: bool = False  # see the table `parts`
+    totals: bool = False  # see the table `breakdown_totals`
     warnings: dict[str, str] = field(default_factory=dict)
 
 
@@ -50,8 +53,8 @@ def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[
         return Repeats()
     if combined:
         return _combine(db, plan, combined)
-    _compare(db, plan, records())
-    return _judge(db, plan, some_rejected=some_rejected)
+    headers = _compare(db, plan, records())
+    return _judge(db, plan, headers, some_rejected=some_rejected)
 
 
 def _find_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
@@ -96,18 +99,28 @@ def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
     return Repeats(found=True, warnings={"repeats_combined": sentence})
 
 
-def _compare(db: Any, plan: Plan, source: str) -> None:
+def _compare(db: Any, plan: Plan, source: str) -> list[str]:
     """Make `compared`: the cells of the repeated records, and whether each is the copy of an earlier one.
 
-    `variant` is the first line with the same cells.
+    `variant` is the first record with the same cells. The names of the cells c0, c1, …
     """
     cells = [f"{cell} AS c{position}" for position, cell in enumerate(_cells(plan))]
-    names = ", ".join(f"c{position}" for position in range(len(cells)))
+    # A record with a fault has its own text there.
+    late = "NULL::VARCHAR" if plan.csv else "CASE WHEN sheet.fault IS NULL THEN sheet.surplus END"
+    db.execute(f"""CREATE OR REPLACE TEMP TABLE found AS
+        SELECT row_index, repeated.line, rejected, no, {", ".join(cells)}, {late} AS late
+        FROM {source} AS sheet JOIN repeated USING (row_index) JOIN typed USING (row_index)""")
+    headers = list(plan.layout.header)
+    more = {} if plan.csv else _late_cells(db)
+    late_cells = [f"coalesce({cell}, '') AS c{p}" for p, cell in enumerate(more.values(), len(headers))]
+    headers += more
+    names = ", ".join(f"c{position}" for position in range(len(headers)))
     equal = f"PARTITION BY no, rejected, {names}"
     db.execute(f"""CREATE OR REPLACE TEMP TABLE compared AS
-        SELECT *, row_number() OVER ({equal} ORDER BY row_index) > 1 AS is_copy, min(line) OVER ({equal}) AS variant
-        FROM (SELECT row_index, repeated.line, rejected, no, {", ".join(cells)}
-            FROM {source} AS sheet JOIN repeated USING (row_index) JOIN typed USING (row_index))""")
+        SELECT *, row_number() OVER ({equal} ORDER BY row_index) > 1 AS is_copy,
+            min(row_index) OVER ({equal}) AS variant
+        FROM (SELECT {", ".join(["*", *late_cells])} FROM found)""")
+    return headers
 
 
 def _cells(plan: Plan) -> list[str]:
@@ -124,30 +137,51 @@ def _cells(plan: Plan) -> list[str]:
     return [f"coalesce({texts.get(p, f'trim(sheet.c{p}, {spaces})')}, '')" for p in positions]
 
 
-def _judge(db: Any, plan: Plan, *, some_rejected: bool) -> Repeats:
+def _late_cells(db: Any) -> dict[str, str]:
+    """SQL of the values of keys that come too late to be columns, by key."""
+    rows = db.execute(f"""SELECT key FROM (SELECT row_index, unnest(json_keys(late)) AS key FROM found)
+        GROUP BY key ORDER BY min(row_index), key LIMIT {LATE + 1}""").fetchall()
+    cells = {}
+    for (key,) in rows[:LATE]:
+        pointer = "/" + key.replace("~", "~0").replace("/", "~1")
+        cells[key] = f"trim(json_extract_string(late, {literal(pointer)}), {literal(SPACE)})"
+    if len(rows) > LATE:
+        cells["other keys"] = "late"
+    return cells
+
+
+def _judge(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> Repeats:
     names = [
-        f"CASE WHEN count(DISTINCT c{position}) > 1 THEN {literal(header)} END"
-        for position, header in enumerate(plan.layout.header)
+        f"CASE WHEN count(DISTINCT c{position}) > 1 THEN {literal(header or '(no name)')} END"
+        for position, header in enumerate(headers)
     ]
     db.execute(f"""CREATE OR REPLACE TEMP TABLE contradictions AS
         SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
-            bool_or(rejected) AS incomplete, false AS breakdown
+            bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
         FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
-    distinguishing = breakdowns.find(db, plan)
+    distinguishing = breakdowns.find(db, plan, headers)
+    by = list(distinguishing.values())
+    totals: dict[str, str] = {}
     if distinguishing:
-        breakdowns.refuse_unless_summable(db, plan, distinguishing, some_rejected=some_rejected)
+        breakdowns.refuse_unless_summable(db, plan, by, some_rejected=some_rejected)
+        totals = breakdown_totals.settle(db, plan, distinguishing)
     db.execute("""CREATE OR REPLACE TEMP TABLE judged AS
-        SELECT row_index, columns, breakdown, CASE WHEN breakdown THEN rejected_line
-            WHEN variant = variants[1] THEN variants[2] ELSE variants[1] END AS other_line
+        SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
+            CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)
+            WHEN variant = variants[1] THEN lines[2] ELSE lines[1] END AS other_line
         FROM compared JOIN contradictions USING (no)
-            JOIN (SELECT no, list_sort(list(DISTINCT variant)) AS variants, min(line) FILTER (rejected) AS rejected_line
-                FROM compared GROUP BY no) USING (no)
-        WHERE NOT breakdown OR (incomplete AND NOT rejected)""")
+            JOIN (SELECT no, list(row_index ORDER BY row_index) AS variants, list(line ORDER BY row_index) AS lines,
+                    min(line) FILTER (rejected) AS rejected_line
+                FROM compared WHERE NOT is_copy GROUP BY no) USING (no)
+        WHERE NOT breakdown OR unclear_line IS NOT NULL OR (incomplete AND NOT rejected)""")
     [(judged,)] = db.execute("SELECT count(*) FROM judged").fetchall()
-    summed = breakdowns.add_up(db, plan, distinguishing) if distinguishing else None
+    summed = breakdowns.add_up(db, plan, by) if distinguishing else None
     db.execute(f"UPDATE typed SET kind = {REJECTED} FROM judged WHERE typed.row_index = judged.row_index")
     db.execute(f"""UPDATE typed SET kind = {DUPLICATE} FROM compared
         WHERE typed.row_index = compared.row_index AND is_copy AND NOT rejected
-            AND no NOT IN (SELECT no FROM contradictions WHERE NOT breakdown OR incomplete)""")
-    warnings = {"breakdowns_summed": summed} if summed else {}
-    return Repeats(found=True, judged=judged > 0, summed=summed is not None, warnings=warnings)
+            AND no NOT IN (SELECT no FROM contradictions
+                WHERE NOT breakdown OR incomplete OR unclear_line IS NOT NULL)""")
+    warnings = totals | ({"breakdowns_summed": summed} if summed else {})
+    return Repeats(
+        found=True, judged=judged > 0, summed=summed is not None, totals=bool(totals), warnings=warnings
+    )

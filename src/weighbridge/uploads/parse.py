@@ -200,6 +200,7 @@ async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callab
         options=reading.how.options,
         capacities=limits,
         exponents=reading.how.exponents,
+        indian=reading.how.indian,
     )
 
 

@@ -49,6 +49,7 @@ def read_as_in_words(read_as: ReadAs) -> list[str]:
         "above the header": " / ".join(read_as.preamble),
     }
     told = [f"{name}: {value}" for name, value in found.items() if value]
+    told += ["Indian grouping of digits"] * read_as.indian
     return told + ["breakdowns added up"] * read_as.sum_breakdowns
 
 

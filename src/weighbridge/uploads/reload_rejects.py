@@ -27,6 +27,7 @@ class Inherited:
 
     options: ReadOptions
     exponents: bool = False  # numbers may have them: all originals are JSON
+    indian: bool = False  # digits may be grouped as in 12,34,567: those of all originals are
     originals: tuple[Upload, ...] = ()
 
 
@@ -44,7 +45,8 @@ async def inherited(ctx: Context, upload: Upload, sheet: Sheet) -> Inherited:
         sum_breakdowns=given.sum_breakdowns or any(_sums(each) for each in originals),
     )
     exponents = bool(originals) and all(_has_exponents(each) for each in originals)
-    return Inherited(options, exponents, tuple(originals))
+    indian = bool(originals) and all(each.read_as.indian for each in originals)
+    return Inherited(options, exponents, indian, tuple(originals))
 
 
 async def refuse_without_original(ctx: Context, upload: Upload, originals: Sequence[Upload]) -> None:
