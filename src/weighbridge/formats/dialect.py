@@ -19,6 +19,7 @@ import numpy as np
 from weighbridge.formats.cells import Dialect, pattern, split
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
 from weighbridge.formats.scan import scan, visible
+from weighbridge.formats.unnamed import refuse_unnamed
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
@@ -95,7 +96,9 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
     _refuse_records_above(best)
     _refuse_other_delimiters(best, trials)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
-    fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
+    rows = [split(each.text, best.dialect) for each in below]
+    fitted = _fitted(best.cells[row], rows)
+    refuse_unnamed(fitted.header, rows)
     return Layout(
         dialect=best.dialect,
         preamble=tuple(before.text for before in best.records[:row]),
