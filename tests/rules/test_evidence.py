@@ -118,7 +118,7 @@ def test_dates_that_nothing_explains_are_refused_with_an_example() -> None:
     ],
 )
 def test_iso_dates_do_not_show_the_order_of_the_others(cells: tuple[str, ...]) -> None:
-    with pytest.raises(FileRefused, match="no date that shows the order.*--date-order") as refused:
+    with pytest.raises(FileRefused, match=r"no date that shows the order.*--date-order") as refused:
         days(*cells)
     assert refused.value.code == "ambiguous_dates"
 
