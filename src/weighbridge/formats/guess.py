@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from weighbridge.formats.evidence import Reading, Words, in_codec, text_cost, weigh
-from weighbridge.formats.odd_words import odd_word
+from weighbridge.formats.evidence import LATIN, Reading, Words, in_codec, text_cost, weigh
+from weighbridge.formats.odd_words import UNLIKELY, odd_word
 
 CERTAIN = 10.0  # difference of costs from which a second reading is ruled out
 FEW_WORDS, CERTAIN_BY_FEW = 2, 12.0  # the same where the two readings differ in only so many words
 TOSS_UP, TOSS_UP_OF_ONE_WORD = 1.5, 6.0  # below this difference neither reading is preferred
+CLEAR_MAJORITY = 2  # times as much text in one encoding as in the other
 _MIXED = 8.0
 _LOOKED_AT = 200  # words that are compared one by one
 
@@ -52,7 +53,34 @@ def guess(words: Words) -> Guess:
             return Guess(readings[0].codec, mixed=clearest)
         broken += valid
         readings = weigh(broken)
-    return _compared(broken, readings)
+    return _outvoted(broken, readings, words.counts) or _compared(broken, readings)
+
+
+def _outvoted(words: Sequence[bytes], readings: list[Reading], counts: Mapping[bytes, int]) -> Guess | None:
+    """Where most of the text is in another encoding than the likeliest, and the rest in a third or in that one.
+
+    The costs count each word once. So one line in a second encoding with words of its own may outweigh many lines that
+    repeat theirs.
+    """
+    often = np.array([counts.get(word, 1) for word in words])
+    latin = [each for each in readings if each.codec in LATIN]
+    if readings[0].codec not in LATIN:
+        return None
+    most = min(latin, key=lambda each: float((often * each.costs).sum()))
+    if most is readings[0]:
+        return None
+    rest = min(latin, key=lambda each: float(np.minimum(most.costs, each.costs).sum()))
+    gains = most.costs - rest.costs  # positive for a word that the second encoding explains better
+    for_most, for_rest = gains <= -UNLIKELY, gains >= UNLIKELY
+    both = float(np.minimum(most.costs, rest.costs).sum())
+    few = not for_rest.any() or for_most.sum() < max(FEW_WORDS, for_rest.sum() / 4)
+    if few or readings[0].total - both < CERTAIN:
+        return None
+    text_of_most, text_of_rest = int(often[for_most].sum()), int(often[for_rest].sum())
+    if not text_of_rest < text_of_most:
+        return None
+    clear = text_of_most >= CLEAR_MAJORITY * text_of_rest
+    return Guess(most.codec, rest.codec, not clear, one_word=clear, word=words[int(gains.argmax())])
 
 
 def _compared(words: Sequence[bytes], readings: list[Reading]) -> Guess:
