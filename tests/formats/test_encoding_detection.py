@@ -331,7 +331,49 @@ def test_text_that_was_encoded_twice_is_loaded_as_it_is_with_a_warning(tmp_path:
     assert "nchen" not in hidden
 
 
-@pytest.mark.parametrize("cell", ["AMANHÃ…", "Ã", "SÃO PAULO", "Â«Bonjour", "Ärger", "Ð¿"])
+@pytest.mark.parametrize(
+    ("cell", "meant"),
+    [
+        ("MÃ¼nchen", "München"),
+        ("CafÃ©", "Café"),
+        ("donâ€™t", "don’t"),
+        ("Ã˜rsted", "Ørsted"),
+        ("Ã…land", "Åland"),
+        ("â€œYes", "“Yes"),
+        ("NÃ£o", "Não"),
+        ("CÃ´te", "Côte"),
+        ("GdaÅ„sk", "Gdańsk"),
+        ("Â£5", "£"),
+    ],
+)
+def test_one_word_that_was_encoded_twice_is_enough_for_a_warning(
+    tmp_path: Path, cell: str, meant: str
+) -> None:
+    found, file = read(tmp_path, written([cell, "plain", "Köln"]).encode())
+    assert cell in found
+    assert f"'{meant}'" in file.warnings["double_encoded"]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("AMANHÃ…", "Ã", "SÃO PAULO", "Â«Bonjour", "Ärger", "Ð¿", "NÃO", "PÃES", "“IRMÔ", "IRMÃ’", "IRMÃ®"),
+        *(
+            "Â",
+            "Âme",
+            "ÂGE",
+            "MANHÃ – TARDE",
+            "IRMÃ\u00a0e",
+            "CÂ·D",
+            "Ã´",
+            "ÅSTRÖM",
+            "Å",
+            "GÅ–HEM",
+            "«Ã»",
+            "naïve",
+        ),
+    ],
+)
 def test_rare_letters_alone_do_not_look_encoded_twice(tmp_path: Path, cell: str) -> None:
     assert "double_encoded" not in read(tmp_path, written([cell, "Köln"]).encode())[1].warnings
 

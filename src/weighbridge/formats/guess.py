@@ -23,6 +23,15 @@ _TWICE = re.compile(
     rb"\xc3[\x82-\xb4](?:\xc2[\x80-\xbf]|\xc5[\x92\x93\xa0\xa1\xb8\xbd\xbe]|\xc6\x92|\xcb[\x86\x9c]"
     rb"|\xe2(?:\x80[\x93-\xba]|\x82\xac|\x84\xa2))"
 )
+# The same in text, where it is nothing else: three characters for one; or a capital with an accent before a sign that
+# follows no word, or before any sign that a letter follows at once.
+_SIGN = "[\xa1-\xaa\xac\xaf-\xb4\xb8-\xba\xbc-\xbf\u0192\u02c6\u02dc]"
+_OTHER = (
+    "[\x80-\xa0\xab\xad\xae\xb5-\xb7\xbb\u2013-\u203a\u20ac\u2122\u0152\u0153\u0160\u0161\u0178\u017d\u017e]"
+)
+_SURELY = re.compile(
+    f"\xe2[\u20ac\u201a\u201e]|[\xc3-\xc5](?:{_SIGN}|{_OTHER}(?=[a-z]))|\xc2[\xa3\xa7\xa9\xb0]"
+)
 _WORD_END = re.compile(rb"[\x00-\x40\x5b-\x60\x7b-\x7f]|\Z")
 
 
@@ -121,6 +130,7 @@ class Twice:
     """Looks for text that was encoded twice, in the UTF-8 of a file."""
 
     found: int = 0
+    sure: bool = False  # one word alone shows it
     example: tuple[bytes, str] | None = None  # the word as it is, and as it should be
     _seen: dict[bytes, bool] = field(default_factory=dict)
 
@@ -140,8 +150,10 @@ class Twice:
         if word not in self._seen:
             meant = _undone(word)
             self._seen[word] = meant is not None
-            if meant is not None and self.example is None:
+            sure = meant is not None and _surely_twice(word.decode())
+            if meant is not None and (self.example is None or (sure and not self.sure)):
                 self.example = word, meant
+            self.sure = self.sure or sure
         self.found += self._seen[word]
 
 
@@ -153,6 +165,12 @@ def _undone(word: bytes) -> str | None:
     except UnicodeError:
         return None
     return single if text_cost(single) + _MIXED < text_cost(text) else None
+
+
+def _surely_twice(text: str) -> bool:
+    """`MÃ¼nchen` and `donâ€™t` are no words of any language. `IRMÃ”`, a word before a closing quote, is one."""
+    lone = len(text) == 2 and text[0] != "\xc2"  # a letter by itself
+    return not lone and _SURELY.search(text) is not None
 
 
 def _as_1252(character: str) -> bytes:
