@@ -57,10 +57,9 @@ def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
             found[f"{declared.name}_not_named"] = (
                 f"{name}: {says}; {read}. Rows that are already in production keep theirs."
             )
-    if not (plan.pipeline.headerless and len(plan.layout.header) == 1):
-        for each in _missing(plan.layout, plan.pipeline, plan.profile):
-            code = each.field.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
-            found[f"{code}_column_not_found"] = _not_found(each)
+    for each in _missing(plan.layout, plan.pipeline, plan.profile):
+        code = each.field.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
+        found[f"{code}_column_not_found"] = _not_found(each)
     return found
 
 
