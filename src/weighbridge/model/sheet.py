@@ -81,6 +81,16 @@ class WithNumbers(Protocol):
 
 
 @runtime_checkable
+class WithNested(Protocol):
+    """A sheet of a format whose values may be objects or lists."""
+
+    @property
+    def nested(self) -> Mapping[str, int]:
+        """Header → the first line that has an object or a list there. Known when batches() is through."""
+        ...
+
+
+@runtime_checkable
 class Linked(Protocol):
     """A sheet whose records may fix rejected records of earlier uploads."""
 
