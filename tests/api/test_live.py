@@ -127,7 +127,8 @@ async def test_a_snapshot_says_that_there_are_more_uploads_than_it_shows(
     found = []
     for number in range(3):
         query(
-            "INSERT INTO data_uploads (workspace_id, pipeline, platform, source, filename, file_url, content_sha256, byte_size)"
+            "INSERT INTO data_uploads"
+            " (workspace_id, pipeline, platform, source, filename, file_url, content_sha256, byte_size)"
             " VALUES (%s, 'ads', 'meta', 'manual', 'a.csv', 'file:///a', %s, 1)",
             (workspace, bytes([number] * 32)),
         )

@@ -65,7 +65,7 @@ async def test_a_value_that_is_made_of_a_column_of_the_file_replaces_the_earlier
 ) -> None:
     object.__setattr__(ctx, "pipelines", {**ctx.pipelines, "stocked": stock(upsert.replace)})
     async with ctx.db.tx() as tx:
-        await declared.install(tx, list(ctx.pipelines.values()))
+        await pipeline_tables.install(tx, list(ctx.pipelines.values()))
     sent = {"pipeline": "stocked", "platform": None}
     await run(await put(b"Day,Sku,Amount,Label\n2026-01-01,a,1,small\n", **sent))
     await run(await put(b"Day,Sku,Amount,Size\n2026-01-01,a,1,xl\n", **sent))

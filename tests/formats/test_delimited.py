@@ -185,6 +185,7 @@ def test_trailing_delimiters_make_nameless_columns(read: Reader) -> None:
     found = read("a,b,,\n1,2,,\n3,4,5,\n")
     assert found.sheet.header == ("a", "b", "", "")
     assert found.values == [["1", "2", "", ""], ["3", "4", "5", ""]]
+    assert [row.fault for row in found.rows] == [None, "unnamed_cell"]
 
 
 def test_duplicate_headers_stay_apart(read: Reader) -> None:

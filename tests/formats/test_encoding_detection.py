@@ -251,6 +251,21 @@ def test_one_word_in_a_second_old_encoding_is_shown_in_both(
     assert "Łódź" not in file.warnings.get("encoding_guessed", "")
 
 
+@pytest.mark.parametrize(
+    ("codec", "second"), [("cp1252", "mac-roman"), ("mac-roman", "cp1252"), ("cp850", "cp1252")]
+)
+@pytest.mark.parametrize("lines", [1, 2])
+def test_a_few_lines_in_a_second_encoding_do_not_outweigh_many_that_repeat_their_words(
+    tmp_path: Path, codec: str, second: str, lines: int
+) -> None:
+    many = "".join(f"C-{i},Société Générale Orléans {i},Crédit Mutuel à l'été,{i}.50\n" for i in range(20))
+    few = "".join(f"C-9{i},Société Générale {town},Crédit,5\n" for i, town in enumerate(["Nîmes", "Évreux"]))
+    few = "".join(few.splitlines(keepends=True)[:lines])
+    found, file = read(tmp_path, many.encode(codec) + few.encode(second))
+    assert many in found
+    assert file.warnings.keys() == {"mixed_encodings"}
+
+
 @pytest.mark.parametrize(("language", "codec"), FILES)
 def test_a_file_in_one_encoding_is_not_said_to_mix_two(tmp_path: Path, language: str, codec: str) -> None:
     cells = TRUTH[language][0].split("|")
@@ -316,7 +331,49 @@ def test_text_that_was_encoded_twice_is_loaded_as_it_is_with_a_warning(tmp_path:
     assert "nchen" not in hidden
 
 
-@pytest.mark.parametrize("cell", ["AMANHÃ…", "Ã", "SÃO PAULO", "Â«Bonjour", "Ärger", "Ð¿"])
+@pytest.mark.parametrize(
+    ("cell", "meant"),
+    [
+        ("MÃ¼nchen", "München"),
+        ("CafÃ©", "Café"),
+        ("donâ€™t", "don’t"),
+        ("Ã˜rsted", "Ørsted"),
+        ("Ã…land", "Åland"),
+        ("â€œYes", "“Yes"),
+        ("NÃ£o", "Não"),
+        ("CÃ´te", "Côte"),
+        ("GdaÅ„sk", "Gdańsk"),
+        ("Â£5", "£"),
+    ],
+)
+def test_one_word_that_was_encoded_twice_is_enough_for_a_warning(
+    tmp_path: Path, cell: str, meant: str
+) -> None:
+    found, file = read(tmp_path, written([cell, "plain", "Köln"]).encode())
+    assert cell in found
+    assert f"'{meant}'" in file.warnings["double_encoded"]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("AMANHÃ…", "Ã", "SÃO PAULO", "Â«Bonjour", "Ärger", "Ð¿", "NÃO", "PÃES", "“IRMÔ", "IRMÃ’", "IRMÃ®"),
+        *(
+            "Â",
+            "Âme",
+            "ÂGE",
+            "MANHÃ – TARDE",
+            "IRMÃ\u00a0e",
+            "CÂ·D",
+            "Ã´",
+            "ÅSTRÖM",
+            "Å",
+            "GÅ–HEM",
+            "«Ã»",
+            "naïve",
+        ),
+    ],
+)
 def test_rare_letters_alone_do_not_look_encoded_twice(tmp_path: Path, cell: str) -> None:
     assert "double_encoded" not in read(tmp_path, written([cell, "Köln"]).encode())[1].warnings
 

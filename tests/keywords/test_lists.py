@@ -28,6 +28,13 @@ def test_each_line_is_a_keyword_and_there_is_no_header() -> None:
     assert outcome.mapping["keyword.keyword"] == "Keyword"
 
 
+@pytest.mark.parametrize("text", ["blue shoes\nred shoes\n", "Keyword\nblue shoes\n"])
+def test_a_list_without_a_volume_says_so(text: str) -> None:
+    outcome = check(text)
+    assert [each.field for each in outcome.report.missing] == ["keyword.volume"]
+    assert outcome.warnings.keys() == {"volume_column_not_found"}
+
+
 def test_one_keyword_is_a_list() -> None:
     assert keywords("blue shoes") == ["blue shoes"]
 

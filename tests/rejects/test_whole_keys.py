@@ -13,6 +13,8 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
+from weighbridge.uploads import fixes
+from weighbridge.uploads.fixes import Rejects
 from weighbridge.uploads.preview import promote_held
 from weighbridge.uploads.retry import reopen
 

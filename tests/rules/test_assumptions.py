@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 
 from rules.cells import check, values
 from rules.checking import check_text
 from weighbridge.pipelines import keywords
+
+
+def test_the_usual_order_beside_iso_dates_is_reported() -> None:
+    outcome = check(["2025-01-01", "2025-02-01", "04/01/2025"], date, day_first=False)
+    assert values(outcome)[2] == date(2025, 4, 1)
+    assert "'04/01/2025' was read as 2025-04-01" in outcome.warnings["date_order_assumed"]
 
 
 def test_a_range_is_reported_with_the_number_that_is_stored() -> None:

@@ -176,3 +176,66 @@ def test_a_warning_about_currencies_repeats_no_cell_of_a_personal_pipeline() -> 
     outcome = check(["$5.00", "€5.37"], Decimal, n.money, personal=True)
     assert "'$', '€'" in outcome.warnings["several_currencies"]
     assert "5.37" not in outcome.warnings["several_currencies"]
+
+
+@pytest.mark.parametrize(
+    ("header", "code"),
+    [
+        ("Amount spent (€)", "EUR"),
+        ("Amount spent €", "EUR"),
+        ("€ Amount spent", "EUR"),
+        ("Amount spent [£]", "GBP"),
+        ("Amount spent (in ₹)", "INR"),
+        ("Amount spent (zł)", "PLN"),
+        ("Amount spent Kč", "CZK"),
+        ("Amount spent (CA$)", "CAD"),
+        ("Amount spent (₪)", "ILS"),
+        ("Amount spent\uff08€\uff09", "EUR"),
+    ],
+)
+def test_a_symbol_in_the_header_that_one_currency_has_names_it(header: str, code: str) -> None:
+    outcome = check_text(meta("2025-07-01;Spring;5;1.50", header=f"Day;Campaign name;Impressions;{header}"))
+    [row] = outcome.metrics
+    assert (row["spend"], row["currency"]) == (Decimal("1.5"), code)
+    assert set(outcome.warnings) == {"ids_from_names"}
+    other = meta("2025-07-01;Spring;5;USD 1.50", header=f"Day;Campaign name;Impressions;{header}")
+    assert check_text(other).codes == ["currency_differs"]
+
+
+@pytest.mark.parametrize("symbol", ["$", "¥"])
+def test_a_symbol_in_the_header_that_several_currencies_have_names_none(symbol: str) -> None:
+    header = f"Day;Campaign name;Impressions;Amount spent ({symbol})"
+    outcome = check_text(meta("2025-07-01;Spring;5;1.50", header=header))
+    assert outcome.metrics[0]["currency"] is None
+    assert f"several have the '{symbol}' of the header" in outcome.warnings["currency_not_named"]
+
+
+def test_a_column_of_currencies_must_fit_the_symbol_of_the_header() -> None:
+    header = "Day;Campaign name;Impressions;Amount spent ($);Currency"
+    records = [f"2025-07-0{i};Spring;5;1.50;{code}" for i, code in enumerate(["CAD", "EUR", "USD"], 1)]
+    outcome = check_text(meta(*records, header=header))
+    assert ([row["currency"] for row in outcome.metrics], outcome.codes) == (
+        ["CAD", "USD"],
+        ["currency_differs"],
+    )
+
+
+@pytest.mark.parametrize(
+    "headers",
+    ["Amount spent (€);Amount spent ($)", "Amount spent (€);Purchases conversion value ($)"],
+)
+def test_symbols_of_two_currencies_in_the_headers_are_refused(headers: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        check_text(meta("2025-07-01;Spring;5;1;1", header=f"Day;Campaign name;Impressions;{headers}"))
+    assert refused.value.code == "several_currencies"
+
+
+def test_a_symbol_in_a_header_that_no_field_stores_is_reported() -> None:
+    for header, warned in (("Price €", True), ("Price (¥)", True), ("Price ($)", False)):
+        own = Pipeline(
+            "own",
+            [Entity("own", ["no"], [Field("no", str, required=True), Field("price", Decimal)], name="one")],
+        )
+        outcome = check_text(f"No,{header}\n1,2.50\n", None, pipeline=own)
+        assert outcome.rows["one"][0]["price"] == Decimal("2.5")
+        assert ("currency_not_stored" in outcome.warnings) is warned

@@ -18,6 +18,7 @@ from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.last_record import LastRecord
 from weighbridge.formats.quoting import quotes_a_cell
 from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.unnamed import reject_unnamed
 from weighbridge.formats.unreadable import unreadable
 from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused
@@ -110,7 +111,8 @@ class DelimitedSheet:
                 self.invisible += block.invisible
                 # A delimiter or a quote behind the last cell shows that it is whole.
                 ends = layout.extra_cells > 0 or block.text.endswith(layout.dialect.quote.encode())
-                for rows in _batches(block, first, layout):
+                for each in _batches(block, first, layout):
+                    rows = reject_unnamed(each, layout.header)
                     self._last.look(rows, len(layout.header), ends=ends)
                     yield rows
                 if not block.ends_line and self._last.looks_cut:

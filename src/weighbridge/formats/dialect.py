@@ -21,6 +21,7 @@ from weighbridge.formats.cells import Dialect, split
 from weighbridge.formats.invisible import visible
 from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
 from weighbridge.formats.scan import scan
+from weighbridge.formats.unnamed import refuse_unnamed
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
@@ -100,7 +101,9 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
     doubtful = possible_records(best.lines[:row], best.lines[row], wanted)
     _refuse_other_delimiters(best, trials)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
-    fitted = _fitted(best.cells[row], [split(each.text, best.dialect) for each in below])
+    rows = [split(each.text, best.dialect) for each in below]
+    fitted = _fitted(best.cells[row], rows)
+    refuse_unnamed(fitted.header, rows)
     return Layout(
         dialect=best.dialect,
         preamble=tuple(before.text for before in best.records[:row]),

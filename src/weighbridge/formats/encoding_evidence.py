@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 import zlib
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -99,7 +100,8 @@ class Words:
     limit: int = 3000
     valid: dict[bytes, int] = field(default_factory=dict)
     broken: dict[bytes, int] = field(default_factory=dict)
-    _seen: set[bytes] = field(default_factory=set)
+    counts: dict[bytes, int] = field(default_factory=dict)  # how often a word occurs
+    _seen: dict[bytes, bytes] = field(default_factory=dict)  # a word → the same without digits around it
     _held: bytes = b""  # the beginning of a word that a chunk cuts
 
     def add(self, chunk: bytes) -> None:
@@ -114,25 +116,31 @@ class Words:
         high = np.flatnonzero(data[: cuts[-1]] >= 0x80)
         ends = np.unique(np.searchsorted(cuts, high))
         starts = np.where(ends > 0, cuts[ends - 1] + 1, 0)
-        found = {text[start:end] for start, end in zip(starts.tolist(), cuts[ends].tolist(), strict=True)}
-        found -= self._seen
-        if len(self._seen) < _REMEMBERED:
-            self._seen |= found
-        for word in found:
-            self._keep(_DIGITS.sub(b"", word))
+        found = Counter(
+            text[start:end] for start, end in zip(starts.tolist(), cuts[ends].tolist(), strict=True)
+        )
+        for word, count in found.items():
+            kept = self._seen.get(word)
+            if kept is None:
+                kept = self._keep(_DIGITS.sub(b"", word))
+                if len(self._seen) < _REMEMBERED:
+                    self._seen[word] = kept
+            if kept in self.counts or len(self.counts) < _REMEMBERED:
+                self.counts[kept] = self.counts.get(kept, 0) + count
 
-    def _keep(self, word: bytes) -> None:
+    def _keep(self, word: bytes) -> bytes:
+        """The word as the sample has it, or would have it."""
         try:
             text = word.decode()
             word, sample = text[:_LONGEST].encode(), self.valid
         except UnicodeDecodeError:
             word, sample = word[:_LONGEST], self.broken
-        if word in sample:
-            return
-        sample[word] = zlib.crc32(word)
-        if len(sample) >= 2 * self.limit:
-            for each in sorted(sample, key=sample.__getitem__)[self.limit :]:
-                del sample[each]
+        if word not in sample:
+            sample[word] = zlib.crc32(word)
+            if len(sample) >= 2 * self.limit:
+                for each in sorted(sample, key=sample.__getitem__)[self.limit :]:
+                    del sample[each]
+        return word
 
 
 @dataclass(frozen=True)

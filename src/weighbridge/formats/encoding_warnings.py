@@ -22,6 +22,9 @@ _LOST, _FIRST_OF_LOST = "\ufffd".encode(), b"\xef"  # one byte is found much fas
 _FIRST_OF_TWICE = b"\xc3"  # every character that was encoded twice begins with this byte
 
 
+_MOST_COMMON_TWICE = "Ã".encode()
+
+
 @dataclass
 class Findings:
     """What is noticed about the encoding while a file is read, and the warnings about it."""
@@ -35,9 +38,13 @@ class Findings:
     _looked: int = 0  # pieces
 
     def look(self, chunk: bytes) -> None:
-        """The next piece of the file, as UTF-8. After the first few, every fourth is enough for a warning."""
+        """The next piece of the file, as UTF-8.
+
+        After the first few, every fourth is enough for a warning; the most common letter is looked for in all.
+        """
         self._looked += 1
-        if (self._looked < 8 or self._looked % 4 == 0) and _FIRST_OF_TWICE in chunk:
+        often = self._looked < 8 or self._looked % 4 == 0
+        if (_FIRST_OF_TWICE if often else _MOST_COMMON_TWICE) in chunk:
             if self._twice is None:
                 from weighbridge.formats.guess import Twice
 
@@ -71,7 +78,7 @@ class Findings:
         if self._guessed:
             code = "mixed_encodings" if self._guessed.one_word else "encoding_guessed"
             found[code] = self._in_both(self._guessed)
-        if self._twice and self._twice.found >= A_FEW and self._twice.example:
+        if self._twice and (self._twice.sure or self._twice.found >= A_FEW) and self._twice.example:
             found["double_encoded"] = self._encoded_twice(*self._twice.example)
         if self._lost:
             found["lost_letters"] = (

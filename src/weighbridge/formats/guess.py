@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from weighbridge.formats.encoding_evidence import Reading, Words, in_codec, text_cost, weigh
-from weighbridge.formats.odd_words import odd_word
+from weighbridge.formats.encoding_evidence import LATIN, Reading, Words, in_codec, text_cost, weigh
+from weighbridge.formats.odd_words import UNLIKELY, odd_word
 
 CERTAIN = 10.0  # difference of costs from which a second reading is ruled out
 FEW_WORDS, CERTAIN_BY_FEW = 2, 12.0  # the same where the two readings differ in only so many words
 TOSS_UP, TOSS_UP_OF_ONE_WORD = 1.5, 6.0  # below this difference neither reading is preferred
+CLEAR_MAJORITY = 2  # times as much text in one encoding as in the other
 _MIXED = 8.0
 _LOOKED_AT = 200  # words that are compared one by one
 
@@ -21,6 +22,15 @@ _LOOKED_AT = 200  # words that are compared one by one
 _TWICE = re.compile(
     rb"\xc3[\x82-\xb4](?:\xc2[\x80-\xbf]|\xc5[\x92\x93\xa0\xa1\xb8\xbd\xbe]|\xc6\x92|\xcb[\x86\x9c]"
     rb"|\xe2(?:\x80[\x93-\xba]|\x82\xac|\x84\xa2))"
+)
+# The same in text, where it is nothing else: three characters for one; or a capital with an accent before a sign that
+# follows no word, or before any sign that a letter follows at once.
+_SIGN = "[\xa1-\xaa\xac\xaf-\xb4\xb8-\xba\xbc-\xbf\u0192\u02c6\u02dc]"
+_OTHER = (
+    "[\x80-\xa0\xab\xad\xae\xb5-\xb7\xbb\u2013-\u203a\u20ac\u2122\u0152\u0153\u0160\u0161\u0178\u017d\u017e]"
+)
+_SURELY = re.compile(
+    f"\xe2[\u20ac\u201a\u201e]|[\xc3-\xc5](?:{_SIGN}|{_OTHER}(?=[a-z]))|\xc2[\xa3\xa7\xa9\xb0]"
 )
 _WORD_END = re.compile(rb"[\x00-\x40\x5b-\x60\x7b-\x7f]|\Z")
 
@@ -52,7 +62,34 @@ def guess(words: Words) -> Guess:
             return Guess(readings[0].codec, mixed=clearest)
         broken += valid
         readings = weigh(broken)
-    return _compared(broken, readings)
+    return _outvoted(broken, readings, words.counts) or _compared(broken, readings)
+
+
+def _outvoted(words: Sequence[bytes], readings: list[Reading], counts: Mapping[bytes, int]) -> Guess | None:
+    """Where most of the text is in another encoding than the likeliest, and the rest in a third or in that one.
+
+    The costs count each word once. So one line in a second encoding with words of its own may outweigh many lines that
+    repeat theirs.
+    """
+    often = np.array([counts.get(word, 1) for word in words])
+    latin = [each for each in readings if each.codec in LATIN]
+    if readings[0].codec not in LATIN:
+        return None
+    most = min(latin, key=lambda each: float((often * each.costs).sum()))
+    if most is readings[0]:
+        return None
+    rest = min(latin, key=lambda each: float(np.minimum(most.costs, each.costs).sum()))
+    gains = most.costs - rest.costs  # positive for a word that the second encoding explains better
+    for_most, for_rest = gains <= -UNLIKELY, gains >= UNLIKELY
+    both = float(np.minimum(most.costs, rest.costs).sum())
+    few = not for_rest.any() or for_most.sum() < max(FEW_WORDS, for_rest.sum() / 4)
+    if few or readings[0].total - both < CERTAIN:
+        return None
+    text_of_most, text_of_rest = int(often[for_most].sum()), int(often[for_rest].sum())
+    if not text_of_rest < text_of_most:
+        return None
+    clear = text_of_most >= CLEAR_MAJORITY * text_of_rest
+    return Guess(most.codec, rest.codec, not clear, one_word=clear, word=words[int(gains.argmax())])
 
 
 def _compared(words: Sequence[bytes], readings: list[Reading]) -> Guess:
@@ -93,6 +130,7 @@ class Twice:
     """Looks for text that was encoded twice, in the UTF-8 of a file."""
 
     found: int = 0
+    sure: bool = False  # one word alone shows it
     example: tuple[bytes, str] | None = None  # the word as it is, and as it should be
     _seen: dict[bytes, bool] = field(default_factory=dict)
 
@@ -112,8 +150,10 @@ class Twice:
         if word not in self._seen:
             meant = _undone(word)
             self._seen[word] = meant is not None
-            if meant is not None and self.example is None:
+            sure = meant is not None and _surely_twice(word.decode())
+            if meant is not None and (self.example is None or (sure and not self.sure)):
                 self.example = word, meant
+            self.sure = self.sure or sure
         self.found += self._seen[word]
 
 
@@ -125,6 +165,12 @@ def _undone(word: bytes) -> str | None:
     except UnicodeError:
         return None
     return single if text_cost(single) + _MIXED < text_cost(text) else None
+
+
+def _surely_twice(text: str) -> bool:
+    """`MÃ¼nchen` and `donâ€™t` are no words of any language. `IRMÃ”`, a word before a closing quote, is one."""
+    lone = len(text) == 2 and text[0] != "\xc2"  # a letter by itself
+    return not lone and _SURELY.search(text) is not None
 
 
 def _as_1252(character: str) -> bytes:

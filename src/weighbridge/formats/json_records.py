@@ -75,6 +75,9 @@ class JsonSheet:
     )  # the first number that has one, known when batches() is through
     invisible: int = field(default=0, init=False)  # characters that were removed
     late: dict[str, None] = field(default_factory=dict, init=False)  # keys that first appear after the sample
+    nested: dict[str, int] = field(
+        default_factory=dict, init=False
+    )  # key → the first line with an object or list
     _beside: Beside = field(default_factory=Beside, init=False)
 
     @property
@@ -95,7 +98,7 @@ class JsonSheet:
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, each with the line on which it begins."""
         first = 0
-        self.fraction, self.late, self._beside, self.invisible = "", {}, Beside(), 0
+        self.fraction, self.late, self.nested, self._beside, self.invisible = "", {}, {}, Beside(), 0
         for portion in _portions(stream(self.text, self.place, self._beside)):
             elements, removed = without_invisible(portion)
             self.invisible += removed
@@ -124,8 +127,8 @@ class JsonSheet:
                     late = {key: value for key, value in element.value.items() if key not in known}
                     cells[position], surplus[position] = width + len(late), _written(late)
                     self.late |= dict.fromkeys(late)
-        columns = [_column([row.get(key) for row in rows]) for key in self.header]
         lines = np.array([element.line for element in elements], np.int64)
+        columns = [self._column(key, [row.get(key) for row in rows], lines) for key in self.header]
         return batch.build(
             first + np.arange(len(elements)),
             lines,
@@ -134,6 +137,15 @@ class JsonSheet:
             pa.array(surplus, pa.string()),
             pa.array(faults, pa.string()),
         )
+
+    def _column(self, key: str, values: list[Any], lines: batch.Numbers) -> Any:
+        try:
+            return pa.array(values, pa.string())
+        except (pa.ArrowTypeError, pa.ArrowInvalid):  # a list, an object, true or false among them
+            places = (place for place, value in enumerate(values) if isinstance(value, dict | list))
+            if key not in self.nested and (first := next(places, None)) is not None:
+                self.nested[key] = int(lines[first])
+            return pa.array([_cell(value) for value in values], pa.string())
 
 
 def _portions(elements: Iterator[Element]) -> Iterator[list[Element]]:
@@ -197,13 +209,6 @@ def _storable(value: Any) -> bool:
             return all(map(_storable, value))
         case _:
             return True
-
-
-def _column(values: list[Any]) -> Any:
-    try:
-        return pa.array(values, pa.string())
-    except (pa.ArrowTypeError, pa.ArrowInvalid):  # a list, an object, true or false among them
-        return pa.array([_cell(value) for value in values], pa.string())
 
 
 def _cell(value: Any) -> str | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weighbridge.formats import batch as batches
+from weighbridge.formats.unnamed import reject_unnamed
 from weighbridge.model.rejects_file import ESCAPED, RAW, ROW, SAFE, UPLOAD, YES, added_columns, unescape
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.space import SPACE
@@ -83,7 +84,7 @@ class FixedSheet:
         for each in self.sheet.batches():
             own, link = self._narrowed(each)
             links.append(link)
-            yield own
+            yield reject_unnamed(own, self.header)
         self.links = pa.Table.from_batches(links, _LINKS)
 
     def originals(self) -> list[str]:

@@ -87,7 +87,7 @@ class NoProject(Refused):
 
 
 class RetryLater(WeighbridgeError):
-    """A passing trouble. `kind` names the backoff policy in `model.backoff`."""
+    """A passing trouble. `kind` names the backoff policy in `model.retry`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

@@ -9,6 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 _QUOTES = "Double a quote that belongs to a quoted cell, and remove one that does not."
 FAULTS: Mapping[str, tuple[str, str]] = {
     "wrong_cell_count": ("It has more or fewer cells than the header", "Check its quotes and separators."),
+    "unnamed_cell": (
+        "Expected an empty cell where the end of the header has an empty name, got text",
+        "The record may have a cell too many: check its quotes and separators, or add the name to the header.",
+    ),
     "text_after_quote": ("Expected a separator after a closing quote, got text", _QUOTES),
     "quote_in_cell": ("Expected quotes around a cell that has a quote in it, got none", _QUOTES),
     "open_quote": ("Expected a closing quote, got none", _QUOTES),
@@ -83,6 +87,16 @@ class WithLateKeys(Protocol):
     @property
     def late(self) -> Iterable[str]:
         """These keys. Known when batches() is through."""
+        ...
+
+
+@runtime_checkable
+class WithNested(Protocol):
+    """A sheet of a format whose values may be objects or lists."""
+
+    @property
+    def nested(self) -> Mapping[str, int]:
+        """Header → the first line that has an object or a list there. Known when batches() is through."""
         ...
 
 

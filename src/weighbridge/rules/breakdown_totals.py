@@ -24,7 +24,7 @@ import pyarrow as pa
 from weighbridge.model.counts import counted
 from weighbridge.rules import facts
 from weighbridge.rules.plan import Plan, literal
-from weighbridge.rules.typed import TOTALS, is_label
+from weighbridge.rules.record_kinds import TOTALS, is_label
 
 NAMED, BLANK, LABEL = range(3)  # what a part has in one column; each covers those before it
 SURE = 6  # digits of sums: by chance one file in a million has them

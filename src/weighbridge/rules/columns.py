@@ -53,13 +53,14 @@ def warnings(plan: Plan, empty: Container[int] = ()) -> dict[str, str]:
         named = name in plan.layout.mapping or name in plan.layout.constants
         if isinstance(other, InHeader) and other.of in plan.layout.mapping and not named:
             read = f"{plan.layout.mapping[other.of]!r} was read without it"
+            symbol = plan.layout.symbols.get(other.of)
+            says = f"several have the {symbol!r} of the header" if symbol else "the file names none"
             found[f"{declared.name}_not_named"] = (
-                f"{name}: the file names none; {read}. Rows that are already in production keep theirs."
+                f"{name}: {says}; {read}. Rows that are already in production keep theirs."
             )
-    if not (plan.pipeline.headerless and len(plan.layout.header) == 1):
-        for each in _missing(plan.layout, plan.pipeline, plan.profile):
-            code = each.field.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
-            found[f"{code}_column_not_found"] = _not_found(each)
+    for each in _missing(plan.layout, plan.pipeline, plan.profile):
+        code = each.field.removeprefix(f"{plan.pipeline.grain.name}.").replace(".", "_")
+        found[f"{code}_column_not_found"] = _not_found(each)
     return found
 
 

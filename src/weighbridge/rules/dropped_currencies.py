@@ -58,6 +58,11 @@ def _by_header(plan: Plan) -> dict[str, str]:
     for name, code in layout.currencies.items():
         if code in currencies.CODES - {currencies.ORDINARY} and plan.storing(name) not in stored:
             return {"currency_not_stored": f"{layout.mapping[name]!r} has amounts in {code}. {_ONLY_NUMBERS}"}
+    for name, symbol in layout.symbols.items():
+        if currencies.meaning(symbol) != currencies.ORDINARY and plan.storing(name) not in stored:
+            return {
+                "currency_not_stored": f"{layout.mapping[name]!r} has amounts in {symbol!r}. {_ONLY_NUMBERS}"
+            }
     return {}
 
 

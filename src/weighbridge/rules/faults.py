@@ -123,10 +123,15 @@ def _of_currency(column: Column, plan: Plan) -> Iterator[Fault]:
     """A column of currencies that contradicts the header of an amount."""
     if column.field.type is not str:
         return
+    hint = "Correct the one that is wrong."
     if header := record_currency.expected(column.name, plan.pipeline, plan.layout):
         expected = f"{header.code}, as the {header.says} says"
-        hint = "Correct the one that is wrong."
         yield Fault(column, f"{column.value} <> {literal(header.code)}", "currency_differs", expected, hint)
+    elif fitting := record_currency.possible(column.name, plan.pipeline, plan.layout):
+        says, codes = fitting
+        differs = f"length({column.value}) = 3 AND {column.value} NOT IN ({', '.join(map(literal, codes))})"
+        expected = f"a currency that fits the header {says!r}"
+        yield Fault(column, differs, "currency_differs", expected, hint)
 
 
 def _of_capacity(column: Column, plan: Plan) -> Iterator[Fault]:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import Field, InHeader, Made, NamePath, OrMade, Pipeline
 from weighbridge.model.profile import Profile
+from weighbridge.rules import header_currency
 
 # Another platform must know so many fields more before the file is taken for its: the least by which the
 # platforms' own exports differ, and more than a column or two of one's own making.
@@ -47,7 +48,6 @@ ABBREVIATIONS = {
 }
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _WORD = re.compile(r"[^\W_]+|%")
-_CURRENCY = re.compile(r"^(?P<name>.+?)\s*[(\[](?P<code>[A-Z]{3})[)\]]$")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ class Layout:
     constants: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.currency" → "USD"
     ends: int | None = None  # where a period stands in for the day: the position of its last day
     currencies: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.spend" → "USD", of its header
+    symbols: Mapping[str, str] = field(
+        default_factory=dict
+    )  # the same for `$`, which several currencies have
 
     @property
     def mapping(self) -> dict[str, str]:
@@ -93,21 +96,24 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
 
 def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
     """Each field's column, where it has one. Raises FileRefused: `several_currencies`."""
-    cells = [_Cell(i, fold(text), *_split_currency(text)) for i, text in enumerate(header)]
+    cells = [_Cell(i, fold(text), header_currency.split(text)) for i, text in enumerate(header)]
     columns: dict[str, tuple[int, ...]] = {}
     currencies: dict[str, str] = {}
+    symbols: dict[str, str] = {}
     for name, declared in pipeline.fields.items():
         found = _find(cells, synonyms(name, declared, pipeline, profile), declared.type is Decimal)
         if found:
             columns[name] = tuple(cell.position for cell in found)
-            codes = {cell.currency for cell in found if cell.currency}
-            if len(codes) > 1:
+            codes = {cell.named.code for cell in found if cell.named.code}
+            signs = {cell.named.symbol for cell in found if cell.named.symbol}
+            if len(codes | signs) > 1:
                 got = " and ".join(repr(header[cell.position]) for cell in found)
                 raise FileRefused(
                     "several_currencies",
                     f"{name}: expected one currency, got {got}. Export one currency a file.",
                 )
             currencies.update((name, code) for code in codes)
+            symbols.update((name, sign) for sign in signs)
     ends = _period(cells, columns, profile)
     constants = {
         name: currencies[declared.otherwise.of]
@@ -116,7 +122,7 @@ def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) 
         and isinstance(declared.otherwise, InHeader)
         and declared.otherwise.of in currencies
     }
-    return Layout(tuple(header), columns, constants, ends, currencies)
+    return Layout(tuple(header), columns, constants, ends, currencies, symbols)
 
 
 def lacking(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
@@ -156,7 +162,7 @@ def _reader(pipeline: Pipeline, profile: Profile | None) -> Callable[[str], Coll
     for end in (profile.daily.starts, profile.daily.ends) if profile and profile.daily else ():
         for synonym in end:
             known.setdefault(fold(synonym), set()).add(end[0])
-    return lambda cell: known.get(fold(cell), known.get(fold(_split_currency(cell)[0]), ()))
+    return lambda cell: known.get(fold(cell), known.get(fold(header_currency.split(cell).bare), ()))
 
 
 def _refuse_other_platform(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> None:
@@ -200,27 +206,20 @@ def _knows_more(
 class _Cell:
     position: int
     folded: str
-    bare: str  # without the currency
-    currency: str | None
-
-
-@lru_cache(maxsize=20_000)
-def _split_currency(text: str) -> tuple[str, str | None]:
-    found = _CURRENCY.match(unicodedata.normalize("NFKC", text).strip())
-    return (found["name"], found["code"]) if found else (text, None)
-
-
-def without_currency(text: str) -> str:
-    return _split_currency(text)[0]
+    named: header_currency.Named
 
 
 def _find(cells: list[_Cell], names: Sequence[str], amount: bool) -> list[_Cell]:
     for name in map(fold, names):
         if found := [cell for cell in cells if cell.folded == name != ""]:
             return found
-        if amount and (found := [cell for cell in cells if cell.currency and fold(cell.bare) == name]):
+        if amount and (found := [cell for cell in cells if _names_amount(cell, name)]):
             return found
     return []
+
+
+def _names_amount(cell: _Cell, name: str) -> bool:
+    return bool(cell.named.code or cell.named.symbol) and fold(cell.named.bare) == name
 
 
 def _period(cells: list[_Cell], columns: dict[str, tuple[int, ...]], profile: Profile | None) -> int | None:

@@ -3,8 +3,8 @@
 The sender's word (`ReadOptions.decimal`, `date_order`) comes first. Without it, a cell is evidence when it can be read
 one way only: 12,34 is no thousand, and 1,234 impressions are no fraction; 13/7/2025 starts with the day. A cell that
 reads both ways, differently, is ambiguous. Nine tenths of the evidence decide; cells of the other tenth are rejected,
-each for itself. Where there is no evidence, other columns are asked for the decimal mark, and the weeks of dates such
-as 2025-07-31 for the order of the others.
+each for itself. Where there is no evidence, other columns are asked for the decimal mark. Dates such as 2025-07-31 are
+no evidence for the order of the others: in a file of every month's first, both orders fit.
 
 Where the pipeline says how its files are written, cells that read both ways are evidence for that, if at least one cell
 shows it: a slip of the keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every
@@ -24,14 +24,12 @@ from typing import Any
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.space import SPACE
 from weighbridge.rules import dates, numbers
-from weighbridge.rules.plan import Column, Locale, Plan, composed, filled, literal, texts
+from weighbridge.rules.plan import Column, Locale, Plan, filled, literal, texts
 
 SHARE = 0.9
-NEAR = 7  # days
 LETTERS = 3  # of an amount with its currency
 _MARKS = (Locale(decimal="."), Locale(decimal=","))
 _DOTTED = "regexp_matches(x2, '^[0-9]+[.]')"
-_ORDERS = (Locale(day_first=False), Locale(day_first=True))
 
 
 @dataclass(frozen=True)
@@ -116,16 +114,12 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     # With points between its parts a date starts with the day, unless the file says otherwise.
     of_dates = replace(of_dates, either=of_dates.either - dotted)
     mark, order = _usual_mark(plan, of_numbers, whole=whole), _usual_order(plan, of_dates, whole=whole)
-    shown = False
     open_order = whole and order is None and not plan.options.date_order
     if open_order and dotted and not of_dates.matters:
         order = 1
     if mark is None and whole and of_numbers.either:
         [of_others] = _tallies(db, open_source(), [_others(plan)])
         mark = of_others.verdict
-    if open_order and of_dates.either:
-        order = _order_by_sure_dates(db, texts(plan.columns, open_source()), plan)
-        shown = order is not None
     if mark is None and not plan.csv:
         mark = 0
     if whole and mark is None and of_numbers.matters:
@@ -144,7 +138,7 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
         whole=whole,
         unusual=_is_unusual(plan, mark, order),
         mark_shown=mark is not None and (of_numbers.first, of_numbers.second)[mark] > 0,
-        order_shown=shown or (order is not None and (of_dates.first, of_dates.second)[order] > 0),
+        order_shown=order is not None and (of_dates.first, of_dates.second)[order] > 0,
     )
 
 
@@ -279,28 +273,6 @@ def _dates(plan: Plan) -> Reading:
 def _asking(plan: Plan, placeholder: str) -> list[Column]:
     """The fields whose rules ask for the decimal mark, or for the order of day and month."""
     return [column for column in plan.columns if column.asks(placeholder)]
-
-
-def _order_by_sure_dates(db: Any, source: str, plan: Plan) -> int | None:
-    """Where the file has dates such as 2025-07-31, the others are of the same weeks.
-
-    7/7/2025 is no such date: a file of every month's seventh has it too.
-    """
-    columns = _asking(plan, "{day_first}")
-    cells = ", ".join(column.text for column in columns)
-    first, second = (
-        ", ".join(f"CAST({composed(column.steps, column.text, order)} AS DATE)" for column in columns)
-        for order in _ORDERS
-    )
-    fits = db.execute(f"""
-        WITH dates AS MATERIALIZED (
-            SELECT unnest([{cells}]) AS x, unnest([{first}]) AS a, unnest([{second}]) AS b FROM {source}),
-        sure AS (
-            SELECT min(a) - {NEAR} AS first, max(a) + {NEAR} AS last
-            FROM dates WHERE NOT regexp_matches(x, '^[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-]'))
-        SELECT bool_and(a BETWEEN first AND last), bool_and(b BETWEEN first AND last)
-        FROM dates, sure WHERE a <> b""").fetchall()[0]
-    return {(True, False): 0, (False, True): 1}.get(fits)
 
 
 def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:

@@ -43,9 +43,7 @@ class Locale:
     unusual: bool = field(default=False, compare=False)  # against what is usual in the pipeline
     whole: bool = field(default=False, compare=False)  # decided from all records, not from the first ones
     mark_shown: bool = field(default=False, compare=False)  # by a number that can be read one way only
-    order_shown: bool = field(
-        default=False, compare=False
-    )  # by a date of one order only, or by the weeks of others
+    order_shown: bool = field(default=False, compare=False)  # by a date of one order only
     plain_dates: bool = field(default=False, compare=False)  # all are written as 2025-01-31
 
     @property

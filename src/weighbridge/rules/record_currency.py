@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import currencies, normalise, numbers
+from weighbridge.rules import currencies, header_currency, normalise, numbers
 from weighbridge.rules.headers import Layout
 
 _NAMES = ("currency", "currency_code")
@@ -53,13 +54,22 @@ def expected(currency: str, pipeline: Pipeline, layout: Layout) -> Stated | None
     return None
 
 
+def possible(currency: str, pipeline: Pipeline, layout: Layout) -> tuple[str, Sequence[str]] | None:
+    """The header of an amount with a symbol such as `$`, and the codes that such a field may have beside it."""
+    for amount, symbol in layout.symbols.items():
+        if storing(amount, pipeline) == currency and symbol in currencies.SYMBOLS:
+            return layout.mapping[amount], currencies.SYMBOLS[symbol]
+    return None
+
+
 def refuse_several(pipeline: Pipeline, layout: Layout) -> None:
     """One field stores the currency of all amounts of an entity. Raises FileRefused: `several_currencies`."""
     first: dict[str, str] = {}
-    for amount, code in layout.currencies.items():
+    named = {**layout.currencies, **layout.symbols}
+    for amount, mark in named.items():
         stores = storing(amount, pipeline)
         other = first.setdefault(stores, amount) if stores else amount
-        if layout.currencies[other] != code:
+        if header_currency.contradict(named[other], mark):
             raise FileRefused(
                 "several_currencies",
                 f"{stores}: expected one currency, got {layout.mapping[other]!r} and {layout.mapping[amount]!r}. "
