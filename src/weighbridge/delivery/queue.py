@@ -146,7 +146,9 @@ async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
 
 async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
     """The provider does not accept them: nothing more is sent with them."""
-    await tx.execute(_SQL["refuse"], (refused.site_id, refused.provider_key, refused.version, code))
+    await tx.execute(
+        _SQL["refuse_credentials"], (refused.site_id, refused.provider_key, refused.version, code)
+    )
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,9 @@ async def claim(tx: Tx, worker: str, lease: timedelta, wishes: Sequence[Wish]) -
     """A batch for each wish that finds rows; STARTED stands in the ledger with it. A group may be wished for once."""
     batches = [uuid4() for _ in wishes]
     # Binary: of thousands of rows, ids and times take longer to read than to find.
-    cursor = await tx.cursor(binary=True).execute(_SQL["claim"], (worker, lease, batches, *_columns(wishes)))
+    cursor = await tx.cursor(binary=True).execute(
+        _SQL["claim_conversions"], (worker, lease, batches, *_columns(wishes))
+    )
     return Found(cursor, wishes, batches)
 
 
@@ -226,7 +230,9 @@ async def settle(tx: Tx, calls: Sequence[Call], patience: Patience) -> dict[UUID
     told = [_told(call) for call in calls]
     odd = (batches, ids, numbers)
     params = (Jsonb(told), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
-    return {batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle"], params)}
+    return {
+        batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
+    }
 
 
 def _outcome(call: Call, number: int, said: Outcome) -> dict[str, Any]:
@@ -269,7 +275,7 @@ async def enqueue(
     tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str | None, since: datetime | None, actor: str
 ) -> int:
     """Sales of a site that its providers, or one of them, have not heard of yet; returns how many."""
-    return await _number(tx, "enqueue", (workspace_id, site_id, provider_key, since, actor))
+    return await _number(tx, "enqueue_conversions", (workspace_id, site_id, provider_key, since, actor))
 
 
 async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
@@ -281,16 +287,16 @@ async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
 async def park(tx: Tx, closed: Sequence[Group], limit: int) -> int:
     """Put rows of open groups off until after their probe; returns how many."""
     params = ([g.site_id for g in closed], [g.provider_key for g in closed], limit)
-    return await _number(tx, "park", params)
+    return await _number(tx, "park_deliveries", params)
 
 
 async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
-    return await _number(tx, "recover_stuck", (min_age_minutes,))
+    return await _number(tx, "recover_stuck_offline_conversion_jobs", (min_age_minutes,))
 
 
 async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
     """Refuse what has expired, alert what is about to; returns how many were refused."""
-    return await _number(tx, "watch", (ahead, limit))
+    return await _number(tx, "watch_deliveries", (ahead, limit))
 
 
 async def claim_confirmations(tx: Tx, limit: int) -> list[Awaited]:

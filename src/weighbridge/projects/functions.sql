@@ -146,7 +146,7 @@ REVOKE ALL ON FUNCTION weighbridge.claimable_since(uuid, bigint, text[], int) FR
 
 -- Leases the project whose turn it is: with a job that can be claimed now, by its age, or with all jobs ended and the grouping
 -- still to do. p_only: this project and no other. No row: there is none.
-CREATE OR REPLACE FUNCTION weighbridge.claim_project(
+CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_project(
     p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid
 ) RETURNS TABLE (project_key uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -160,7 +160,7 @@ DECLARE
     v_token uuid;
 BEGIN
     FOR v_key, v_workspace, v_project IN
-        WITH RECURSIVE waiting (workspace_id, project_id) AS ( -- one probe per project with jobs, as in claim_upload
+        WITH RECURSIVE waiting (workspace_id, project_id) AS ( -- one probe per project with jobs, as in claim_waiting_upload
             (SELECT d.workspace_id, d.project_id FROM data_uploads d
              WHERE d.status IN ('pending', 'processing', 'staging_complete', 'promoting') AND d.project_id IS NOT NULL
              ORDER BY d.workspace_id, d.project_id LIMIT 1)
@@ -209,10 +209,10 @@ BEGIN
         RETURN;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_project(text, text[], interval, int, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_project(text, text[], interval, int, uuid) FROM PUBLIC;
 
 -- The next project for a runner. Abandoned work returns to its queue first, as in claim_upload.
-CREATE OR REPLACE FUNCTION weighbridge.take_up_project(
+CREATE OR REPLACE FUNCTION weighbridge.claim_project(
     p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid, p_max_crashes int
 ) RETURNS TABLE (project_key uuid, lease_token uuid, abandoned jsonb)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -224,12 +224,12 @@ BEGIN
         SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
     END IF;
     SELECT c.project_key, c.lease_token INTO project_key, lease_token
-    FROM claim_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only) c;
+    FROM claim_waiting_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only) c;
     IF project_key IS NOT NULL OR abandoned IS NOT NULL THEN
         RETURN NEXT;
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.take_up_project(text, text[], interval, int, uuid, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_project(text, text[], interval, int, uuid, int) FROM PUBLIC;
 
 -- The fence of a run. Its lease must also not have expired: an edit of the groups may have begun since.
 CREATE OR REPLACE FUNCTION weighbridge.fence_project(p_token uuid) RETURNS public.projects

@@ -294,7 +294,7 @@ REVOKE ALL ON FUNCTION weighbridge.open_attempt(uuid, uuid, text, interval, int,
 
 -- Claims the oldest upload of the workspace whose turn it is: workspaces with a free slot, by the age of their oldest waiting
 -- upload. No row: nothing can be claimed. Jobs of projects are claimed by claim_job.
-CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
+CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_upload(
     p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int
 ) RETURNS TABLE (upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -350,11 +350,11 @@ BEGIN
         RETURN;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int) FROM PUBLIC;
 
 -- Claims the next upload. Abandoned work returns to its queue first, in the same statement, so that it can be claimed at once;
 -- a run with a live lease is not touched.
-CREATE OR REPLACE FUNCTION weighbridge.take_up(
+CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
     p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int
 ) RETURNS TABLE (upload_id uuid, lease_token uuid, abandoned jsonb)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -366,12 +366,12 @@ BEGIN
         SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
     END IF;
     SELECT c.upload_id, c.lease_token INTO upload_id, lease_token
-    FROM claim_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
+    FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
     IF upload_id IS NOT NULL OR abandoned IS NOT NULL THEN
         RETURN NEXT;
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.take_up(text, text[], text[], interval, int, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int, int) FROM PUBLIC;
 
 -- Returns an upload to its queue: after a graceful stop (no delay, no failure), or to try again later.
 CREATE OR REPLACE FUNCTION weighbridge.release_upload(
