@@ -201,6 +201,14 @@ def test_what_else_is_wrong_in_the_database_is_told_with_what_to_do(
     assert "hunter2" not in done.out
 
 
+def test_a_missing_trigger_is_restored_by_the_command_that_doctor_names(main: Command, query: Query) -> None:
+    query("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs")
+    command = found(main("doctor", "--json"), "constraints")["mend"].partition("run: weighbridge ")[2]
+    assert command == "db migrate --reapply"
+    assert main(*command.split(), "--json").json == {"applied": ["the current SQL functions"]}
+    assert found(main("doctor", "--json"), "constraints")["status"] == "ok"
+
+
 def test_a_database_without_our_schema_is_told_and_left_as_it_is(main: Command, postgres: str) -> None:
     name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(postgres, autocommit=True) as connection:

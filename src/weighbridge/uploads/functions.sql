@@ -998,7 +998,7 @@ CREATE OR REPLACE TRIGGER mark_fixes AFTER UPDATE OF status ON public.data_uploa
     FOR EACH ROW WHEN (NEW.status IN ('staging_complete', 'completed', 'partial') AND OLD.status <> NEW.status)
     EXECUTE FUNCTION weighbridge.mark_fixes();
 
--- Import runs ------------------------------------------------------------------------------------------------
+-- Import runs and recovery -----------------------------------------------------------------------------------
 
 -- security_invoker: a reader sees what row-level security permits of data_uploads.
 CREATE OR REPLACE VIEW ingest.import_runs WITH (security_invoker = true) AS
