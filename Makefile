@@ -38,9 +38,8 @@ pollock: install ## load the polluted files of the Pollock benchmark (make pollo
 screenshots: install ## take a picture of every page of the console, light and dark, into docs/screenshots
 	@$(BIN)/python -m tests.console.screenshots docs/screenshots
 
-schema: install ## write src/weighbridge/postgres/schema.sql anew from the migrations
-	@$(BIN)/python -m weighbridge.postgres.schema > src/weighbridge/postgres/schema.new
-	@mv src/weighbridge/postgres/schema.new src/weighbridge/postgres/schema.sql
+schema: install ## print the schema of a new database
+	@$(BIN)/python -m weighbridge.postgres.schema
 
 # --no-header and the two --no-emit flags: these files name no registry and no path of one machine.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -173,7 +173,7 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
     ("broken", "name", "status", "words", "mend"),
     [
         ("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs", "constraints", "failed",
-         "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge/postgres/schema.sql"),
+         "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge db migrate --reapply"),
         ("CREATE POLICY wide ON judgments USING (true)", "row-level security", "failed",
          "public.judgments has a policy that does not ask for the workspace.", "DROP POLICY"),
         (DEAD, "dead letters", "warning", "1 failed upload to look at,", "weighbridge uploads list --status failed"),
@@ -181,8 +181,10 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
         (LATE, "outbox", "warning", "1 announcement", "weighbridge worker"),
         ("INSERT INTO weighbridge_migrations.applied VALUES (9999, 'later', 'x')", "migrations", "failed",
          "The database has migration 9999", "version of Weighbridge"),
-        ("DELETE FROM weighbridge_migrations.applied WHERE version = 5", "migrations", "failed",
-         "The database lacks migration 0005_operations.", "weighbridge db migrate"),
+        ("DELETE FROM weighbridge_migrations.applied", "migrations", "failed",
+         "The database lacks migration 0001_initial, the current SQL functions.", "weighbridge db migrate"),
+        ("UPDATE weighbridge_migrations.functions SET digest = 'other'", "migrations", "failed",
+         "The database lacks the current SQL functions.", "weighbridge db migrate"),
         ("DELETE FROM weighbridge.pipelines WHERE name = 'ads'", "tables", "failed",
          "The database lacks the tables of ads.", "weighbridge db migrate"),
     ],
@@ -197,6 +199,14 @@ def test_what_else_is_wrong_in_the_database_is_told_with_what_to_do(
     check = found(done, name)
     assert (check["status"], words in check["found"], mend in check["mend"]) == (status, True, True), check
     assert "hunter2" not in done.out
+
+
+def test_a_missing_trigger_is_restored_by_the_command_that_doctor_names(main: Command, query: Query) -> None:
+    query("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs")
+    command = found(main("doctor", "--json"), "constraints")["mend"].partition("run: weighbridge ")[2]
+    assert command == "db migrate --reapply"
+    assert main(*command.split(), "--json").json == {"applied": ["the current SQL functions"]}
+    assert found(main("doctor", "--json"), "constraints")["status"] == "ok"
 
 
 def test_a_database_without_our_schema_is_told_and_left_as_it_is(main: Command, postgres: str) -> None:

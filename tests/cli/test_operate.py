@@ -56,7 +56,7 @@ def test_a_database_of_ones_own_is_checked_and_migrated_by_command(main: Command
         try:
             early = main("uploads", "list", DATABASE_URL=url)
             assert early.code == 1
-            assert early.err.startswith("weighbridge: The database lacks migration 0001_engine")
+            assert early.err.startswith("weighbridge: The database lacks migration 0001_initial")
             assert early.err.endswith("Run: weighbridge db migrate\n")
             assert main("db", "status", "--json", DATABASE_URL=url).code == 1
             assert main("db", "migrate", DATABASE_URL=url).code == 0

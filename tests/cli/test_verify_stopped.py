@@ -111,7 +111,7 @@ async def test_a_claim_that_comes_between_is_taken_back_too(
 ) -> None:
     await golden_path._send(app, await golden_path.new_batch(app))
     with psycopg.connect(database_url) as other:
-        other.execute("SELECT weighbridge.take_up('other', '{pending}', '{judgments}', '60 s', 3, 5)")
+        other.execute("SELECT weighbridge.claim_upload('other', '{pending}', '{judgments}', '60 s', 3, 5)")
         removing = asyncio.create_task(golden_path._remove(app))
         await eventually(lambda: query(WAITING))
         other.commit()

@@ -54,7 +54,7 @@ def test_the_claim_touches_a_handful_of_pages_with_a_million_finished_uploads(
             assert definition
             connection.execute(definition[0])
         connection.execute("VACUUM ANALYZE data_uploads, weighbridge.attempts")
-        claim = "SELECT * FROM weighbridge.claim_upload('w', '{pending}', '{ads}', '1 minute', 3)"
+        claim = "SELECT * FROM weighbridge.claim_waiting_upload('w', '{pending}', '{ads}', '1 minute', 3)"
         connection.execute(claim)  # once for the caches of the catalogue
         plan: Any = connection.execute(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {claim}").fetchone()
         top = plan[0][0]["Plan"]

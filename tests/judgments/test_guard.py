@@ -125,7 +125,7 @@ async def test_a_reset_that_meets_a_takeover_does_not_touch_the_run_that_is_live
     await claim(ctx)
     query("UPDATE data_uploads SET started_at = started_at - INTERVAL '2 hours'")
     clock.forward(minutes=2)
-    take_up = "SELECT * FROM weighbridge.take_up('late', '{pending}', '{judgments}', '60 s', 3, 5)"
+    take_up = "SELECT * FROM weighbridge.claim_upload('late', '{pending}', '{judgments}', '60 s', 3, 5)"
     connect = psycopg.AsyncConnection.connect
     async with await connect(database_url) as operator, await connect(database_url) as worker:
         await worker.execute(take_up)

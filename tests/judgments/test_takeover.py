@@ -22,9 +22,7 @@ from weighbridge.uploads.parse import parse
 
 from .conftest import BATCH, ROW, Lines, Query, Send, case, judgments
 
-TAKE_UP = (
-    "SELECT * FROM weighbridge.take_up('late', '{pending,staging_complete}', '{judgments}', '60 s', 3, 5)"
-)
+TAKE_UP = "SELECT * FROM weighbridge.claim_upload('late', '{pending,staging_complete}', '{judgments}', '60 s', 3, 5)"
 TABLES = ("data_uploads", "judgments", "plaintiffs", "staging.judgments_judgment", "weighbridge.attempts")
 
 

@@ -46,7 +46,7 @@ def pages(connection: Any, statement: str) -> int:
 def test_leasing_a_project_and_claiming_its_job_touch_few_pages(backlog: Any, analysed: bool) -> None:
     if analysed:
         backlog.execute("VACUUM ANALYZE data_uploads, projects, weighbridge.attempts")
-    lease = "SELECT * FROM weighbridge.claim_project('w', '{keywords}', '1 minute', 3, NULL)"
+    lease = "SELECT * FROM weighbridge.claim_waiting_project('w', '{keywords}', '1 minute', 3, NULL)"
     backlog.execute(lease)  # once for the caches of the catalogue
     assert pages(backlog, lease) < 20 * PROJECTS  # a few for each project with jobs
     (token,) = backlog.execute(

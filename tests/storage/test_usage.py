@@ -18,7 +18,7 @@ from tests.storage.counting import CSV, USAGE, increment, month_of, send, until_
 from weighbridge.app import App
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import Refused
-from weighbridge.postgres import migrate, roles
+from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
 from weighbridge.postgres.pool import Database
 from weighbridge.storage import quota, usage
@@ -319,49 +319,6 @@ async def test_a_failure_to_count_is_logged_and_blocks_nothing(
 
 
 # What was there before, and what is told ---------------------------------------------------------------------
-
-
-async def test_the_migration_counts_what_is_stored_already(postgres: str, workspace: UUID) -> None:
-    name = f"test_{uuid4().hex[:12]}"
-    with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
-        try:
-            await _migrated_from_before(postgres.replace("/postgres?", f"/{name}?"), workspace)
-        finally:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
-async def _migrated_from_before(url: str, workspace: UUID) -> None:
-    db = Database(url, size=1)
-    await db.open()
-    try:
-        async with db.tx() as tx:
-            before, after = [m for m in migrate.migrations() if m.version < 9], migrate.migrations()[8]
-            assert after.name == "usage"
-            for migration in before:
-                await tx.execute(migration.sql)
-            for day, sha, ago, client in (
-                ("01/01", "a", 400, 1),
-                ("01/01", "a", 399, 2),
-                ("02/02", "b", 0, 1),
-            ):
-                await tx.execute(
-                    "INSERT INTO data_uploads (workspace_id, client_id, source, pipeline, file_url, content_sha256,"
-                    " byte_size, created_at) VALUES (%s, %s, 'api', 'ads', %s, sha256(%s), 50,"
-                    " weighbridge.now() - make_interval(days => %s))",
-                    (
-                        workspace,
-                        UUID(int=client),
-                        f"s3://b/{workspace}/2026/{day}/{sha * 64}",
-                        sha.encode(),
-                        ago,
-                    ),
-                )
-            await tx.execute(after.sql)
-            rows = await (await tx.execute(USAGE.encode())).fetchall()
-        assert [row[:3] for row in rows] == [(100, 2, 50)]
-    finally:
-        await db.close()
 
 
 async def test_the_gauge_is_the_sum_of_what_is_stored(app: App, workspace: UUID) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,15 +15,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The database: its schema and its address.", no_args_is_help=True)
 
+Reapply = Annotated[
+    bool,
+    typer.Option("--reapply", help="Apply SQL functions, triggers and views again, although none changed."),
+]
+
 
 @app.command()
-def migrate(as_json: AsJson = False) -> None:
+def migrate(as_json: AsJson = False, reapply: Reapply = False) -> None:
     """Bring the database to this version's schema, with tables for every pipeline."""
 
     async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
         from weighbridge.postgres import readiness
 
-        return await readiness.make_ready(tx, pipelines)
+        return await readiness.make_ready(tx, pipelines, reapply=reapply)
 
     done = _unchecked(work)
     if as_json:

@@ -100,7 +100,7 @@ async def reseal(tx: Tx, sealed: SealedCredentials) -> bool:
     """The same values under another key. False: there are new ones, or none any more."""
     row = await fetch_one(
         tx,
-        _SQL["reseal"],
+        _SQL["reseal_credentials"],
         (
             sealed.site_id,
             sealed.provider_key,

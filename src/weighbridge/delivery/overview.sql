@@ -42,7 +42,7 @@ WHERE key_id <> %(key)s
 ORDER BY site_id, provider_key LIMIT %(limit)s
 FOR UPDATE -- who enters new ones meanwhile waits
 
--- name: reseal
+-- name: reseal_credentials
 SELECT weighbridge.reseal_credentials(%s, %s, %s, %s, %s, %s)
 
 -- name: keys_in_use

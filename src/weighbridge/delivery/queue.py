@@ -146,7 +146,9 @@ async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
 
 async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
     """The provider does not accept them: nothing more is sent with them."""
-    await tx.execute(_SQL["refuse"], (refused.site_id, refused.provider_key, refused.version, code))
+    await tx.execute(
+        _SQL["refuse_credentials"], (refused.site_id, refused.provider_key, refused.version, code)
+    )
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchR
     batches = [uuid4() for _ in requests]
     # Binary: of thousands of rows, ids and times take longer to read than to find.
     cursor = await tx.cursor(binary=True).execute(
-        _SQL["claim"], (worker, lease, batches, *_columns(requests))
+        _SQL["claim_conversions"], (worker, lease, batches, *_columns(requests))
     )
     return Found(cursor, requests, batches)
 
@@ -232,7 +234,9 @@ async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dic
     results = [_result(call) for call in calls]
     odd = (batches, ids, numbers)
     params = (Jsonb(results), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
-    return {batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle"], params)}
+    return {
+        batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
+    }
 
 
 def _outcome(call: CallResult, number: int, said: Outcome) -> dict[str, Any]:
@@ -275,7 +279,7 @@ async def enqueue(
     tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str | None, since: datetime | None, actor: str
 ) -> int:
     """Sales of a site that its providers, or one of them, have not heard of yet; returns how many."""
-    return await _number(tx, "enqueue", (workspace_id, site_id, provider_key, since, actor))
+    return await _number(tx, "enqueue_conversions", (workspace_id, site_id, provider_key, since, actor))
 
 
 async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
@@ -287,16 +291,16 @@ async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
 async def park(tx: Tx, closed: Sequence[Group], limit: int) -> int:
     """Put rows of open groups off until after their probe; returns how many."""
     params = ([g.site_id for g in closed], [g.provider_key for g in closed], limit)
-    return await _number(tx, "park", params)
+    return await _number(tx, "park_deliveries", params)
 
 
 async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
-    return await _number(tx, "recover_stuck", (min_age_minutes,))
+    return await _number(tx, "recover_stuck_offline_conversion_jobs", (min_age_minutes,))
 
 
 async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
     """Refuse what has expired, alert what is about to; returns how many were refused."""
-    return await _number(tx, "watch", (ahead, limit))
+    return await _number(tx, "watch_deliveries", (ahead, limit))
 
 
 async def claim_confirmations(tx: Tx, limit: int) -> list[Awaited]:

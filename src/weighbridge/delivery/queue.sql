@@ -20,10 +20,10 @@ JOIN public.provider_credentials c USING (site_id, provider_key)
 SELECT site_id, provider_key, version, key_id, nonce, ciphertext FROM public.provider_credentials
 WHERE provider_key = %s AND refused_at IS NULL ORDER BY site_id
 
--- name: refuse
+-- name: refuse_credentials
 SELECT weighbridge.refuse_credentials(%s, %s, %s, %s)
 
--- name: claim
+-- name: claim_conversions
 SELECT * FROM weighbridge.claim_conversions(%s, %s, %s, %s, %s, %s)
 
 -- name: peek
@@ -38,22 +38,22 @@ CROSS JOIN LATERAL (
     ORDER BY e.due_at, e.created_at, e.sale_id LIMIT w.wanted) q
 ORDER BY live, w.place, q.due_at, q.created_at, q.sale_id
 
--- name: settle
+-- name: settle_conversions
 SELECT * FROM weighbridge.settle_conversions(%s, %s, %s, %s, %s, %s, %s, %s)
 
--- name: enqueue
+-- name: enqueue_conversions
 SELECT weighbridge.enqueue_conversions(%s, %s, %s, %s, %s)
 
 -- name: begin_probe
 SELECT weighbridge.begin_probe(%s, %s, %s)
 
--- name: park
+-- name: park_deliveries
 SELECT weighbridge.park_deliveries(%s, %s, %s)
 
--- name: recover_stuck
+-- name: recover_stuck_offline_conversion_jobs
 SELECT public.recover_stuck_offline_conversion_jobs(%s)
 
--- name: watch
+-- name: watch_deliveries
 SELECT weighbridge.watch_deliveries(%s, %s)
 
 -- name: claim_confirmations

@@ -178,7 +178,7 @@ async def requeue(tx: Tx, wish: Requeue) -> int:
         "code": wish.code,
         "actor": wish.actor,
     }
-    row = await fetch_one(tx, _SQL["requeue"], params)
+    row = await fetch_one(tx, _SQL["requeue_deliveries"], params)
     assert row is not None
     return int(row[0])
 

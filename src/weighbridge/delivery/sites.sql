@@ -89,7 +89,7 @@ SELECT weighbridge.reset_provider(%s, %s, %s)
 SELECT greatest(nextval('weighbridge.credential_versions'), max(version) + 1) FROM public.provider_credentials
 WHERE site_id = %s AND provider_key = %s
 
--- name: requeue
+-- name: requeue_deliveries
 SELECT weighbridge.requeue_deliveries(%(workspace)s, %(sales)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
 
 -- name: existing_sites

@@ -93,7 +93,7 @@ def version(tx: Tx) -> int:
 async def missing_migrations(tx: Tx) -> list[str]:
     """ConfigError where the database is not one of this version's."""
     async with tx.transaction(force_rollback=True):  # asking makes the ledger where there is none
-        return [f"migration {each.version:04}_{each.name}" for each in await migrate.pending(tx)]
+        return await migrate.pending(tx)
 
 
 async def missing_tables(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Brings a database to the newest schema: numbered files, forward only, all in one transaction."""
+"""Brings a database to this version's schema: tables by numbered migrations, forward only, then the SQL functions.
+
+The schema weighbridge_migrations records each migration with its checksum, and the SQL functions with their digest.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import LiteralString
 from psycopg.errors import DuplicateSchema, DuplicateTable
 
 from weighbridge.model.errors import ConfigError
+from weighbridge.postgres import before_initial, functions, roles
 from weighbridge.postgres.pool import Tx, fetch_all
 
 _LEDGER = """
@@ -19,8 +23,14 @@ CREATE TABLE IF NOT EXISTS weighbridge_migrations.applied (
     name text NOT NULL,
     checksum text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE IF NOT EXISTS weighbridge_migrations.functions (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    digest text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
 )
 """
+_FUNCTIONS = "the current SQL functions"
 
 
 @dataclass(frozen=True)
@@ -32,6 +42,9 @@ class Migration:
     @property
     def checksum(self) -> str:
         return sha256(self.sql.encode()).hexdigest()
+
+    def __str__(self) -> str:
+        return f"migration {self.version:04}_{self.name}"
 
 
 def migrations() -> list[Migration]:
@@ -46,8 +59,31 @@ def migrations() -> list[Migration]:
     return sorted(found, key=lambda m: m.version)
 
 
-async def pending(tx: Tx) -> list[Migration]:
-    """What migrate would apply. Raises ConfigError where an applied file has changed since."""
+async def pending(tx: Tx) -> list[str]:
+    """What `migrate` would apply, in words. Raises ConfigError where an applied file has changed since."""
+    missing = await _pending_migrations(tx)
+    current = not missing and await functions.are_current(tx)
+    return [*map(str, missing), *([] if current else [_FUNCTIONS])]
+
+
+async def migrate(tx: Tx, *, reapply: bool = False) -> list[str]:
+    """Apply what is missing; concurrent callers wait for each other. All or nothing.
+
+    `reapply`: also the SQL functions, triggers and views, although none has changed.
+    """
+    await roles.ensure(tx)
+    missing = await _pending_migrations(tx)
+    if await before_initial.is_last(tx):
+        await before_initial.adopt(tx, migrations()[0].checksum)
+    if not missing and await functions.are_current(tx) and not reapply:
+        return []
+    for migration in missing:
+        await _apply(tx, migration)
+    await functions.apply(tx)
+    return [*map(str, missing), _FUNCTIONS]
+
+
+async def _pending_migrations(tx: Tx) -> list[Migration]:
     version = tx.info.server_version
     if version < 150000:
         raise ConfigError(
@@ -55,9 +91,11 @@ async def pending(tx: Tx) -> list[Migration]:
         )
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     await tx.execute(_LEDGER)
+    known = migrations()
+    if await before_initial.is_last(tx):
+        return known[1:]
     rows = await fetch_all(tx, "SELECT version, checksum FROM weighbridge_migrations.applied")
     done: dict[int, str] = dict(rows)
-    known = migrations()
     for migration in known:
         if done.get(migration.version, migration.checksum) != migration.checksum:
             raise ConfigError(
@@ -73,19 +111,19 @@ async def pending(tx: Tx) -> list[Migration]:
     return [m for m in known if m.version not in done]
 
 
-async def migrate(tx: Tx) -> list[Migration]:
-    """Apply what is missing; concurrent callers wait for each other. All or nothing."""
-    missing = await pending(tx)
-    for migration in missing:
-        try:
-            await tx.execute(migration.sql)
-        except (DuplicateTable, DuplicateSchema) as error:
-            raise ConfigError(
-                f"Migration {migration.version:04}_{migration.name} cannot be applied: {error.diag.message_primary}, "
-                "and it is not Weighbridge's. Rename yours, then run it again; nothing was changed."
-            ) from error
-        await tx.execute(
-            "INSERT INTO weighbridge_migrations.applied (version, name, checksum) VALUES (%s, %s, %s)",
-            (migration.version, migration.name, migration.checksum),
-        )
-    return missing
+async def _apply(tx: Tx, migration: Migration) -> None:
+    try:
+        if migration.version == 1:
+            await functions.refuse_names_in_use(tx)
+            await tx.execute("CREATE SCHEMA weighbridge")
+        await functions.define_first(tx)
+        await tx.execute(migration.sql)
+    except (DuplicateTable, DuplicateSchema) as error:
+        raise ConfigError(
+            f"Migration {migration.version:04}_{migration.name} cannot be applied: {error.diag.message_primary}, "
+            "and it is not Weighbridge's. Rename yours, then run it again; nothing was changed."
+        ) from error
+    await tx.execute(
+        "INSERT INTO weighbridge_migrations.applied (version, name, checksum) VALUES (%s, %s, %s)",
+        (migration.version, migration.name, migration.checksum),
+    )

@@ -1,4 +1,4 @@
-"""The schema of a database as one text, to read and to compare.
+"""The schema as one text, for reading and for comparing two databases.
 
 `python -m weighbridge.postgres.schema` prints it.
 """
@@ -22,7 +22,7 @@ _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restr
 def dump(url: str) -> str:
     """Tables, functions, rights and policies of a database, without comments and session settings.
 
-    Staging tables and what reads them are left out: they come from declarations, not from migrations.
+    Staging tables and the views on them are left out: declarations make them, not migrations.
     """
     left_out = [f"--exclude-table={name}" for name in ("staging.*", "public.staging_rows", "intake.*")]
     done = subprocess.run(

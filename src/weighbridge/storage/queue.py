@@ -127,7 +127,7 @@ async def fail(tx: Tx, replay: Replay, how: Failure) -> None:
 
 async def release(tx: Tx, replay: Replay) -> None:
     """Hand it back as it is: the process is stopping."""
-    await tx.execute(_SQL["release_replay"], (replay.lease.token,))
+    await tx.execute(_SQL["close_attempt"], (replay.lease.token, "released", None))
 
 
 async def lose(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:

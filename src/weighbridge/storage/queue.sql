@@ -17,8 +17,8 @@ SELECT weighbridge.finish_replay(%s, %s)
 -- name: fail_replay
 SELECT weighbridge.fail_replay(%s, %s, %s, %s, %s)
 
--- name: release_replay
-SELECT weighbridge.close_attempt(%s, 'released', NULL)
+-- name: close_attempt
+SELECT weighbridge.close_attempt(%s, %s, %s)
 
 -- name: lose_replay
 SELECT weighbridge.lose_replay(%s, %s)

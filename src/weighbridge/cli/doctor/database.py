@@ -66,14 +66,13 @@ async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     faults += [f"{each.name} on {each.table} is {'gone' if each.gone else 'turned off'}" for each in guards]
     if not faults:
         return ok("constraints", "Every unique key and every guard stands.")
-    mends = [f"ALTER TABLE {key.table} ADD {key.definition};" for key in keys]
-    mends += [
-        f"CREATE TRIGGER {each.name} … as in weighbridge/postgres/schema.sql;"
-        if each.gone
-        else f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};"
-        for each in guards
+    statements = [f"ALTER TABLE {key.table} ADD {key.definition};" for key in keys]
+    statements += [
+        f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};" for each in guards if not each.gone
     ]
-    return failed("constraints", _sentence(faults), f"Stop the workers; in psql: {' '.join(mends)}")
+    mends = [f"in psql: {' '.join(statements)}"] if statements else []
+    mends += [f"run: {MIGRATE} --reapply"] if any(each.gone for each in guards) else []
+    return failed("constraints", _sentence(faults), f"Stop the workers; {'; '.join(mends)}")
 
 
 async def roles(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:

@@ -15,7 +15,7 @@ ROLE = "weighbridge_deliver"
 
 
 class PostgresSlots(Leased):
-    """See migration 0012_slots. Its time is the database's."""
+    """Leased rows in weighbridge.slots: see acquire_slots in delivery/functions.sql. Its clock is the database's."""
 
     keeper = "postgres"
 

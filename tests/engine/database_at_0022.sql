@@ -1,3 +1,5 @@
+-- The schema that the 22 migrations before 0001_initial made, as pg_dump prints it, with their rows in the ledger.
+
 CREATE SCHEMA ingest;
 
 CREATE SCHEMA intake;
@@ -5078,3 +5080,53 @@ GRANT SELECT,DELETE ON TABLE weighbridge.staging_groups TO weighbridge_clean;
 GRANT INSERT ON TABLE weighbridge.upload_fixes TO weighbridge_parse;
 GRANT SELECT ON TABLE weighbridge.upload_fixes TO weighbridge_tenant;
 GRANT SELECT ON TABLE weighbridge.upload_fixes TO weighbridge_promote;
+
+INSERT INTO weighbridge.clock DEFAULT VALUES;
+INSERT INTO weighbridge.moves (verb, from_status, to_status, operator) VALUES
+    ('claim', 'pending', 'processing', false),
+    ('stage', 'processing', 'staging_complete', false),
+    ('promote', 'staging_complete', 'promoting', false),
+    ('complete', 'promoting', 'completed', false),
+    ('complete_partially', 'promoting', 'partial', false),
+    ('release_parse', 'processing', 'pending', false),
+    ('release_promotion', 'promoting', 'staging_complete', false),
+    ('restage', 'staging_complete', 'pending', false),
+    ('restage', 'promoting', 'pending', false),
+    ('fail', 'pending', 'failed', false),
+    ('fail', 'processing', 'failed', false),
+    ('fail', 'staging_complete', 'failed', false),
+    ('fail', 'promoting', 'failed', false),
+    ('retry', 'failed', 'pending', true),
+    ('retry', 'partial', 'pending', true);
+INSERT INTO weighbridge.providers (provider_key, clicks, click_window, from_event) VALUES
+    ('google_ads', '{gclid,gbraid,wbraid}', '90 days', false),
+    ('google_datamanager', '{gclid,gbraid,wbraid}', '90 days', false),
+    ('meta_capi', '{fbclid}', '7 days', true),
+    ('tiktok_events', '{ttclid}', '28 days', true),
+    ('webhook', '{gclid,gbraid,wbraid,fbclid,ttclid}', NULL, true);
+INSERT INTO weighbridge.signing DEFAULT VALUES;
+INSERT INTO weighbridge.identity DEFAULT VALUES;
+
+INSERT INTO weighbridge_migrations.applied (version, name, checksum) VALUES
+    (1, 'engine', '4816f273dedca46dcdc4797b9407b7fd03227ffa549abe97df065770842ea172'),
+    (2, 'ads', '7a616f927cb5472b466f023f346cd4b5f5fedc5bb725050ff45f27061214c8fb'),
+    (3, 'resume', 'f402f32646c8c9dc0ed187c223dff75569f559745dffde382a2b75b44d8dde08'),
+    (4, 'judgments', '8f58d1327dc3b193c44af078c8aa8798a144e7077696b70cb76ef12fe3862520'),
+    (5, 'operations', '8785828f51a0718b195310eb20b3989b93be03dab58a2b682eef61e28056613e'),
+    (6, 'projects', '8470f6b1ab72174ed954c0159c1c4c1e3a950c9b886aa06a0bb62586bb8c7791'),
+    (7, 'keywords', '0da04077d0f7ac780c97f7744407f299314b31346e92a04899ec2cea275ea4ee'),
+    (8, 'storage', '4db4e706b56fe12a59019264cb5afa5d0d2a75fa19b642552799c0112ff04844'),
+    (9, 'usage', '988cf16ad112618f6c9d7f41d9a46c33b46a6c47dcb3a18b5848c9eee9bfbae6'),
+    (10, 'resumable', '2a4cdad3d3e831d0f26c896cd46fdd633eb1045358e630ea31b9ed5687eb2df5'),
+    (11, 'delivery', 'd683d2a87ac5b13317f5e5b1b14982db271d9fc6d280610ff40f891eca30a073'),
+    (12, 'slots', '0e8d86f086a04d96dd47de073a5efe249f28e8200c986c9eff3096d2cc827f00'),
+    (13, 'browser', 'fdcd7440171db667fd6bdf0ed6c2ed35721ca38921082309137e175019a9a269'),
+    (14, 'preview', '145273046c9ac91896be877ea27a389ddc1695494753a494beae3885845eadaa'),
+    (15, 'faster_delivery', '2f4de23ca456c13dadd788af59d1e3a73c73c4bf8a84f84968d2b889e9e56784'),
+    (16, 'states', '8299e8c25a712223d97909a476c78298c73de2253956c44687d7b0228cbcecb8'),
+    (17, 'direct_delivery', '130d2565fc69918887fce16a6fe1b127883055284427d34d8a10f5bdc8ee83b6'),
+    (18, 'lighter_claims', 'a9c7acdb67cfb076674f0f2f35b91fdef25bdc5137dea2aec27c5e6ff64cfd9e'),
+    (19, 'reading', '77ce6cba98e70f67a45e828ac9947ba1aaf34eff14463fb21578868204362eea'),
+    (20, 'read_options', '4448fdd6e7c65e2b575463192fcc7cc8e68db815bc81d4eaecaf13c5c9b37978'),
+    (21, 'fixes', '03d50fa98abe778bfc0404880bd2670da9f9c60939ff4e95dc599d383feea76c'),
+    (22, 'fixed_keys', 'c8bd04f2cdeeb3130c7dcc0be15499bac6ee305e4b0b62b530943793b81b449f');

@@ -1,0 +1,402 @@
+-- The engine: attempts with leases for every queue, recovery, the outbox and alerts.
+--
+-- Tables
+--   attempts          who works on what, until when: a lease per attempt, for every queue
+--   unbroken          attempts at uploads since whose start the server has not crashed
+--   events            the outbox; event_deliveries has a row per consumer of an event
+--   alerts            one row per condition and episode
+--   audit_log         what operators did
+--
+-- The life of an attempt. A claim (claim_upload, claim_project, claim_job, claim_replays, claim_conversions,
+-- claim_deliveries) opens it with a new lease_token. Every later write happens in a transaction that first calls
+-- enter(token) or, for a verdict, fence(token). heartbeat(tokens) renews the lease. The verdict of the subject
+-- (finish_…, fail_…, release_…) closes the attempt; recover() closes attempts whose lease expired and returns their
+-- work to the queue.
+--
+-- The fence takes a KEY SHARE lock on the attempt and recover() takes FOR UPDATE, so no attempt is taken over in the
+-- middle of a fenced transaction, while heartbeats (an ordinary UPDATE) are not blocked. A worker that lost its lease
+-- can change nothing.
+--
+-- The life of an event. It is inserted in the transaction that it reports, with one delivery per consumer. A worker
+-- claims deliveries (queue 'outbox'), calls the consumer without an open transaction, and finishes or fails each of
+-- them.
+--
+-- The life of an alert. A condition is raised and withdrawn in the transaction that finds it, so a crash loses no
+-- alert. Both add an event for the consumer 'alerts', so an unreachable webhook blocks nothing.
+--
+-- Lock order: attempts, then projects, then data_uploads, then events, then data tables. Delivery has its own order after
+-- attempts (delivery/functions.sql).
+
+-- Leases -----------------------------------------------------------------------------------------------------
+
+-- Every verdict on an attempt is written in a transaction that called this first. WB001: the lease is lost.
+CREATE OR REPLACE FUNCTION weighbridge.fence(p_token uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_subject uuid;
+BEGIN
+    SELECT subject INTO v_subject FROM attempts
+    WHERE lease_token = p_token AND closed_at IS NULL
+    FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001',
+            HINT = 'Another attempt owns this work now. Change nothing.';
+    END IF;
+    RETURN v_subject;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.fence(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.fence(uuid) TO weighbridge_parse, weighbridge_promote, weighbridge_announce;
+
+-- Every step of an attempt happens in a transaction that called this first: it holds the lease, and its earlier commits
+-- still exist. WB003: the server crashed since the attempt began.
+CREATE OR REPLACE FUNCTION weighbridge.enter(p_token uuid) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_subject uuid := fence(p_token);
+BEGIN
+    IF NOT EXISTS (SELECT FROM unbroken u WHERE u.lease_token = p_token)
+       AND EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.queue = 'uploads') THEN
+        RAISE EXCEPTION 'the server crashed during lease %', p_token USING ERRCODE = 'WB003',
+            HINT = 'Commits that did not wait for the disk may be undone. Begin again from what the tables say.';
+    END IF;
+    RETURN v_subject;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.enter(uuid) FROM PUBLIC;
+
+-- Renews leases and returns the tokens that are still alive. A run without progress is not kept alive past the ceiling; the
+-- progress of a job counts as progress of its project's run.
+CREATE OR REPLACE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interval, p_ceiling interval) RETURNS SETOF uuid
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        UPDATE attempts a
+        SET lease_until = least(weighbridge.now() + p_lease, p_ceiling + greatest(
+                a.progressed_at, (SELECT max(j.progressed_at) FROM attempts j WHERE j.under = a.lease_token))),
+            renewed_at = weighbridge.now()
+        WHERE a.lease_token = ANY (p_tokens) AND a.closed_at IS NULL
+        RETURNING a.lease_token
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.heartbeat(uuid[], interval, interval) FROM PUBLIC;
+
+-- Ends an attempt with its outcome. WB001: the lease is lost.
+CREATE OR REPLACE FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    UPDATE attempts SET closed_at = weighbridge.now(), outcome = p_outcome, error = p_error
+    WHERE lease_token = p_token AND closed_at IS NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease % is lost', p_token USING ERRCODE = 'WB001';
+    END IF;
+    DELETE FROM unbroken WHERE lease_token = p_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.close_attempt(uuid, text, text) FROM PUBLIC;
+
+-- Recovery ---------------------------------------------------------------------------------------------------
+
+-- Closes every attempt whose lease expired, returns its work to the queue, and does the same for uploads that are under way
+-- without an attempt. Work that crashed its workers too often fails instead (gave_up).
+CREATE OR REPLACE FUNCTION weighbridge.recover(p_max_crashes int)
+    RETURNS TABLE (queue text, subject uuid, worker text, opened_at timestamptz, hours double precision, batch text,
+                   gave_up boolean)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_dead record;
+    v_queue upload_queue;
+    v_any boolean := false;
+    v_batches uuid[] := '{}';
+BEGIN
+    -- A frozen worker may hold its fence: end its session, as its lease has expired.
+    PERFORM pg_terminate_backend(s.pid)
+    FROM attempts a
+    JOIN pg_stat_activity s ON s.application_name = 'weighbridge ' || a.lease_token AND s.datname = current_database()
+    WHERE a.closed_at IS NULL AND a.lease_until < v_now AND s.xact_start IS NOT NULL;
+
+    FOR v_dead IN
+        SELECT a.* FROM attempts a
+        WHERE a.closed_at IS NULL AND a.lease_until < v_now
+        ORDER BY a.lease_until
+        FOR UPDATE SKIP LOCKED
+    LOOP
+        queue := v_dead.queue;
+        subject := v_dead.subject;
+        worker := v_dead.worker;
+        opened_at := v_dead.opened_at;
+        hours := EXTRACT(EPOCH FROM v_now - v_dead.opened_at) / 3600;
+        batch := NULL;
+        gave_up := false;
+        UPDATE attempts a SET closed_at = v_now, outcome = 'expired' WHERE a.lease_token = v_dead.lease_token;
+        DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
+        IF v_dead.queue = 'uploads' THEN
+            SELECT batch_name(d) INTO batch FROM data_uploads d WHERE d.id = v_dead.subject;
+            gave_up := rescue(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
+        END IF;
+        IF v_dead.queue = 'outbox' THEN
+            UPDATE event_deliveries d
+            SET failures = d.failures + 1, last_error = 'the worker stopped while it delivered',
+                gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
+            WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
+            RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
+        END IF;
+        IF v_dead.queue = 'storage' THEN
+            UPDATE upload_queue q
+            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while it stored the file.'
+            WHERE q.id = v_dead.subject AND q.retry_count < q.max_retries
+            RETURNING * INTO v_queue;
+            gave_up := FOUND AND v_queue.retry_count >= v_queue.max_retries;
+            IF gave_up THEN
+                PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']);
+            END IF;
+        END IF;
+        IF v_dead.queue = 'deliveries' THEN
+            v_batches := v_batches || v_dead.subject;
+        END IF;
+        gave_up := coalesce(gave_up, false);
+        v_any := true;
+        RETURN NEXT;
+    END LOOP;
+
+    -- All batches together: rows, metrics and ledger are locked in one order, as in settle_conversions.
+    IF v_batches <> '{}' THEN
+        PERFORM rescue_deliveries(
+            ARRAY(SELECT q.ctid FROM offline_conversion_queue q
+                  WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_batches) ORDER BY q.sale_id FOR UPDATE),
+            p_max_crashes);
+        PERFORM close_ledger(v_batches);
+    END IF;
+
+    FOR v_dead IN
+        SELECT o.* FROM orphans o JOIN data_uploads d ON d.id = o.id
+        WHERE d.status IN ('processing', 'promoting')
+        FOR UPDATE OF d SKIP LOCKED
+    LOOP
+        -- Another worker may have claimed it between the query and the lock: its attempt is visible now.
+        CONTINUE WHEN EXISTS (SELECT FROM attempts a
+                              WHERE a.queue = 'uploads' AND a.subject = v_dead.id AND a.closed_at IS NULL);
+        queue := 'uploads';
+        subject := v_dead.id;
+        worker := 'unknown';
+        opened_at := v_dead.started_at;
+        hours := v_dead.hours_stale;
+        batch := v_dead.source_batch_id;
+        gave_up := rescue(v_dead.id, batch, v_now::text, hours, p_max_crashes);
+        v_any := true;
+        RETURN NEXT;
+    END LOOP;
+    IF v_any THEN
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.recover(int) FROM PUBLIC;
+
+-- Outbox -----------------------------------------------------------------------------------------------------
+
+-- Adds an event with a delivery for each consumer; does nothing where a unique index says that it was emitted.
+CREATE OR REPLACE FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[])
+    RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_event uuid;
+BEGIN
+    INSERT INTO events (workspace_id, upload_id, type, payload) VALUES (p_workspace, p_upload, p_type, p_payload)
+    ON CONFLICT DO NOTHING
+    RETURNING id INTO v_event;
+    IF v_event IS NOT NULL THEN
+        INSERT INTO event_deliveries (event_id, workspace_id, consumer)
+        SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]) FROM PUBLIC;
+
+-- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one has
+-- not. The end of an alert is not delivered before its beginning.
+CREATE OR REPLACE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
+    RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text, payload jsonb,
+                   workspace_id uuid, heard text[])
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+        SELECT d.* FROM event_deliveries d
+        WHERE d.delivered_at IS NULL AND d.gave_up_at IS NULL AND d.run_after <= v_now
+          AND d.consumer = ANY (p_consumers)
+          AND NOT EXISTS (SELECT FROM attempts a
+                          WHERE a.queue = 'outbox' AND a.subject = d.id AND a.closed_at IS NULL)
+          AND NOT EXISTS (SELECT FROM events mine
+                          JOIN events earlier ON earlier.alert_id = mine.alert_id AND earlier.type = 'Alert'
+                          JOIN event_deliveries e ON e.event_id = earlier.id AND e.consumer = d.consumer
+                          WHERE mine.id = d.event_id AND mine.type = 'AlertRecovered'
+                            AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
+        ORDER BY d.run_after LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ), opened AS (
+        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        SELECT 'outbox', d.id, d.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM due d
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token, a.subject
+    )
+    SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id, d.heard
+    FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(text, text[], interval, int) FROM PUBLIC;
+
+-- The consumer has received the event.
+CREATE OR REPLACE FUNCTION weighbridge.finish_delivery(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_delivery uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    UPDATE event_deliveries SET delivered_at = weighbridge.now(), last_error = NULL WHERE id = v_delivery;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.finish_delivery(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.finish_delivery(uuid) TO weighbridge_announce;
+
+-- A NULL delay gives up: the row stays, with its last error, for an operator.
+CREATE OR REPLACE FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_delivery uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'failed', p_error);
+    UPDATE event_deliveries
+    SET failures = failures + 1, last_error = p_error,
+        run_after = weighbridge.now() + coalesce(p_delay, '0'),
+        gave_up_at = CASE WHEN p_delay IS NULL THEN weighbridge.now() END
+    WHERE id = v_delivery;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.fail_delivery(uuid, interval, text) FROM PUBLIC;
+
+-- Alerts -----------------------------------------------------------------------------------------------------
+
+-- Adds the event that an alert opened or closed.
+CREATE OR REPLACE FUNCTION weighbridge.announce_alert(p_type text, p_alert weighbridge.alerts, p_message text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_nobody uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are for operators and belong to no workspace
+    v_event uuid;
+BEGIN
+    INSERT INTO events (workspace_id, type, alert_id, payload)
+    VALUES (v_nobody, p_type, p_alert.id, jsonb_build_object(
+        'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id))
+    RETURNING id INTO v_event;
+    INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_nobody, 'alerts');
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.announce_alert(text, weighbridge.alerts, text) FROM PUBLIC;
+
+-- Opens an alert, once per episode: nothing happens while it is open.
+CREATE OR REPLACE FUNCTION weighbridge.raise_alert(p_condition text, p_subject text, p_severity text, p_message text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_alert alerts;
+BEGIN
+    INSERT INTO alerts (condition, subject, severity, message) VALUES (p_condition, p_subject, p_severity, p_message)
+    ON CONFLICT DO NOTHING RETURNING * INTO v_alert;
+    IF FOUND THEN
+        PERFORM announce_alert('Alert', v_alert, p_message);
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.raise_alert(text, text, text, text) FROM PUBLIC;
+
+-- Closes an alert; nothing happens where none is open.
+CREATE OR REPLACE FUNCTION weighbridge.withdraw_alert(p_condition text, p_subject text, p_message text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_alert alerts;
+BEGIN
+    UPDATE alerts SET closed_at = weighbridge.now()
+    WHERE condition = p_condition AND subject = p_subject AND closed_at IS NULL
+    RETURNING * INTO v_alert;
+    IF FOUND THEN
+        PERFORM announce_alert('AlertRecovered', v_alert, p_message);
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.withdraw_alert(text, text, text) FROM PUBLIC;
+
+-- Figures ----------------------------------------------------------------------------------------------------
+
+-- Uploads that wait for a worker; previews that wait for a person do not count. Counted in parts, one for each partial
+-- index. NULL: of all workspaces.
+CREATE OR REPLACE FUNCTION weighbridge.waiting_uploads(p_workspace uuid) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
+                AND d.project_id IS NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+             + (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
+                AND d.project_id IS NOT NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+             - (SELECT count(*) FROM public.data_uploads d WHERE d.preview AND d.status = 'staging_complete'
+                AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.waiting_uploads(uuid) FROM PUBLIC;
+
+-- Raises or withdraws the alerts about dead letters and backlog, and returns both counts. Any number of workers may call it at
+-- once: an alert is open once.
+CREATE OR REPLACE FUNCTION weighbridge.watch_queues(p_dead_letters int, p_backlog int) RETURNS TABLE (dead_letters bigint, backlog bigint)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    SELECT count(*) INTO dead_letters FROM data_uploads WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at);
+    SELECT waiting_uploads(NULL)
+         + (SELECT count(*) FROM attempts a JOIN data_uploads d ON d.id = a.subject AND d.status IN ('processing', 'promoting')
+            WHERE a.queue = 'uploads' AND a.closed_at IS NULL) INTO backlog;
+    IF dead_letters > p_dead_letters THEN
+        PERFORM raise_alert('dead_letters', '', 'WARNING',
+            format('Ingest dead-letter queue has %s messages', dead_letters));
+    ELSE
+        PERFORM withdraw_alert('dead_letters', '',
+            format('Ingest dead-letter queue is back to %s messages', dead_letters));
+    END IF;
+    IF backlog > p_backlog THEN
+        PERFORM raise_alert('backlog', '', 'WARNING', format('Ingest backlog at %s pending jobs', backlog));
+    ELSE
+        PERFORM withdraw_alert('backlog', '', format('Ingest backlog is back to %s pending jobs', backlog));
+    END IF;
+    RETURN NEXT;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.watch_queues(int, int) FROM PUBLIC;
+
+-- The figures of GET /api/metrics for the workspace of the transaction. SECURITY DEFINER: tenants cannot read attempts, which
+-- say which runs are stale.
+CREATE OR REPLACE FUNCTION weighbridge.workspace_figures() RETURNS TABLE (
+        backlog_count bigint, failed_24h bigint, stale_runs bigint, avg_processing_seconds double precision,
+        last_failed_batch text, last_failed_at timestamptz)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        WITH mine AS MATERIALIZED (SELECT workspace() AS id),
+        failed AS (
+            SELECT batch_name(d) AS batch, d.finished_at
+            FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
+              AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))
+            ORDER BY d.finished_at DESC LIMIT 1
+        )
+        SELECT waiting_uploads((SELECT id FROM mine))
+               + (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                  AND d.status IN ('processing', 'promoting')),
+               (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                AND d.status = 'failed' AND d.finished_at > weighbridge.now() - INTERVAL '24h'
+                AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))),
+               (SELECT count(*) FROM ingest.v_stale_runs s JOIN data_uploads d ON d.id = s.id
+                WHERE d.workspace_id = (SELECT id FROM mine)),
+               (SELECT avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at))::double precision FROM data_uploads d
+                WHERE d.workspace_id = (SELECT id FROM mine) AND d.status IN ('completed', 'partial')),
+               (SELECT f.batch FROM failed f),
+               (SELECT f.finished_at FROM failed f)
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.workspace_figures() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.workspace_figures() TO weighbridge_tenant;

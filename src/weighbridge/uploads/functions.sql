@@ -1,0 +1,1152 @@
+-- Uploads: from a received file to rows in production, and back by retry, preview and recovery.
+--
+-- Tables
+--   data_uploads              one row per file; its status is the only truth about it
+--   moves                     the state machine; the trigger guard_status enforces it
+--   upload_rejections         rejected rows; upload_warnings: warnings about loaded rows; upload_duplicates: repeated files
+--   upload_fixes              links from the records of a fixed rejects file to the records that they replace
+--   staging_id_resolution     natural key → production id of an upload's dimensions
+--   receipts, staging_groups  groups of rows that were applied completely, so that an equal group is skipped
+--   ingest.import_runs        a view of uploads as import runs, with a status that operators may update
+--
+-- The life of an upload
+--   pending → processing → staging_complete → promoting → completed | partial | failed
+--   receive_upload records it. claim_upload opens an attempt (engine/functions.sql) in a slot of its workspace.
+--   Parsing calls begin_staging, note_rows_read, note_staged and finish_staging; promotion calls begin_promotion,
+--   advance_promotion and finish_upload, which emits the event. release_upload returns it to the queue, fail_upload
+--   fails it, restage_upload sends it back to parsing. retry_upload, an operator's verb, opens a finished one again.
+--
+-- A preview stops at staging_complete. It is held: no worker claims it, as run_after is infinity, and constraints
+-- keep it from being promoted. promote_preview or discard_preview ends the hold. While it is parsed, a preview is an
+-- ordinary upload; held or discarded it is no job of its project, no backlog and no failure.
+--
+-- Lock order: attempts, then the upload's project (FOR KEY SHARE), then data_uploads, then upload_rejections, then
+-- events.
+--   advisory lock 1   shared while an upload of the workspace is promoted, exclusive to delete a dimension row
+--   advisory lock 2   one slot of a workspace: tried, never waited for
+
+-- States -----------------------------------------------------------------------------------------------------
+
+-- Permits only the moves in weighbridge.moves, records each of them in `states`, and notifies live readers. WB002: not a move.
+CREATE OR REPLACE FUNCTION weighbridge.guard_status() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.status = OLD.status THEN
+        RETURN NEW;
+    END IF;
+    IF NOT EXISTS (
+        SELECT FROM weighbridge.moves m
+        WHERE m.from_status = OLD.status AND m.to_status = NEW.status
+          AND (NOT m.operator OR current_setting('weighbridge.verb', true) = m.verb)
+    ) THEN
+        RAISE EXCEPTION 'upload %: % → % is not a move', OLD.id, OLD.status, NEW.status
+            USING ERRCODE = 'WB002',
+                  HINT = CASE WHEN OLD.status IN ('completed', 'partial', 'failed')
+                              THEN 'A finished upload changes only by an operator''s verb: weighbridge uploads retry.'
+                              ELSE 'The moves there are stand in weighbridge.moves.' END;
+    END IF;
+    NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
+                  || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
+                      WHEN NEW.status IN ('partial', 'failed') THEN concat_ws(': ', NEW.error_code, left(NEW.error_text, 500)) END));
+    PERFORM pg_notify('weighbridge_live', json_build_object(
+        'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads
+    FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
+
+-- Notifies live readers of an upload whose status did not change.
+CREATE OR REPLACE FUNCTION weighbridge.tell_live(p_upload public.data_uploads) RETURNS void
+    LANGUAGE sql
+    AS $$
+        SELECT pg_notify('weighbridge_live', json_build_object(
+            'workspace_id', p_upload.workspace_id, 'upload_id', p_upload.id, 'status', p_upload.status)::text)
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.tell_live(public.data_uploads) FROM PUBLIC;
+
+-- The name of a batch in logs and alerts: the sender's, or the id of the upload. Never the name of the file.
+CREATE OR REPLACE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$ SELECT coalesce(p_upload.source_batch_id, p_upload.id::text) $$;
+REVOKE ALL ON FUNCTION weighbridge.batch_name(public.data_uploads) FROM PUBLIC;
+
+-- Closes the takeover alerts of an upload, with one announcement for all of them; with none where p_word is NULL.
+CREATE OR REPLACE FUNCTION weighbridge.end_takeovers(p_upload public.data_uploads, p_word text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_takeover alerts;
+BEGIN
+    SELECT * INTO v_takeover FROM alerts
+    WHERE condition = 'stale_takeover' AND subject LIKE p_upload.id || '/%' AND closed_at IS NULL
+    ORDER BY opened_at DESC LIMIT 1;
+    UPDATE alerts SET closed_at = weighbridge.now()
+    WHERE condition = 'stale_takeover' AND subject LIKE p_upload.id || '/%' AND closed_at IS NULL;
+    IF FOUND AND p_word IS NOT NULL THEN
+        PERFORM announce_alert('AlertRecovered', v_takeover,
+            format('[STALE TAKEOVER RECOVERED] %s: %s', batch_name(p_upload), p_word));
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.end_takeovers(public.data_uploads, text) FROM PUBLIC;
+
+-- Raises an alert when an upload fails and withdraws it when the upload completes, whatever changed the status. A discarded
+-- or expired preview is no failure.
+CREATE OR REPLACE FUNCTION weighbridge.alert_on_status() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_failed boolean := NEW.status = 'failed' AND NOT (NEW.preview AND NEW.error_code IN ('discarded', 'preview_expired'));
+BEGIN
+    IF v_failed THEN
+        PERFORM raise_alert('ingest_failure', NEW.id::text, 'ERROR',
+            format('[INGEST FAILURE] %s: %s', batch_name(NEW), coalesce(NEW.error_code, 'unknown')));
+    ELSE
+        PERFORM withdraw_alert('ingest_failure', NEW.id::text, format('[INGEST RECOVERED] %s: %s', batch_name(NEW),
+            CASE NEW.status WHEN 'failed' THEN NEW.error_code ELSE NEW.status END));
+    END IF;
+    PERFORM end_takeovers(NEW, CASE WHEN NEW.status <> 'failed' THEN NEW.status END);
+    RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.alert_on_status() FROM PUBLIC;
+-- A file that an operator drops needs no alert.
+CREATE OR REPLACE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_uploads
+    FOR EACH ROW WHEN (NEW.status IN ('completed', 'partial', 'failed') AND OLD.status <> NEW.status
+                       AND NEW.error_code IS DISTINCT FROM 'STORAGE_DROPPED')
+    EXECUTE FUNCTION weighbridge.alert_on_status();
+
+-- The number of warnings is also correct on an upload that failed, for whatever reason.
+CREATE OR REPLACE FUNCTION weighbridge.count_warnings() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    NEW.warnings := (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = NEW.id);
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.count_warnings() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER count_warnings BEFORE UPDATE OF status ON public.data_uploads
+    FOR EACH ROW WHEN (NEW.status = 'failed' AND OLD.status <> NEW.status) EXECUTE FUNCTION weighbridge.count_warnings();
+
+-- The status of an upload as the status of an import run.
+CREATE OR REPLACE FUNCTION ingest.run_status(p_status text) RETURNS ingest.import_run_status
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+        SELECT CASE p_status WHEN 'pending' THEN 'pending' WHEN 'failed' THEN 'failed'
+                             WHEN 'completed' THEN 'completed' WHEN 'partial' THEN 'completed'
+                             ELSE 'processing' END::ingest.import_run_status
+    $$;
+GRANT EXECUTE ON FUNCTION ingest.run_status(text) TO PUBLIC;
+
+-- Receive ----------------------------------------------------------------------------------------------------
+
+-- The upload that a file already is, if any: by the name of its batch, else by its content and read options. A batch name is
+-- used once, whatever the read options.
+CREATE OR REPLACE FUNCTION weighbridge.known_upload(
+    p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text,
+    p_forced boolean, p_reading jsonb DEFAULT '{}'
+) RETURNS SETOF weighbridge.received
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT found.id, true, found.reason
+        FROM (
+            SELECT d.id, 1 AS rank,
+                   CASE WHEN (d.content_sha256, d.pipeline, d.client_id, d.platform, d.project_id)
+                             IS DISTINCT FROM (p_sha256, p_pipeline, p_client, p_platform, p_project) THEN 'batch_differs'
+                        WHEN d.status = 'failed' THEN 'batch_failed'
+                        WHEN d.preview THEN 'duplicate_preview'
+                        ELSE 'duplicate_' || ingest.run_status(d.status) END AS reason
+            FROM public.data_uploads d
+            WHERE d.workspace_id = p_workspace AND d.source_batch_id = p_batch
+            UNION ALL
+            SELECT d.id, 2, CASE WHEN d.preview THEN 'duplicate_preview' ELSE 'duplicate_content' END
+            FROM public.data_uploads d
+            WHERE d.workspace_id = p_workspace AND d.pipeline = p_pipeline
+              AND d.client_id IS NOT DISTINCT FROM p_client AND d.platform IS NOT DISTINCT FROM p_platform
+              AND d.project_id IS NOT DISTINCT FROM p_project
+              AND d.content_sha256 = p_sha256 AND d.reading = p_reading
+              AND d.status <> 'failed' AND NOT d.forced AND NOT p_forced
+        ) AS found
+        ORDER BY found.rank LIMIT 1
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.known_upload(uuid, text, uuid, text, bigint, bytea, text, boolean, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.known_upload(uuid, text, uuid, text, bigint, bytea, text, boolean, jsonb) TO
+    weighbridge_tenant;
+
+-- Records a file. The same content or the same batch again returns the first upload. Without a file_url the upload waits for
+-- its file to be stored.
+CREATE OR REPLACE FUNCTION weighbridge.receive_upload(
+    p_workspace uuid, p_client uuid, p_platform text, p_project bigint, p_source text, p_pipeline text, p_filename text,
+    p_file_url text, p_file_kind text, p_sha256 bytea, p_size bigint, p_created_by uuid, p_force_partial boolean,
+    p_forced boolean, p_batch text, p_traceparent text, p_preview boolean DEFAULT false, p_reading jsonb DEFAULT '{}'
+) RETURNS weighbridge.received
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    AS $$
+DECLARE
+    v_id uuid;
+    v_known weighbridge.received;
+    v_deferred boolean := p_file_url IS NULL;
+BEGIN
+    IF p_workspace IS DISTINCT FROM weighbridge.workspace() THEN
+        RAISE EXCEPTION 'the transaction acts for another workspace' USING ERRCODE = 'insufficient_privilege';
+    END IF;
+    IF p_project IS NOT NULL THEN
+        PERFORM make_project(p_project, NULL); -- its first file creates it
+    END IF;
+    LOOP
+        INSERT INTO data_uploads (workspace_id, client_id, platform, project_id, source, pipeline, filename, file_url,
+                                  file_kind, content_sha256, byte_size, created_by, force_partial, forced,
+                                  source_batch_id, traceparent, preview, reading, storage_status, run_after, error_code,
+                                  error_text)
+        VALUES (p_workspace, p_client, p_platform, p_project, p_source, p_pipeline, p_filename, p_file_url,
+                p_file_kind, p_sha256, p_size, p_created_by, p_force_partial, p_forced, p_batch, p_traceparent,
+                p_preview, p_reading,
+                CASE WHEN v_deferred THEN 'pending_retry' ELSE 'stored' END,
+                CASE WHEN v_deferred THEN timestamptz 'infinity' ELSE '-infinity' END,
+                CASE WHEN v_deferred THEN 'STORAGE_PENDING_RETRY' END,
+                CASE WHEN v_deferred THEN 'Upload deferred and will retry automatically' END)
+        ON CONFLICT DO NOTHING
+        RETURNING id INTO v_id;
+        IF v_id IS NOT NULL THEN
+            PERFORM pg_notify('weighbridge_work', '');
+            PERFORM pg_notify('weighbridge_live', json_build_object(
+                'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
+            RETURN (v_id, false, NULL::text);
+        END IF;
+        SELECT * INTO v_known
+        FROM known_upload(p_workspace, p_pipeline, p_client, p_platform, p_project, p_sha256, p_batch, p_forced, p_reading);
+        IF FOUND THEN
+            RETURN v_known;
+        END IF;
+        -- The known upload failed between the two statements: insert again.
+    END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.receive_upload(uuid, uuid, text, bigint, text, text, text, text, text, bytea, bigint,
+    uuid, boolean, boolean, text, text, boolean, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.receive_upload(uuid, uuid, text, bigint, text, text, text, text, text, bytea, bigint,
+    uuid, boolean, boolean, text, text, boolean, jsonb) TO weighbridge_intake;
+
+-- Counts that a file was sent again.
+CREATE OR REPLACE FUNCTION weighbridge.note_duplicate(p_upload uuid, p_filename text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        INSERT INTO upload_duplicates AS u (upload_id, workspace_id, filename)
+        SELECT d.id, d.workspace_id, coalesce(p_filename, '')
+        FROM data_uploads d WHERE d.id = p_upload AND d.workspace_id = weighbridge.workspace()
+        ON CONFLICT (upload_id, filename) DO UPDATE SET times = u.times + 1, last_at = excluded.last_at
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.note_duplicate(uuid, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_duplicate(uuid, text) TO weighbridge_intake;
+
+-- Claim ------------------------------------------------------------------------------------------------------
+
+-- Slots of a workspace that live attempts at uploads hold.
+CREATE OR REPLACE FUNCTION weighbridge.slots_taken(p_workspace uuid) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT count(*) FROM weighbridge.attempts a
+        WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.closed_at IS NULL AND a.slot IS NOT NULL
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.slots_taken(uuid) FROM PUBLIC;
+
+-- Whether a live attempt at the upload exists. SECURITY DEFINER: tenants cannot read attempts.
+CREATE OR REPLACE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        SELECT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = p_upload AND a.closed_at IS NULL)
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.in_hand(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.in_hand(uuid) TO weighbridge_tenant;
+
+-- Opens an attempt at an upload whose row the caller has locked, in a free slot of its workspace. NULL: no slot is free.
+CREATE OR REPLACE FUNCTION weighbridge.open_attempt(
+    p_upload uuid, p_workspace uuid, p_worker text, p_lease interval, p_per_workspace int, p_under uuid
+) RETURNS uuid
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_token uuid;
+BEGIN
+    FOR v_slot IN 1 .. p_per_workspace LOOP
+        -- The lock is tried, not waited for: a claim that froze before its commit keeps its slot and blocks no other.
+        CONTINUE WHEN EXISTS (
+                SELECT FROM attempts a
+                WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.slot = v_slot AND a.closed_at IS NULL)
+            OR NOT pg_try_advisory_xact_lock(hashtextextended(format('%s/%s', p_workspace, v_slot), 2));
+        INSERT INTO attempts AS a (queue, subject, workspace_id, slot, worker, opened_at, progressed_at, lease_until,
+                                   renewed_at, under)
+        VALUES ('uploads', p_upload, p_workspace, v_slot, p_worker, v_now, v_now, v_now + p_lease, v_now, p_under)
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token INTO v_token;
+        EXIT WHEN v_token IS NOT NULL;
+    END LOOP;
+    IF v_token IS NOT NULL THEN
+        INSERT INTO unbroken (lease_token) VALUES (v_token);
+        UPDATE data_uploads d
+        SET status = CASE d.status WHEN 'pending' THEN 'processing' ELSE 'promoting' END,
+            started_at = coalesce(d.started_at, v_now), attempts = d.attempts + 1
+        WHERE d.id = p_upload;
+    END IF;
+    RETURN v_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.open_attempt(uuid, uuid, text, interval, int, uuid) FROM PUBLIC;
+
+-- Claims the oldest upload of the workspace whose turn it is: workspaces with a free slot, by the age of their oldest waiting
+-- upload. No row: nothing can be claimed. Jobs of projects are claimed by claim_job.
+CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_upload(
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int
+) RETURNS TABLE (upload_id uuid, lease_token uuid)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := weighbridge.now();
+    v_workspace uuid;
+    v_upload uuid;
+    v_token uuid;
+BEGIN
+    FOR v_workspace IN
+        -- A loose index scan: one probe per workspace with waiting uploads, however many each has, so that a workspace
+        -- without free slots does not block the others.
+        WITH RECURSIVE waiting (workspace_id) AS (
+            (SELECT d.workspace_id FROM data_uploads d
+             WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
+             ORDER BY d.workspace_id LIMIT 1)
+            UNION ALL
+            SELECT (SELECT d.workspace_id FROM data_uploads d
+                    WHERE d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
+                      AND d.workspace_id > w.workspace_id
+                    ORDER BY d.workspace_id LIMIT 1)
+            FROM waiting w WHERE w.workspace_id IS NOT NULL
+        )
+        SELECT w.workspace_id
+        FROM waiting w
+        CROSS JOIN LATERAL (
+            SELECT d.created_at FROM data_uploads d
+            WHERE d.workspace_id = w.workspace_id AND d.status IN ('pending', 'staging_complete')
+              AND d.project_id IS NULL
+              AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+              AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+            ORDER BY d.created_at, d.id LIMIT 1
+        ) head
+        WHERE slots_taken(w.workspace_id) < p_per_workspace
+        ORDER BY head.created_at
+    LOOP
+        -- SKIP LOCKED: a slow claim must not queue the others.
+        SELECT d.id INTO v_upload FROM data_uploads d
+        WHERE d.workspace_id = v_workspace AND d.status IN ('pending', 'staging_complete') AND d.project_id IS NULL
+          AND d.status = ANY (p_from) AND d.pipeline = ANY (p_pipelines) AND d.run_after <= v_now
+          -- not one that is staged and whose own attempt continues with promotion
+          AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
+        ORDER BY d.created_at, d.id LIMIT 1
+        FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        v_token := open_attempt(v_upload, v_workspace, p_worker, p_lease, p_per_workspace, NULL);
+        CONTINUE WHEN v_token IS NULL;
+        upload_id := v_upload;
+        lease_token := v_token;
+        RETURN NEXT;
+        RETURN;
+    END LOOP;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int) FROM PUBLIC;
+
+-- Claims the next upload. Abandoned work returns to its queue first, in the same statement, so that it can be claimed at once;
+-- a run with a live lease is not touched.
+CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
+    p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int
+) RETURNS TABLE (upload_id uuid, lease_token uuid, abandoned jsonb)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+#variable_conflict use_column
+BEGIN
+    IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
+       OR EXISTS (SELECT FROM orphans) THEN
+        SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
+    END IF;
+    SELECT c.upload_id, c.lease_token INTO upload_id, lease_token
+    FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
+    IF upload_id IS NOT NULL OR abandoned IS NOT NULL THEN
+        RETURN NEXT;
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.claim_upload(text, text[], text[], interval, int, int) FROM PUBLIC;
+
+-- Returns an upload to its queue: after a graceful stop (no delay, no failure), or to try again later.
+CREATE OR REPLACE FUNCTION weighbridge.release_upload(
+    p_token uuid, p_delay interval, p_failed boolean, p_error text
+) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'released', p_error);
+    UPDATE data_uploads
+    SET status = CASE status WHEN 'processing' THEN 'pending' WHEN 'promoting' THEN 'staging_complete' ELSE status END,
+        run_after = weighbridge.now() + p_delay,
+        failures = failures + p_failed::int
+    WHERE id = v_upload;
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.release_upload(uuid, interval, boolean, text) FROM PUBLIC;
+
+-- Fails an upload and closes its attempt.
+CREATE OR REPLACE FUNCTION weighbridge.fail_upload(p_token uuid, p_code text, p_text text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'failed', p_text);
+    UPDATE data_uploads
+    SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = weighbridge.now()
+    WHERE id = v_upload;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.fail_upload(uuid, text, text) FROM PUBLIC;
+
+-- Parse ------------------------------------------------------------------------------------------------------
+
+-- Removes the rows, rejections and links that an earlier attempt staged.
+CREATE OR REPLACE FUNCTION weighbridge.reset_staging(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_table text;
+BEGIN
+    FOR v_table IN SELECT tablename FROM pg_tables WHERE schemaname = 'staging' LOOP
+        EXECUTE format('DELETE FROM staging.%I WHERE upload_id = $1', v_table) USING v_upload;
+    END LOOP;
+    DELETE FROM staging_id_resolution WHERE upload_id = v_upload;
+    DELETE FROM staging_groups WHERE upload_id = v_upload;
+    DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'parse'; -- the others belong to the watermark
+    DELETE FROM upload_fixes WHERE upload_id = v_upload;
+    UPDATE data_uploads SET staged = '{}' WHERE id = v_upload;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.reset_staging(uuid) FROM PUBLIC;
+
+-- True where the rows that an earlier attempt staged are a beginning of those of this one; else they are removed.
+CREATE OR REPLACE FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    IF EXISTS (SELECT FROM data_uploads WHERE id = v_upload AND staging_digest = p_digest AND staged <> '{}') THEN
+        RETURN true;
+    END IF;
+    PERFORM reset_staging(p_token);
+    UPDATE data_uploads SET staging_digest = p_digest WHERE id = v_upload;
+    RETURN false;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.begin_staging(uuid, bytea) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.begin_staging(uuid, bytea) TO weighbridge_parse;
+
+-- Progress of parsing: rows read.
+CREATE OR REPLACE FUNCTION weighbridge.note_rows_read(p_token uuid, p_rows bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads SET rows_read = p_rows WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.note_rows_read(uuid, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_rows_read(uuid, bigint) TO weighbridge_parse;
+
+-- Progress of staging: the last seq of an entity, in the transaction that wrote it.
+CREATE OR REPLACE FUNCTION weighbridge.note_staged(p_token uuid, p_entity text, p_seq bigint) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads SET staged = staged || jsonb_build_object(p_entity, p_seq) WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.note_staged(uuid, text, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_staged(uuid, text, bigint) TO weighbridge_parse;
+
+-- A file that is refused as a whole lists its columns as well.
+CREATE OR REPLACE FUNCTION weighbridge.note_columns(p_token uuid, p_columns text[], p_report jsonb) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        UPDATE data_uploads SET columns = p_columns, column_report = p_report WHERE id = fence(p_token)
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.note_columns(uuid, text[], jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.note_columns(uuid, text[], jsonb) TO weighbridge_parse;
+
+-- Ends parsing: counts, columns, how the file was read, and the status staging_complete.
+CREATE OR REPLACE FUNCTION weighbridge.finish_staging(
+    p_token uuid, p_bins jsonb, p_columns text[], p_mapping jsonb, p_dates date[], p_digest bytea, p_report jsonb,
+    p_read_as jsonb
+) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_workspace uuid;
+    v_rows bigint := (p_bins ->> 'accepted')::bigint + (p_bins ->> 'duplicate')::bigint + (p_bins ->> 'rejected')::bigint;
+BEGIN
+    SELECT workspace_id INTO v_workspace FROM data_uploads WHERE id = v_upload;
+    -- Parsed again, after staging was lost during a promotion: the watermark is valid if the same rows are in the same
+    -- order. They are, unless the program or the declaration has changed; then promotion starts again.
+    UPDATE data_uploads
+    SET watermark_entity = '', watermark_seq = 0, promoted = '{}', promoted_rows = 0
+    WHERE id = v_upload AND staged_digest IS DISTINCT FROM p_digest;
+    IF FOUND THEN
+        DELETE FROM upload_rejections WHERE upload_id = v_upload AND stage = 'promote';
+        DELETE FROM upload_warnings WHERE upload_id = v_upload;
+    END IF;
+    -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_workspace::text, 1));
+    UPDATE data_uploads
+    SET status = 'staging_complete', bins = p_bins, columns = p_columns, mapping = p_mapping, column_report = p_report,
+        read_as = p_read_as, affected_dates = p_dates, staged_digest = p_digest, failures = 0,
+        staged_at = weighbridge.now(), rows_read = v_rows, total_rows = v_rows,
+        failed_rows = (p_bins ->> 'rejected')::bigint
+    WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb) TO
+    weighbridge_parse;
+
+-- Ends the parse attempt where another worker promotes: staged, and free to be claimed again.
+CREATE OR REPLACE FUNCTION weighbridge.hand_over(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.hand_over(uuid) FROM PUBLIC;
+
+-- Promote ----------------------------------------------------------------------------------------------------
+
+-- From staging_complete to promoting; also where the attempt claimed it as promoting.
+CREATE OR REPLACE FUNCTION weighbridge.begin_promotion(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads SET status = 'promoting' WHERE id = v_upload AND status IN ('staging_complete', 'promoting');
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'upload % is not staged', v_upload USING ERRCODE = 'WB001';
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.begin_promotion(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.begin_promotion(uuid) TO weighbridge_promote;
+
+-- The staged rows are lost (an unlogged table after a crash of Postgres, or older than the retention period): parse again.
+CREATE OR REPLACE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    PERFORM close_attempt(p_token, 'released', 'staging was gone');
+    UPDATE data_uploads
+    SET status = 'pending', staged = '{}', staged_at = NULL
+    WHERE id = v_upload;
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.restage_upload(uuid) FROM PUBLIC;
+
+-- Counts and watermark, in the transaction that wrote the rows.
+CREATE OR REPLACE FUNCTION weighbridge.advance_promotion(
+    p_token uuid, p_entity text, p_seq bigint, p_promoted jsonb, p_promoted_rows bigint
+) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+BEGIN
+    UPDATE data_uploads
+    SET watermark_entity = p_entity, watermark_seq = p_seq, promoted = p_promoted, promoted_rows = p_promoted_rows,
+        failures = 0
+    WHERE id = v_upload;
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint) TO weighbridge_promote;
+
+-- Ends a promotion: status, row_count and the event with a delivery per consumer, in one transaction.
+CREATE OR REPLACE FUNCTION weighbridge.finish_upload(
+    p_token uuid, p_status text, p_failed_rows bigint, p_error_code text, p_error text, p_consumers text[]
+) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_now timestamptz := weighbridge.now();
+    v_row data_uploads;
+    v_event uuid;
+BEGIN
+    PERFORM close_attempt(p_token, 'done', p_error);
+    UPDATE data_uploads
+    SET status = p_status, row_count = promoted_rows, failed_rows = p_failed_rows, error_code = p_error_code,
+        warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload),
+        error_text = p_error, finished_at = v_now, failures = 0
+    WHERE id = v_upload
+    RETURNING * INTO v_row;
+    IF p_status IN ('completed', 'partial') AND v_row.promoted_rows > 0 AND NOT v_row.event_emitted THEN
+        INSERT INTO events (workspace_id, upload_id, type, payload)
+        VALUES (v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
+            'upload_id', v_row.id,
+            'workspace_id', v_row.workspace_id,
+            'client_id', v_row.client_id,
+            'platform', v_row.platform,
+            'status', v_row.status,
+            'metrics', jsonb_build_object(
+                'total_rows', v_row.total_rows,
+                'promoted_rows', v_row.promoted_rows,
+                'failed_rows', v_row.failed_rows
+            ) || coalesce((
+                -- campaigns_upserted and so on: the entities written, by table
+                SELECT jsonb_object_agg(
+                    e.value ->> 'table' || '_upserted',
+                    (e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint)
+                FROM jsonb_each(v_row.promoted) e), '{}'),
+            'affected_dates', to_jsonb(v_row.affected_dates),
+            'timestamp', v_now))
+        ON CONFLICT DO NOTHING
+        RETURNING id INTO v_event;
+        IF v_event IS NOT NULL THEN
+            INSERT INTO event_deliveries (event_id, workspace_id, consumer)
+            SELECT v_event, v_row.workspace_id, c FROM unnest(p_consumers) c;
+            UPDATE data_uploads SET event_emitted = true WHERE id = v_upload;
+            PERFORM pg_notify('weighbridge_work', '');
+        END IF;
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.finish_upload(uuid, text, bigint, text, text, text[]) TO weighbridge_promote;
+
+-- Marks the staged rows of an old, finished upload as deleted; the caller deletes them in the same transaction.
+CREATE OR REPLACE FUNCTION weighbridge.expire_staging(p_upload uuid, p_age interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    UPDATE data_uploads SET staged_at = NULL, staged = '{}'
+    WHERE id = p_upload AND status IN ('completed', 'partial', 'failed')
+      AND (staged_at IS NOT NULL OR staged <> '{}') AND coalesce(staged_at, finished_at) < weighbridge.now() - p_age;
+    RETURN FOUND;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.expire_staging(uuid, interval) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.expire_staging(uuid, interval) TO weighbridge_clean;
+
+-- Production tables ------------------------------------------------------------------------------------------
+
+-- Any writer to a production table other than promotion voids the receipts of that table.
+CREATE OR REPLACE FUNCTION weighbridge.void_receipts() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    IF current_setting('role', true) IS DISTINCT FROM 'weighbridge_promote' THEN
+        DELETE FROM weighbridge.receipts WHERE target = TG_TABLE_NAME;
+    END IF;
+    RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.void_receipts() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.daily_metrics
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.judgments
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.keywords
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON public.sales
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
+
+-- A dimension row cannot be deleted while facts refer to it, or while a staged or promoting upload may still write such facts.
+-- A held preview writes nothing yet.
+CREATE OR REPLACE FUNCTION weighbridge.keep_dimension() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended(OLD.workspace_id::text, 1));
+    IF EXISTS (SELECT FROM data_uploads
+               WHERE workspace_id = OLD.workspace_id
+                 AND (status = 'staging_complete' AND NOT preview OR status = 'promoting'
+                      OR status IN ('pending', 'processing') AND watermark_entity <> '')) -- to be staged again
+       OR EXISTS (SELECT FROM daily_metrics f
+                  WHERE f.workspace_id = OLD.workspace_id AND f.client_id IS NOT DISTINCT FROM OLD.client_id
+                    AND f.platform = OLD.platform
+                    AND CASE TG_TABLE_NAME WHEN 'campaigns' THEN f.campaign_id
+                                           WHEN 'ad_sets' THEN f.ad_set_id ELSE f.ad_id END = OLD.id)
+    THEN
+        RAISE EXCEPTION '% % is in use by daily_metrics', TG_TABLE_NAME, OLD.id
+            USING ERRCODE = 'foreign_key_violation',
+                  HINT = 'Delete its daily_metrics first, while no upload of the workspace is being promoted.';
+    END IF;
+    RETURN OLD;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.keep_dimension() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER keep_dimension BEFORE DELETE ON public.campaigns
+    FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
+CREATE OR REPLACE TRIGGER keep_dimension BEFORE DELETE ON public.ad_sets
+    FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
+CREATE OR REPLACE TRIGGER keep_dimension BEFORE DELETE ON public.ads
+    FOR EACH ROW EXECUTE FUNCTION weighbridge.keep_dimension();
+
+-- Preview ----------------------------------------------------------------------------------------------------
+
+-- Whatever changes the status: an upload that enters the hold is postponed for ever, one that leaves it is not.
+CREATE OR REPLACE FUNCTION weighbridge.hold_preview() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NEW.preview AND NEW.status = 'staging_complete' THEN
+        NEW.run_after := 'infinity';
+        IF OLD.status <> NEW.status THEN
+            NEW.preview_counts := NULL; -- they counted other rows
+            NEW.previewed_at := NULL;
+        END IF;
+    ELSIF OLD.preview AND OLD.status = 'staging_complete' AND NEW.run_after = 'infinity' THEN
+        NEW.run_after := '-infinity';
+    END IF;
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.hold_preview() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER hold_preview BEFORE UPDATE OF status, preview, run_after ON public.data_uploads
+    FOR EACH ROW WHEN (NEW.preview OR OLD.preview) EXECUTE FUNCTION weighbridge.hold_preview();
+
+-- Ends the attempt that parsed a preview: from here it waits for a person. Earlier failures of it are over.
+CREATE OR REPLACE FUNCTION weighbridge.hold_upload(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_upload uuid := fence(p_token);
+    v_row data_uploads;
+BEGIN
+    PERFORM close_attempt(p_token, 'done', NULL);
+    UPDATE data_uploads SET warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload)
+    WHERE id = v_upload
+    RETURNING * INTO v_row;
+    PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: held', batch_name(v_row)));
+    PERFORM end_takeovers(v_row, 'held');
+    PERFORM tell_live(v_row);
+    PERFORM pg_notify('weighbridge_work', ''); -- it may have been promoted just now
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.hold_upload(uuid) FROM PUBLIC;
+
+-- The counts of the comparison with production, if the upload is still held.
+CREATE OR REPLACE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamptz) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        UPDATE data_uploads SET preview_counts = p_counts, previewed_at = p_at
+        WHERE id = p_upload AND preview AND status = 'staging_complete'
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.note_preview(uuid, jsonb, timestamptz) FROM PUBLIC;
+
+-- Locks an upload if it is held and has no live attempt, and returns whether it did. The row of its project is locked first,
+-- as where a job is opened again: the project must not be edited meanwhile.
+CREATE OR REPLACE FUNCTION weighbridge.lock_held(p_upload uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    AS $$
+BEGIN
+    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    WHERE d.id = p_upload FOR KEY SHARE OF p;
+    PERFORM FROM data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
+    RETURN FOUND AND NOT in_hand(p_upload);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.lock_held(uuid) FROM PUBLIC;
+
+-- True: this call promoted it. False: it is not held, or not any more.
+CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_row data_uploads;
+BEGIN
+    IF NOT lock_held(p_upload) THEN
+        RETURN false;
+    END IF;
+    SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
+    -- From here until the end no dimension row of the workspace can be deleted: see keep_dimension.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(v_row.workspace_id::text, 1));
+    UPDATE data_uploads SET preview = false WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
+    PERFORM tell_live(v_row);
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN true;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.promote_preview(uuid, text) FROM PUBLIC;
+
+-- True: this call discarded it, as it was held for p_age at least. The caller deletes its staged rows in the same transaction.
+-- The batch name of a discarded upload can be used again.
+CREATE OR REPLACE FUNCTION weighbridge.discard_preview(p_upload uuid, p_code text, p_text text, p_actor text, p_age interval) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_row data_uploads;
+    v_now timestamptz := weighbridge.now();
+BEGIN
+    IF NOT lock_held(p_upload) THEN
+        RETURN false;
+    END IF;
+    SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
+    IF v_row.staged_at > v_now - p_age THEN
+        RETURN false;
+    END IF;
+    UPDATE data_uploads
+    SET status = 'failed', error_code = p_code, error_text = p_text, finished_at = v_now,
+        dismissed_at = v_now, -- no dead letter
+        source_batch_id = CASE WHEN p_code <> 'discarded' THEN source_batch_id END,
+        preview_counts = NULL, previewed_at = NULL
+    WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_row.workspace_id, p_actor, 'upload.discard', p_upload, jsonb_strip_nulls(jsonb_build_object(
+        'error_code', p_code, 'source_batch_id', v_row.source_batch_id)));
+    RETURN true;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.discard_preview(uuid, text, text, text, interval) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.discard_preview(uuid, text, text, text, interval) TO weighbridge_clean;
+
+-- The staged rows are lost, or the declaration has changed: parse again, and hold again.
+CREATE OR REPLACE FUNCTION weighbridge.restage_preview(p_upload uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    IF lock_held(p_upload) THEN
+        UPDATE data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
+        PERFORM pg_notify('weighbridge_work', '');
+    END IF;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.restage_preview(uuid) FROM PUBLIC;
+
+-- Retry and dismiss ------------------------------------------------------------------------------------------
+
+-- Opens a finished upload again, from the stored file, with its counts at zero. Returns 'pending', or the status that does not
+-- permit it. Staged rows are left to the next attempt or, if that fails before, to the clean-up: so staged_at stays. A
+-- discarded preview is loaded without a preview: a person has seen it.
+CREATE OR REPLACE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
+    WHERE d.id = p_upload FOR KEY SHARE OF p;
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF v_before.status NOT IN ('failed', 'partial') THEN
+        RETURN v_before.status;
+    END IF;
+    IF v_before.storage_status <> 'stored' THEN
+        RETURN v_before.storage_status;
+    END IF;
+    PERFORM set_config('weighbridge.verb', 'retry', true);
+    UPDATE data_uploads
+    SET status = 'pending', run_after = '-infinity', failures = 0, crashes = 0, error_code = NULL, error_text = NULL,
+        finished_at = NULL, started_at = NULL, rows_read = 0, staged = '{}', watermark_entity = '',
+        watermark_seq = 0, promoted = '{}', promoted_rows = 0, failed_rows = 0, total_rows = 0, warnings = 0,
+        staged_at = CASE WHEN staged <> '{}' THEN coalesce(staged_at, finished_at) ELSE staged_at END,
+        bins = NULL, row_count = NULL, affected_dates = '{}', force_partial = force_partial OR p_force_partial,
+        preview = preview AND error_code IS DISTINCT FROM 'discarded',
+        reading = coalesce(p_reading, reading), columns = '{}', column_report = '{}'
+    WHERE id = p_upload;
+    PERFORM set_config('weighbridge.verb', '', true);
+    DELETE FROM upload_rejections WHERE upload_id = p_upload;
+    DELETE FROM upload_warnings WHERE upload_id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_before.workspace_id, p_actor, 'upload.retry', p_upload,
+            jsonb_build_object('from', v_before.status, 'error_code', v_before.error_code,
+                               'force_partial', p_force_partial)
+            || CASE WHEN p_reading <> v_before.reading
+                    THEN jsonb_build_object('reading', p_reading, 'reading_before', v_before.reading)
+                    ELSE '{}' END);
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN 'pending';
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.retry_upload(uuid, boolean, text, jsonb) FROM PUBLIC;
+
+-- The read options of an upload whose file is still deferred: retry_replay has opened it again in the same transaction.
+CREATE OR REPLACE FUNCTION weighbridge.change_reading(p_upload uuid, p_reading jsonb, p_actor text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload AND status = 'pending' FOR UPDATE;
+    IF NOT FOUND OR v_before.reading = p_reading THEN
+        RETURN;
+    END IF;
+    UPDATE data_uploads SET reading = p_reading WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_before.workspace_id, p_actor, 'upload.reading', p_upload,
+            jsonb_build_object('reading', p_reading, 'reading_before', v_before.reading));
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.change_reading(uuid, jsonb, text) FROM PUBLIC;
+
+-- Takes a failed upload off the dead letters. Returns its status.
+CREATE OR REPLACE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    IF v_before.status = 'failed' AND coalesce(v_before.dismissed_at, '-infinity') < v_before.finished_at THEN
+        UPDATE data_uploads SET dismissed_at = weighbridge.now() WHERE id = p_upload;
+        PERFORM withdraw_alert('ingest_failure', p_upload::text, format('[INGEST FAILURE DISMISSED] %s', batch_name(v_before)));
+        INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+        VALUES (v_before.workspace_id, p_actor, 'upload.dismiss', p_upload,
+                jsonb_build_object('error_code', v_before.error_code));
+    END IF;
+    RETURN v_before.status;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(uuid, text) FROM PUBLIC;
+
+-- Takes the batch name off a failed upload, so that the fixed file can have it. Returns 'released', 'unnamed' where it has no
+-- name, its status where it has not failed, or NULL where there is no such upload.
+CREATE OR REPLACE FUNCTION weighbridge.release_batch(p_upload uuid, p_actor text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
+    AS $$
+DECLARE
+    v_before data_uploads;
+BEGIN
+    SELECT * INTO v_before FROM data_uploads WHERE id = p_upload FOR UPDATE;
+    IF v_before.status <> 'failed' THEN
+        RETURN v_before.status;
+    END IF;
+    IF v_before.source_batch_id IS NULL THEN
+        RETURN CASE WHEN FOUND THEN 'unnamed' END;
+    END IF;
+    UPDATE data_uploads SET source_batch_id = NULL, released_batch_id = source_batch_id WHERE id = p_upload;
+    INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
+    VALUES (v_before.workspace_id, p_actor, 'upload.release_batch', p_upload, jsonb_build_object(
+        'source_batch_id', v_before.source_batch_id, 'error_code', v_before.error_code));
+    RETURN 'released';
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.release_batch(uuid, text) FROM PUBLIC;
+
+-- Fixes of rejected rows -------------------------------------------------------------------------------------
+
+-- Marks the rejected records that an upload has fixed: its record was loaded, or is a duplicate of a loaded one. Marks of an
+-- earlier run of the same upload are replaced.
+CREATE OR REPLACE FUNCTION weighbridge.mark_fixed(p_upload uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    -- A retry of an original removes its rejections: one of the two transactions waits for the other.
+    PERFORM FROM data_uploads d
+    WHERE d.id IN (
+        WITH RECURSIVE originals AS (
+            SELECT f.original_upload AS id FROM upload_fixes f WHERE f.upload_id = p_upload
+            UNION
+            SELECT f.original_upload FROM originals o JOIN upload_fixes f ON f.upload_id = o.id
+        )
+        SELECT o.id FROM originals o WHERE o.id <> p_upload
+    )
+    ORDER BY d.id FOR KEY SHARE;
+    UPDATE upload_rejections SET fixed_by = NULL, fixed_at = NULL WHERE fixed_by = p_upload;
+    WITH RECURSIVE fixed AS (
+        SELECT f.original_upload AS upload_id, f.original_row AS row_index
+        FROM upload_fixes f
+        WHERE f.upload_id = p_upload
+          AND NOT EXISTS (SELECT FROM upload_rejections r WHERE r.upload_id = p_upload AND r.row_index = f.row_index)
+        UNION
+        SELECT f.original_upload, f.original_row
+        FROM fixed JOIN upload_fixes f ON f.upload_id = fixed.upload_id AND f.row_index = fixed.row_index
+    ), locked AS ( -- in one order: two uploads may fix rows of one original at the same time
+        SELECT r.upload_id, r.row_index, r.stage
+        FROM upload_rejections r JOIN fixed ON fixed.upload_id = r.upload_id AND fixed.row_index = r.row_index
+        WHERE r.upload_id <> p_upload AND r.fixed_by IS NULL
+        ORDER BY r.upload_id, r.row_index, r.stage
+        FOR UPDATE OF r
+    )
+    UPDATE upload_rejections r SET fixed_by = p_upload, fixed_at = weighbridge.now()
+    FROM locked l
+    WHERE r.upload_id = l.upload_id AND r.row_index = l.row_index AND r.stage = l.stage;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid) FROM PUBLIC;
+
+-- When an upload ends, marks the records that it fixes. When an original was parsed or promoted again, after a retry, its new
+-- rejections get the marks that the old ones had. An upload without links costs two index look-ups.
+CREATE OR REPLACE FUNCTION weighbridge.mark_fixes() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    IF NEW.status <> 'staging_complete' AND EXISTS (SELECT FROM upload_fixes f WHERE f.upload_id = NEW.id) THEN
+        PERFORM mark_fixed(NEW.id);
+    END IF;
+    IF EXISTS (SELECT FROM upload_fixes f WHERE f.original_upload = NEW.id) THEN
+        PERFORM mark_fixed(later.id)
+        FROM (
+            WITH RECURSIVE fixing AS (
+                SELECT f.upload_id AS id FROM upload_fixes f WHERE f.original_upload = NEW.id
+                UNION
+                SELECT f.upload_id FROM fixing x JOIN upload_fixes f ON f.original_upload = x.id
+            )
+            SELECT d.id FROM fixing x JOIN data_uploads d ON d.id = x.id
+            WHERE d.id <> NEW.id AND d.status IN ('completed', 'partial')
+            ORDER BY d.finished_at, d.id
+        ) AS later;
+    END IF;
+    RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.mark_fixes() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER mark_fixes AFTER UPDATE OF status ON public.data_uploads
+    FOR EACH ROW WHEN (NEW.status IN ('staging_complete', 'completed', 'partial') AND OLD.status <> NEW.status)
+    EXECUTE FUNCTION weighbridge.mark_fixes();
+
+-- Import runs and recovery -----------------------------------------------------------------------------------
+
+-- security_invoker: a reader sees what row-level security permits of data_uploads.
+CREATE OR REPLACE VIEW ingest.import_runs WITH (security_invoker = true) AS
+SELECT d.id,
+       coalesce(d.source_batch_id, d.id::text) AS source_batch_id,
+       ingest.run_status(d.status) AS status,
+       d.row_count AS record_count,
+       encode(d.content_sha256, 'hex') AS file_hash,
+       d.started_at,
+       d.finished_at AS completed_at,
+       d.created_at,
+       d.error_text AS error_message,
+       d.pipeline,
+       d.workspace_id
+FROM public.data_uploads d;
+GRANT SELECT ON ingest.import_runs TO weighbridge_tenant;
+
+-- Runs that are under way without a live lease and were started over an hour ago. A long run that renews its lease and makes
+-- progress is not stale (PROCESSING_TIMEOUT_HOURS limits one without progress), nor is one that is staged and waits to be
+-- promoted.
+CREATE OR REPLACE VIEW ingest.v_stale_runs WITH (security_invoker = true) AS
+SELECT
+    r.id,
+    r.source_batch_id,
+    r.status,
+    r.started_at,
+    EXTRACT(EPOCH FROM (weighbridge.now() - r.started_at)) / 3600 AS hours_stale,
+    r.file_hash
+FROM ingest.import_runs r
+JOIN public.data_uploads d ON d.id = r.id AND d.status IN ('processing', 'promoting')
+WHERE r.status = 'processing'
+  AND r.started_at < weighbridge.now() - INTERVAL '1 hour'
+  AND NOT EXISTS (
+      SELECT FROM weighbridge.attempts a
+      WHERE a.queue = 'uploads' AND a.subject = r.id AND a.closed_at IS NULL AND a.lease_until >= weighbridge.now())
+ORDER BY r.started_at ASC;
+COMMENT ON VIEW ingest.v_stale_runs IS 'Import runs stuck in processing state for >1 hour (potential crash victims).';
+
+-- Stale runs without any open attempt: after a restored backup or a change in psql. Only recover() returns them to the
+-- queue.
+CREATE OR REPLACE VIEW weighbridge.orphans AS
+SELECT s.id, s.source_batch_id, s.started_at, s.hours_stale::double precision
+FROM ingest.v_stale_runs s
+WHERE NOT EXISTS (SELECT FROM weighbridge.attempts a
+                  WHERE a.queue = 'uploads' AND a.subject = s.id AND a.closed_at IS NULL);
+
+-- Returns an upload to its queue after its worker stopped. Counts as a crash; an upload with too many crashes fails, and the
+-- answer is true. A preview that was staged already is held instead.
+CREATE OR REPLACE FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes int)
+    RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_gave_up boolean;
+    v_held data_uploads;
+BEGIN
+    IF p_batch IS NULL THEN -- the upload was deleted
+        RETURN false;
+    END IF;
+    SELECT * INTO v_held FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
+    IF FOUND THEN
+        PERFORM end_takeovers(v_held, 'held');
+        PERFORM tell_live(v_held);
+        RETURN false;
+    END IF;
+    PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',
+        format('[STALE TAKEOVER] %s abandoned for %sh', p_batch, round(p_hours::numeric, CASE WHEN p_hours < 1 THEN 2 ELSE 1 END)));
+    UPDATE data_uploads d
+    SET crashes = d.crashes + 1,
+        status = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'failed'
+                      WHEN d.status = 'promoting' THEN 'staging_complete'
+                      WHEN d.status = 'processing' THEN 'pending'
+                      ELSE d.status END,
+        error_code = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'worker_crashed' END,
+        error_text = CASE WHEN d.crashes + 1 >= p_max_crashes
+            THEN format('The worker stopped %s times while working on this file. Look at its log, then: weighbridge uploads retry %s', d.crashes + 1, d.id) END,
+        finished_at = CASE WHEN d.crashes + 1 >= p_max_crashes THEN weighbridge.now() END
+    WHERE d.id = p_upload AND d.status IN ('processing', 'staging_complete', 'promoting')
+    RETURNING d.status = 'failed' INTO v_gave_up;
+    RETURN coalesce(v_gave_up, false);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.rescue(uuid, text, text, double precision, int) FROM PUBLIC;
+
+-- Returns a run without a live lease to the queue, or fails it, by hand.
+CREATE OR REPLACE FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    WITH closed AS (
+        UPDATE attempts SET closed_at = weighbridge.now(), outcome = 'expired'
+        WHERE queue = 'uploads' AND subject = p_upload AND closed_at IS NULL AND lease_until < weighbridge.now()
+        RETURNING lease_token
+    )
+    DELETE FROM unbroken u USING closed WHERE u.lease_token = closed.lease_token;
+    UPDATE data_uploads
+    SET status = CASE WHEN p_fail THEN 'failed' ELSE 'pending' END,
+        staged = CASE WHEN status = 'processing' THEN staged ELSE '{}' END,
+        staged_at = CASE WHEN status = 'processing' THEN staged_at END,
+        crashes = crashes + 1,
+        error_code = CASE WHEN p_fail THEN 'given_up' END,
+        error_text = CASE WHEN p_fail THEN 'An operator gave it up.' END,
+        finished_at = CASE WHEN p_fail THEN weighbridge.now() END
+    WHERE id = p_upload;
+    PERFORM pg_notify('weighbridge_work', '');
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.abandon(uuid, boolean) FROM PUBLIC;
+
+-- Through the view, a run without a live lease can be reset to pending or failed. Every other move belongs to a worker, as it
+-- needs a lease.
+CREATE OR REPLACE FUNCTION ingest.guard_status_transition() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    IF to_jsonb(NEW) - 'status' IS DISTINCT FROM to_jsonb(OLD) - 'status' THEN
+        RAISE EXCEPTION 'Only the status of an import run can be changed' USING ERRCODE = 'WB002';
+    END IF;
+    IF OLD.status IN ('completed', 'failed') AND NEW.status IS DISTINCT FROM OLD.status THEN
+        RAISE EXCEPTION 'Cannot transition from terminal status: %', OLD.status USING ERRCODE = 'WB002',
+            HINT = 'weighbridge uploads retry opens a failed run again.';
+    ELSIF OLD.status = 'pending' AND NEW.status <> 'pending'
+       OR OLD.status = 'processing' AND NEW.status NOT IN ('processing', 'pending', 'failed') THEN
+        RAISE EXCEPTION 'Invalid transition: % -> %', OLD.status, NEW.status USING ERRCODE = 'WB002',
+            HINT = 'Only a worker claims and completes runs.';
+    ELSIF OLD.status = 'processing' AND NEW.status <> 'processing' THEN
+        -- A takeover locks both until it commits; its attempt is visible only then.
+        PERFORM FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id AND a.closed_at IS NULL FOR UPDATE;
+        PERFORM FROM data_uploads d WHERE d.id = OLD.id FOR UPDATE;
+        IF EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id
+                   AND a.closed_at IS NULL AND a.lease_until >= weighbridge.now()) THEN
+            RAISE EXCEPTION 'Invalid transition: a worker is at %', OLD.source_batch_id USING ERRCODE = 'WB002',
+                HINT = 'Its lease is alive. Stop the worker first; the run then goes back by itself.';
+        END IF;
+        PERFORM abandon(OLD.id, NEW.status = 'failed');
+    END IF;
+    RETURN NEW;
+END $$;
+REVOKE ALL ON FUNCTION ingest.guard_status_transition() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_runs
+    FOR EACH ROW EXECUTE FUNCTION ingest.guard_status_transition();
+
+-- Postgres would let rows of a simple view be deleted, and with them the memory of what has been loaded.
+CREATE OR REPLACE FUNCTION ingest.guard_import_runs() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION 'Import runs are not inserted or deleted by hand' USING ERRCODE = 'WB002',
+        HINT = 'Hand over a file to begin one; weighbridge uploads dismiss takes a failed one off the dead letters.';
+END $$;
+REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs
+    FOR EACH ROW EXECUTE FUNCTION ingest.guard_import_runs();
