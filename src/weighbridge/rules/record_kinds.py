@@ -203,8 +203,11 @@ def _names_a_column(plan: Plan) -> list[str]:
     found = {*plan.layout.header}
     for name, declared in plan.pipeline.fields.items():
         found |= set(synonyms(name, declared, plan.pipeline, plan.profile)[:SYNONYMS])
-    names = sorted({name.strip().lower() for name in found} - {""})
-    return [f"lower(t{first}) IN ({', '.join(map(literal, names))})"] if plan.csv and names else []
+    # In a list of search terms `keyword` is one of them.
+    exact = plan.pipeline.headerless
+    cell = f"c{first}" if exact else f"lower(t{first})"
+    names = sorted({name if exact else name.strip().lower() for name in found} - {""})
+    return [f"{cell} IN ({', '.join(map(literal, names))})"] if plan.csv and names else []
 
 
 def _header_again(plan: Plan) -> str:
