@@ -144,3 +144,16 @@ def test_a_quoted_cell_in_the_last_record_makes_a_quote_inside_a_cell_a_fault(
 ) -> None:
     rows = read("a,b\n" + "1,2\n" * 1_000 + '3,4" pipe\n' + last).rows
     assert rows[1_000].fault == ("quote_in_cell" if quotes else None)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_cell_over_two_lines_shows_that_the_file_quotes_cells(read: Reader, end: str) -> None:
+    text = 'Price;Name;Type;SKU\n1;Foo ""Bar"" Co 33";k;S0\n2;x;"multi\nline";S1\n3;y;"multi\nline";S2\n'
+    found = read(text.replace("\n", end), "Price", "Name", "Type", "SKU")
+    assert [row.fault for row in found.rows] == ["quote_in_cell", None, None]
+
+
+def test_records_between_stray_quotes_do_not_show_that_the_file_quotes_cells(read: Reader) -> None:
+    rows = ['1,"a,x', "2,b,x", "3,c,x", "4,d,x", '5,e",x', '6,5" pipe,x']
+    found = read("\n".join(["id,name,kind", *rows, ""]), "id", "name", "kind")
+    assert found.rows[-1].values == ["6", '5" pipe', "x"]

@@ -136,3 +136,29 @@ def test_a_record_lost_on_the_way_refuses_the_file(tmp_path: Any, monkeypatch: p
 def test_a_record_with_a_bad_date_is_rejected_even_beside_a_totals_label() -> None:
     text = "Day,Campaign,Cost,Currency code\n2025-07-01,A,1.5,USD\n2025-07-32,A,1.5,Total: Campaigns\n"
     assert check_text(text, "google").codes == ["bad_date"]
+
+
+NAMELESS = [
+    ("2025-07-03,,,77,500", 0),  # of no other record's day
+    ("2025-07-01,,,77,500", 0),  # of that day, and adds up nothing
+    ("2025-07-01,,,5,1", 1),  # adds up its day
+    (",,,14,3", 1),  # of all days
+    (",,,77,500", 1),
+]
+
+
+@pytest.mark.parametrize(("record", "totals"), NAMELESS)
+def test_the_first_record_without_names_is_totals_only_if_it_has_no_day_or_adds_up(
+    record: str, totals: int
+) -> None:
+    others = ["2025-07-01,11,Spring,5,1", "2025-07-02,11,Spring,9,2"]
+    outcome = check_text(meta(record, *others))
+    assert outcome.bins == Bins(header=1, totals=totals, accepted=2, rejected=1 - totals)
+    assert outcome.codes == ["missing_value"] * (1 - totals)
+
+
+def test_totals_of_a_day_may_count_conversions_otherwise() -> None:
+    header = "Day,Campaign ID,Campaign name,Impressions,Amount spent (USD),Purchases"
+    others = ["2025-07-01,11,Spring,5,1.50,1", "2025-07-01,12,Summer,9,2.25,2"]
+    outcome = check_text(meta("2025-07-01,,,14,3.75,2", *others, header=header))
+    assert outcome.bins == Bins(header=1, totals=1, accepted=2)

@@ -357,3 +357,19 @@ def test_late_keys_in_another_order_are_the_same_record_and_are_listed_as_unused
         ("b", "unused"),
         ("d", "unused"),
     ]
+
+
+@pytest.mark.parametrize("column", ["CTR", "Frequency"])
+def test_records_that_differ_only_in_a_rate_are_never_added_up(column: str) -> None:
+    """They may be one record twice: 1.5 and 1.50."""
+    header = f"Day,Campaign ID,Campaign name,Impressions,Amount spent (USD),{column}"
+    text = meta("2025-07-01,11,Spring,10,1.50,1.5", "2025-07-01,11,Spring,10,1.50,1.50", header=header)
+    with pytest.raises(FileRefused) as refused:
+        check_text(text)
+    assert (refused.value.code, "--sum-breakdowns" in refused.value.message) == (
+        "unexpected_breakdown",
+        False,
+    )
+    summed = check_text(text, options=SUM)
+    assert summed.codes == ["conflicting_repeat"] * 2
+    assert column in summed.rejections[0]["message"]

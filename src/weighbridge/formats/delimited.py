@@ -33,7 +33,7 @@ def open_delimited(
         head = file.read(HEAD)
         layout = find_layout(head, len(head) < HEAD and not cut, wanted, delimiter)
         file.seek(text.start + layout.header_offset)
-        quotes_cells = quotes_a_cell(file, layout.dialect)
+        quotes_cells = quotes_a_cell(file, layout.dialect, len(layout.header))
     return DelimitedSheet(text, replace(layout, quotes_cells=quotes_cells), show_cell)
 
 

@@ -38,33 +38,37 @@ _MEASURE = re.compile(
 _LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # of what the types hold
 
 
-def find(db: Any, plan: Plan, headers: list[str]) -> dict[int, str]:
+def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]:
     """Mark the keys in `contradictions` that are broken down. The columns that distinguish their parts; or none.
 
-    `headers` are the names of the cells in `compared`.
+    `headers` are the names of the cells in `compared`. Also: whether the records are certainly parts. If they differ
+    only in figures such as a rate, they may be one record twice, and are never added up.
     """
     used = set(plan.positions)
     unused = {p: header for p, header in enumerate(headers) if p not in used}
     if not unused:
-        return {}
+        return {}, True
     alike = _alike(plan)
     distinguishing = _labels(db, plan, unused, alike) or _numbered(db, unused, alike)
-    if not distinguishing:
+    certain = bool(distinguishing)
+    if not certain and not plan.options.sum_breakdowns:
         # Nothing but rates and the like: parts only where the measures are equal, as these are no contradiction.
         alike += "".join(f" AND count(DISTINCT c{p}) = 1" for p in sorted(_measures(plan)))
         distinguishing = _differing(db, unused, alike)
     if not distinguishing:
-        return {}
+        return {}, True
     each = f"count(DISTINCT concat_ws(chr(31), {', '.join(f'c{p}' for p in distinguishing)})) = count(*)"
     db.execute(f"UPDATE contradictions SET breakdown = true WHERE no IN ({_keys(f'{alike} AND {each}')})")
     found = db.execute("SELECT count(*) FROM contradictions WHERE breakdown").fetchall()[0][0]
-    return {p: headers[p] for p in distinguishing} if found else {}
+    return ({p: headers[p] for p in distinguishing} if found else {}), certain
 
 
-def refuse_unless_summable(db: Any, plan: Plan, distinguishing: list[str], *, some_rejected: bool) -> None:
+def refuse_unless_summable(
+    db: Any, plan: Plan, distinguishing: list[str], *, certain: bool, some_rejected: bool
+) -> None:
     """Raises FileRefused: the sender did not ask for sums, or any of them may lack a part."""
     if not plan.options.sum_breakdowns or not _can_sum(plan):
-        raise _unexpected_breakdown(db, plan, distinguishing)
+        raise _unexpected_breakdown(db, plan, distinguishing, certain=certain)
     if not some_rejected:
         return
     unread = db.execute("SELECT line FROM rejected_keys WHERE NOT readable ORDER BY row_index").fetchall()
@@ -184,11 +188,11 @@ def _keys(having: str) -> str:
     return f"SELECT no FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1 AND {having}"
 
 
-def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str]) -> FileRefused:
+def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str], *, certain: bool) -> FileRefused:
     [(lines,)] = db.execute("""SELECT list_sort(list(DISTINCT line))[:2] FROM compared
         WHERE NOT is_copy AND no = (SELECT min(no) FROM contradictions WHERE breakdown)""").fetchall()
     shown = f"line{'s' if len(lines) > 1 else ''} {' and '.join(map(str, lines))}"
-    advice = ", or load it with --sum-breakdowns to add the records up" if _can_sum(plan) else ""
+    advice = ", or load it with --sum-breakdowns to add the records up" if certain and _can_sum(plan) else ""
     return FileRefused(
         "unexpected_breakdown",
         f"Expected one record for each {_level(plan)}, got several, as on {shown}, distinguished by "

@@ -49,11 +49,13 @@ from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
     BAD_LABEL,
+    BAD_NAMELESS,
     BLANK,
     DUPLICATE,
     HEADER,
     LABELLED,
     MISFIT,
+    NAMELESS,
     NAMES,
     NOT_DAILY,
     OTHER_TABLE,
@@ -61,6 +63,7 @@ from weighbridge.rules.record_kinds import (
     TOTALS,
     settle_labelled,
     settle_leading,
+    settle_nameless,
     settle_names,
     typed,
 )
@@ -257,7 +260,10 @@ class _Check:
             self.db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE kind = {MISFIT}")
         if kinds.get(LABELLED) or kinds.get(BAD_LABEL):
             settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
-        return self.kinds() if kinds.keys() & {NAMES, MISFIT, LABELLED, BAD_LABEL} else kinds
+        if kinds.get(NAMELESS) or kinds.get(BAD_NAMELESS):
+            settle_nameless(self.db, self.plan)
+        unsettled = {NAMES, MISFIT, LABELLED, BAD_LABEL, NAMELESS, BAD_NAMELESS}
+        return self.kinds() if kinds.keys() & unsettled else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

@@ -15,6 +15,7 @@ from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quot
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
 NAMES, MISFIT = 10, 11  # until settle_names
 BAD_LABEL = 12  # LABELLED, and it cannot be a record: a label is no date and no number
+NAMELESS, BAD_NAMELESS = 13, 14  # until settle_nameless: the first record, with a day and without any name
 
 # A cell that says that its row adds up others; a profile may have its own.
 TOTALS_LABELS = (
@@ -43,6 +44,7 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
                 WHEN {_header_again(plan)} THEN {HEADER}
                 WHEN {_other_header(plan)} THEN {OTHER_TABLE}
                 WHEN {_totals(plan)} THEN {TOTALS}
+                WHEN {_nameless_first(plan)} THEN CASE WHEN bad OR misfit THEN {BAD_NAMELESS} ELSE {NAMELESS} END
                 WHEN {_leading(plan)} THEN {LEADING}
                 WHEN misfit THEN {MISFIT}
                 WHEN {_labelled(plan)} THEN CASE WHEN bad THEN {BAD_LABEL} ELSE {LABELLED} END
@@ -109,6 +111,27 @@ def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
         WHERE kind IN ({LABELLED}, {BAD_LABEL})""")
 
 
+def settle_nameless(db: Any, plan: Plan) -> None:
+    """The first record, with a day and without any name: totals if it adds up the records of its day.
+
+    Every additive figure must, or two of them: a platform may count conversions of a day otherwise than their sum. Else
+    it is a record that lacks its names, and is rejected as such.
+    """
+    days = ", ".join(quoted(column.name) for column in _own_required(plan))
+    names = [quoted(column.name) for column in plan.own_columns if column.numeric and column.field.additive]
+    sums = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in names)
+    equal = [f"(typed.{name} IS NULL OR typed.{name} = others.{name})" for name in names]
+    matching = " + ".join(f"(typed.{name} <> 0 AND typed.{name} = others.{name})::INT" for name in names)
+    if names and days:
+        db.execute(f"""UPDATE typed SET kind = {TOTALS}
+            FROM (SELECT {days}, {sums} FROM typed WHERE kind = {ACCEPTED} GROUP BY {days}) AS others
+            WHERE kind IN ({NAMELESS}, {BAD_NAMELESS})
+                AND {" AND ".join(f"typed.{quoted(c.name)} = others.{quoted(c.name)}" for c in _own_required(plan))}
+                AND (({" AND ".join(equal)}) OR coalesce({matching}, 0) >= 2)""")
+    db.execute(f"""UPDATE typed SET kind = CASE WHEN kind = {NAMELESS} THEN {ACCEPTED} ELSE {REJECTED} END
+        WHERE kind IN ({NAMELESS}, {BAD_NAMELESS})""")
+
+
 def misfit(plan: Plan) -> str:
     """A record that does not fit the header or could not be read.
 
@@ -122,7 +145,7 @@ def misfit(plan: Plan) -> str:
 
 
 def _totals(plan: Plan) -> str:
-    """A record without a day and with a totals label in any cell; or Meta's, with neither label nor name."""
+    """A record without a day and with a totals label in any cell; or Meta's, with neither day, label nor name."""
     profile = plan.profile
     required = _required(plan)
     if profile is None:
@@ -134,16 +157,25 @@ def _totals(plan: Plan) -> str:
     lines = "coalesce(array_to_string(all_cells, chr(10)), '')"
     either = f"CASE WHEN {' OR '.join(no_day)} THEN {lines} ELSE {_lines(required)} END"
     conditions = [f"regexp_matches({either}, {literal(label)})"]
-    if profile.nameless_totals and plan.shared_columns:
-        nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
-        names = ", ".join(f"c{p}" for p in plan.shared_positions)
-        named = f"lambda cell: trim(cell, {literal(SPACE)}) NOT IN ({nulls})"
-        nameless = f"len(list_filter([{names}], {named})) = 0"
-        figures = _any_figure(plan)
-        # Of all days when it stands first; of several, or of none, when it was moved.
-        when = " OR ".join(["row_index = 0", *no_day])
-        conditions.append(f"{nameless} AND ({figures}) AND ({when})")
+    if nameless := _nameless(plan):
+        conditions.append(f"{nameless} AND ({' OR '.join(no_day)})")
     return " OR ".join(f"({condition})" for condition in conditions)
+
+
+def _nameless_first(plan: Plan) -> str:
+    """Meta's totals of a single day come first, with that day. So may a record whose names were lost."""
+    nameless = _nameless(plan)
+    return f"row_index = 0 AND {nameless}" if nameless else "false"
+
+
+def _nameless(plan: Plan) -> str | None:
+    """SQL: figures, and no name or id at any level. None: this profile has no such totals."""
+    if plan.profile is None or not plan.profile.nameless_totals or not plan.shared_columns:
+        return None
+    nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
+    names = ", ".join(f"c{p}" for p in plan.shared_positions)
+    named = f"lambda cell: trim(cell, {literal(SPACE)}) NOT IN ({nulls})"
+    return f"len(list_filter([{names}], {named})) = 0 AND ({_any_figure(plan)})"
 
 
 def _lines(texts: list[str]) -> str:

@@ -159,11 +159,11 @@ def _judge(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> R
         SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
             bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
         FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
-    distinguishing = breakdowns.find(db, plan, headers)
+    distinguishing, certain = breakdowns.find(db, plan, headers)
     by = list(distinguishing.values())
     totals: dict[str, str] = {}
     if distinguishing:
-        breakdowns.refuse_unless_summable(db, plan, by, some_rejected=some_rejected)
+        breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
         totals = breakdown_totals.settle(db, plan, distinguishing)
     db.execute("""CREATE OR REPLACE TEMP TABLE judged AS
         SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
