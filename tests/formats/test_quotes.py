@@ -133,7 +133,7 @@ def test_a_file_that_quotes_its_cells_late_quotes_cells(
         ('x,"y"\r\n', True),
         ('x , "y ""z""" \n', True),
         ('x,\u200b"y"\n', True),
-        ('x,"y\nz"\n', False),
+        ('x,"y\nz"\n', True),
         ('x,5" y 6"\n', False),
         ('x,y "z"\n', False),
         ('x,"y" z\n', False),
@@ -149,7 +149,7 @@ def test_a_quoted_cell_in_the_last_record_makes_a_quote_inside_a_cell_a_fault(
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_cell_over_two_lines_shows_that_the_file_quotes_cells(read: Reader, end: str) -> None:
     text = 'Price;Name;Type;SKU\n1;Foo ""Bar"" Co 33";k;S0\n2;x;"multi\nline";S1\n3;y;"multi\nline";S2\n'
-    found = read(text.replace("\n", end), "Price", "Name", "Type", "SKU")
+    found = read(text.replace("\n", end), "price", "name", "type", "sku")
     assert [row.fault for row in found.rows] == ["quote_in_cell", None, None]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from rules.cells import check, values
 from rules.checking import check_text
+from weighbridge.model.errors import FileRefused
 from weighbridge.pipelines import keywords
 
 
@@ -42,6 +43,7 @@ def test_numbers_that_are_no_range_are_not_reported() -> None:
         ("2025-10-26 03:00 Europe/Berlin", ""),
         ("2025-10-26T02:30:00+02:00", ""),
         ("2025-03-30 02:30", ""),  # UTC
+        ("20251026T023000+0200", ""),
         ("2025-07-31 2:30 PM Asia/Tokyo", ""),
     ],
 )
@@ -50,6 +52,29 @@ def test_a_time_that_clocks_skip_or_come_to_twice_is_rejected(cell: str, code: s
     assert outcome.codes == ([code] if code else [])
     if code:
         assert f"got '{cell}'" in outcome.rejections[0]["message"]
+
+
+def test_a_time_of_digits_without_a_zone_is_reported_too() -> None:
+    outcome = check(["20250330T023000", "20250330T023000Z"], datetime)
+    assert "'20250330T023000' was read as" in outcome.warnings["zone_assumed"]
+    assert "zone_assumed" not in check(["20250330T023000+0100"], datetime).warnings
+    assert check(["20250330T023000.1234567Z"], datetime).codes == ["too_many_digits"]
+    cells = ["20250330T0230", "20251026T023000", "20251026T023000Z", "20251026T0430"]
+    outcome = check(cells, datetime, above="Zone=Europe/Berlin\n", zone_above="Zone=(.+)")
+    assert outcome.codes == ["no_such_time", "ambiguous_time"]
+    assert values(outcome) == {
+        2: datetime(2025, 10, 26, 2, 30, tzinfo=UTC),
+        3: datetime(2025, 10, 26, 3, 30, tzinfo=UTC),
+    }
+
+
+@pytest.mark.parametrize("zone", ["EST", "CST", "est", "EST5EDT", "HST"])
+def test_an_abbreviation_above_the_header_is_no_zone(zone: str) -> None:
+    with pytest.raises(FileRefused) as refused:
+        check(["2025-01-31 10:00"], datetime, above=f"Zone={zone}\n", zone_above="Zone=(.+)")
+    assert refused.value.code == "unknown_time_zone"
+    for known in ("UTC", "GMT", "Etc/GMT+5", "America/New_York", "+0100"):
+        check(["2025-01-31 10:00"], datetime, above=f"Zone={known}\n", zone_above="Zone=(.+)")
 
 
 def test_the_zone_above_the_header_has_such_times_too() -> None:

@@ -80,3 +80,31 @@ def test_a_whole_number_with_three_zeros_shows_no_mark(rows: str) -> None:
 def test_a_whole_number_with_other_digits_behind_the_mark_shows_a_separator() -> None:
     outcome = check("Code,Amount,Pieces\nA,1.500,1.234\n")
     assert amounts(outcome) == {"A": (Decimal(1500), 1234)}
+
+
+@pytest.mark.parametrize(
+    ("rows", "pieces"),
+    [
+        ("A;1.50;2.000\nB;12.25;10.000\n", [2, 10]),
+        ("A;1,50;2,000\nB;12,25;-10,000\n", [2, -10]),
+        ("A;1.50;2.000\nB;12.25;1,234\n", [2, 1234]),
+    ],
+)
+def test_three_zeros_behind_a_mark_that_amounts_show_are_decimals(rows: str, pieces: list[int]) -> None:
+    outcome = check("Code;Amount;Pieces\n" + rows)
+    assert [found for _, found in amounts(outcome).values()] == pieces
+    assert outcome.warnings == {}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "A;;2.000\nB;;3.000\nC;;1,234\nD;;5\n",  # no amount shows the mark
+        "A;1.5;2.000\nB;;3.000\nC;;4.000\nD;5;5\n",  # one does, for three such numbers
+    ],
+)
+def test_three_zeros_behind_a_mark_that_little_shows_are_rejected(rows: str) -> None:
+    outcome = check("Code;Amount;Pieces\n" + rows)
+    assert set(outcome.codes) == {"bad_integer"}
+    assert "It may be units or thousands: write it without the mark" in outcome.rejections[0]["message"]
+    assert not {2, 3, 2000, 3000} & {found for _, found in amounts(outcome).values()}

@@ -315,7 +315,7 @@ def test_a_field_of_whole_numbers_may_use_the_rule_for_amounts() -> None:
         (["31/05/2024", "Jan 05 2024"], date, {}, {}),
         (["3/4/2025"], date, {"day_first": False}, {"date_order_assumed": "'3/4/2025' was read as 2025-03-04"}),
         (["3/4/2025", "3/31/2025"], date, {"day_first": False}, {}),
-        (["3/4/2025", "2025-03-05"], date, {}, {}),
+        (["3/4/2025", "2025-03-05"], date, {"day_first": True}, {"date_order_assumed": "was read as 2025-04-03"}),
         (["3/4/2025"], date, {"day_first": False, "options": {"date_order": "dmy"}}, {}),
         (["03.04.2025"], date, {}, {"date_order_assumed": "'03.04.2025' was read as 2025-04-03"}),
         (["1,234"], Decimal, {"decimal": "."}, {"decimal_assumed": "'1,234' was read as 1234"}),

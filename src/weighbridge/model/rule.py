@@ -6,7 +6,8 @@ file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the 
 NULL while undecided). `{order}` is the same for strptime, %d/%m or %m/%d; `{year_first}` is true where 25/4/3
 is the third of April 2025. `{mark}` and `{group}` are
 regular expressions for the decimal mark and the thousands separator that goes with it; `{by_three}` and `{by_two}`
-for digits in groups of three and, in a file with Indian grouping, of two. `{today}` is the day of the check.
+for digits in groups of three and, in a file with Indian grouping, of two; `{zeros}` for the zeros that a
+whole number may have behind the mark. `{today}` is the day of the check.
 
 A validator of the pipeline's last entity may ask other fields of the record: `{sale.currency}` is the typed value, NULL
 where there is none.

@@ -215,7 +215,7 @@ class _Check:
                     f"The file has numbers such as {fraction}, whose decimal mark in JSON is the point. "
                     "Leave --decimal out, or write these numbers as text.",
                 )
-            locale = replace(locale, decimal=".")
+            locale = replace(locale, decimal=".", zeros=False)
             kinds = self.make_typed(locale)
         if kinds.get(NOT_DAILY):
             raise self.not_daily()

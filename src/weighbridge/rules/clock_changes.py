@@ -56,8 +56,11 @@ def faults(column: Column) -> list[Fault]:
 def _skipped(x: str, v: str) -> str:
     """SQL: the hour and minute on the clock are not those that the cell has."""
     on_clock = f"date_part('hour', {v} AT TIME ZONE {_zone(x)}) * 60 + date_part('minute', {v} AT TIME ZONE {_zone(x)})"
+    # 20250330T0230 has no colon.
+    written = rf"regexp_replace({x}, '^([0-9]{{8}}T[0-9]{{2}})([0-9]{{2}})', '\1:\2')"
     hour, minute = (
-        f"TRY_CAST(regexp_extract({x}, '([0-9]{{1,2}}):([0-9]{{2}})', {part}) AS INTEGER)" for part in (1, 2)
+        f"TRY_CAST(regexp_extract({written}, '([0-9]{{1,2}}):([0-9]{{2}})', {part}) AS INTEGER)"
+        for part in (1, 2)
     )
     # By twelve hours: the cell may have AM or PM.
     return f"{_by_clock(x)} AND ({on_clock}) % 720 <> ({hour} * 60 + {minute}) % 720"

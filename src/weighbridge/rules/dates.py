@@ -29,8 +29,8 @@ _NAMED_YEAR_FIRST = f"^({_YEAR}) {_WORD} {_DAY}$"
 
 _OFFSET = "[+-](?:0[0-9]|1[0-5])(?::?[0-5][0-9])?"
 _REGION = "[A-Za-z]+(?:/[A-Za-z0-9_+-]+)+"
-# Other abbreviations mean several zones: CST is in America, in China and in Cuba.
-ZONE = f"(?:[Zz]|(?:UTC|GMT|utc|gmt)(?:{_OFFSET})?|{_OFFSET}|EST|MST|HST|{_REGION})"
+# Other abbreviations mean several zones: CST is in America, in China and in Cuba, EST in America and in Australia.
+ZONE = f"(?:[Zz]|(?:UTC|GMT|utc|gmt)(?:{_OFFSET})?|{_OFFSET}|{_REGION})"
 _HALF = r"[AaPp][.]?[Mm]\b[.]?"  # not the beginning of America/New_York
 _MIDNIGHT = r"(?:0?0:00(?::00(?:[.,]0+)?)?|12:00(?::00)? ?[Aa][Mm]\b)"
 _MINUTES = ":[0-5][0-9](?::[0-5][0-9](?:[.,][0-9]{1,6}0*)?)?"
@@ -38,6 +38,12 @@ _ISO_TIME = (
     "[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:[.][0-9]{1,6}0*)?)?"
     f"(?:Z|{_OFFSET})?"
 )
+
+# ISO 8601 without separators: 20250131T143000Z → 2025-01-31T14:30:00Z.
+_BASIC_TIME = f"(?:{_EIGHT_DIGITS})T[0-9]{{4}}(?:[0-9]{{2}}(?:[.,][0-9]{{1,6}}0*)?)?"
+_SEPARATED = r"""replace(regexp_replace(regexp_replace({x},
+        '^([0-9]{4})([0-9]{2})([0-9]{2}T[0-9]{2})([0-9]{2})', '\1-\2-\3:\4'),
+        '(T[0-9]{2}:[0-9]{2})([0-9]{2})', '\1:\2'), ',', '.')"""
 
 # SQL over {d}. While the order is open, only a date that is the same in both is read, and one with points between its
 # parts, which are customary where the day comes first.
@@ -96,6 +102,9 @@ _ZONE_OF = f"""CASE WHEN upper(part.zone) IN ('Z', 'UTC', 'GMT') THEN '+00'
         WHEN part.zone <> '' THEN ' ' || part.zone ELSE '' END"""
 TIMESTAMP = rf"""CASE
     WHEN regexp_full_match({{x}}, '{_ISO_TIME}') AND {{x}} BETWEEN '0002' AND '9999' THEN TRY_CAST({{x}} AS TIMESTAMPTZ)
+    WHEN {{x}} LIKE '________T%' AND regexp_full_match({{x}}, '{_BASIC_TIME}(?:Z|{_OFFSET})?')
+        THEN list_transform([{_SEPARATED}], lambda found: CASE
+            WHEN regexp_full_match(found, '{_ISO_TIME}') THEN TRY_CAST(found AS TIMESTAMPTZ) END)[1]
     WHEN contains({{x}}, ':') THEN list_transform([{_PARTS}], lambda part: CASE WHEN part.hour <> ''
         THEN list_transform([TRY_CAST(CAST({_DATE.replace("{d}", "part.day")} AS VARCHAR)
             || ' ' || lpad(CAST({_HOUR} AS VARCHAR), 2, '0')
@@ -110,7 +119,7 @@ SERIAL = Reason(
     hint="This is the number by which a spreadsheet stores a date: format the column as a date and export again.",
 )
 FINER = Reason(
-    ".*:[0-9]{2}[.,][0-9]{6}[0-9]*[1-9][0-9]*(?:[^0-9].*)?",
+    ".*(?::[0-9]{2}|T[0-9]{6})[.,][0-9]{6}[0-9]*[1-9][0-9]*(?:[^0-9].*)?",
     code="too_many_digits",
     expected="a time with at most 6 decimal places of a second",
     hint="Times are not rounded: export this one with fewer decimal places.",
@@ -122,9 +131,9 @@ SHORT_YEAR_OF_DIGITS = f"(?:{_SHORT_YEAR}|{_SHORT_YEAR_FIRST}){_TIME_BEHIND}"
 SHORT_YEAR_BY_NAME = (
     f"(?i)(?:{_WORD}[-/., ]+)?(?:{_DAY}[-/., ]+{_WORD}|{_WORD}[-/., ]+{_DAY})[-/., ]+[0-9]{{2}}{_TIME_BEHIND}"
 )
-WITHOUT_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})?"
+WITHOUT_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})?|{_BASIC_TIME}"
 REGION_BEHIND = f"{_REGION}$"
-WITH_ZONE = f".*[0-9]{_MINUTES} ?(?:{_HALF})? ?{ZONE}"
+WITH_ZONE = f"(?:.*[0-9]{_MINUTES} ?(?:{_HALF})? ?|{_BASIC_TIME}){ZONE}"
 
 
 def in_order(first: str, second: str) -> str:

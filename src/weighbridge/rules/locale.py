@@ -135,11 +135,19 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
             plan.indian
             or (bool(by_two) and _indian(db, texts(plan.columns, open_source()), [counts, amounts]))
         ),
+        zeros=mark is not None and _zeros_are_decimals(mark, of_counts, of_amounts),
         whole=whole,
         unusual=_is_unusual(plan, mark, order),
         mark_shown=mark is not None and (of_numbers.first, of_numbers.second)[mark] > 0,
         order_shown=order is not None and (of_dates.first, of_dates.second)[order] > 0,
     )
+
+
+def _zeros_are_decimals(mark: int, counts: Tally, amounts: Tally) -> bool:
+    """Are 2.000 pieces two? Amounts must show the mark, one for every two such numbers, and none another."""
+    shown, against = (amounts.first, amounts.second) if mark == 0 else (amounts.second, amounts.first)
+    against += counts.second if mark == 0 else counts.first
+    return not against and shown > 0 and 2 * shown >= counts.either
 
 
 def mark_is_shown(db: Any, plan: Plan, source: str, mark: str) -> bool:

@@ -51,7 +51,7 @@ integer = Normaliser(
     expected="a whole number",
     hint="Use 1234 or 1,234.",
     code="bad_integer",
-    reasons=(numbers.too_many_whole_digits(),),
+    reasons=(numbers.too_many_whole_digits(), numbers.TWO_WAYS),
 )
 # Before each of these in JSON, whose writers may use an exponent. In CSV it is a sign of rounding by a spreadsheet.
 in_full = Normaliser("in_full", numbers.IN_FULL)

@@ -39,9 +39,11 @@ PERCENT: Ends = (_BOUND, _BOUND, f"(?:{_SPACE}?%)?")
 # Whatever it is, but for a mark next to the digits: `.5` is no 5.
 _ANY: Ends = ("(?:[^0-9]*[^0-9.,])?", "[^0-9.,A-Za-z]*", "(?:[^0-9.,][^0-9]*)?")
 
-# What may follow the mark. 1234.00 is whole; 1.000 may be a thousand, so an integer field rejects it.
+# What may follow the mark. 1234.00 is whole; 1.000 may be a thousand, so an integer field rejects it unless amounts
+# of the same file show the mark.
 _DECIMAL, _FITTING, _USUAL = "[0-9]+", f"[0-9]{{1,{PLACES}}}0*", f"[0-9]{{1,{PLACES}}}"
 _WHOLE, _USUAL_WHOLE = "(?:00?|0{4,})", "00?"
+ZEROS, ANY_ZEROS = _WHOLE, "0+"
 
 
 # The first pattern is for nearly all numbers. A pattern that can go on in one way only is much faster in RE2.
@@ -107,7 +109,7 @@ def other_currency(code: str, says: str) -> Reason:
 
 def whole_of() -> str:
     """SQL from text to BIGINT."""
-    return _expression(_pattern(PLAIN, _WHOLE, open_end=True), _USUAL_WHOLE, "BIGINT")
+    return _expression(_pattern(PLAIN, "{zeros}", open_end=True), _USUAL_WHOLE, "BIGINT")
 
 
 def too_many_digits(ends: Ends) -> Reason:
@@ -129,6 +131,14 @@ def too_many_whole_digits() -> Reason:
         f"a whole number from {-(2**63)} to {2**63 - 1}",
         "Check its digits, or load the column as text.",
     )
+
+
+TWO_WAYS = Reason(
+    f"{_SIGN}[0-9]{{1,3}}[.,]000",
+    "bad_integer",
+    "a whole number that can be read one way only",
+    "It may be units or thousands: write it without the mark.",
+)
 
 
 def readable(*, whole: bool, open_end: bool = True) -> str:

@@ -39,6 +39,7 @@ class Locale:
     day_first: bool | None = None  # None while undecided, and where the year comes first
     year_first: bool = False  # two digits of it: 25/4/3
     indian: bool = False  # digits are grouped as in 12,34,567
+    zeros: bool = False  # a whole number may have three of them behind the mark: 2.000 is two
     # The rest changes no value.
     unusual: bool = field(default=False, compare=False)  # against what is usual in the pipeline
     whole: bool = field(default=False, compare=False)  # decided from all records, not from the first ones
@@ -307,6 +308,7 @@ def filled(expression: str, x: str, locale: Locale, today: date | None = None) -
     parts = {
         "{by_two}": numbers.BY_TWO if locale.indian else _NEVER,
         "{by_three}": numbers.BY_EITHER if locale.indian else numbers.BY_THREE,
+        "{zeros}": numbers.ANY_ZEROS if locale.zeros else numbers.ZEROS,
         "{x}": x,
         "{decimal}": literal(locale.decimal),
         "{mark}": {".": "[.]", ",": ","}.get(locale.decimal, _NEVER),

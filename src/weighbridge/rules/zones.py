@@ -13,6 +13,8 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.rules.plan import literal
 
+# EST is in America and in Australia. DuckDB knows such names, too.
+_ABBREVIATION = re.compile(r"(?!UTC|GMT)[A-Za-z]{3}(?:[0-9][A-Za-z]{3})?", re.IGNORECASE)
 _OFFSET = re.compile(r"([+-])(\d{2}):?(\d{2})")
 
 
@@ -25,7 +27,7 @@ def applied(db: Any, pipeline: Pipeline, preamble: Sequence[str]) -> Iterator[No
         return
     zone = _OFFSET.sub(r"GMT\1\2:\3", named) if _OFFSET.fullmatch(named) else named
     known = db.execute(f"SELECT count(*) FROM pg_timezone_names() WHERE lower(name) = lower({literal(zone)})")
-    if not known.fetchall()[0][0] and zone == named:
+    if zone == named and (_ABBREVIATION.fullmatch(zone) or not known.fetchall()[0][0]):
         raise FileRefused(
             "unknown_time_zone",
             f"Expected a time zone such as Europe/Berlin or +0100 above the header, got {named[:60]!r}. "
