@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.formats import text_of
+from weighbridge.formats import rawbytes, text_of
 from weighbridge.formats.encoding import ENCODINGS, Utf8File, as_utf8, codec_of
 from weighbridge.model.errors import FileRefused
 
@@ -352,6 +352,12 @@ def test_one_word_that_was_encoded_twice_is_enough_for_a_warning(
     found, file = read(tmp_path, written([cell, "plain", "Köln"]).encode())
     assert cell in found
     assert f"'{meant}'" in file.warnings["double_encoded"]
+
+
+def test_one_such_word_late_in_a_large_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rawbytes, "CHUNK", 100)
+    text = written(["plain"] * 50 + ["CafÃ©"] + ["plain"] * 50)
+    assert "double_encoded" in read(tmp_path, text.encode())[1].warnings
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,23 @@ def test_dates_that_nothing_explains_are_refused_with_an_example() -> None:
         ("2025-01-01", "2025-02-01", "2025-03-01", "04/01/2025", "05/01/2025"),
         ("2025-01-01", "01/02/2025"),
         ("2025-07-01", "7/2/2025"),
+        (*(f"2025-01-{day:02}" for day in range(1, 32)), "02/01/2025", "03/01/2025", "04/01/2025"),
+        ("2025-01-01", "04/01/2025", "2025-02-01", "05/01/2025", "2025-03-01", "06/01/2025", "2025-07-01"),
+        ("2025-07-01", "7/2/2025", "2025-07-03", "7/4/2025", "2025-07-05"),
     ],
 )
 def test_iso_dates_do_not_show_the_order_of_the_others(cells: tuple[str, ...]) -> None:
     with pytest.raises(FileRefused, match=r"no date that shows the order.*--date-order") as refused:
         days(*cells)
     assert refused.value.code == "ambiguous_dates"
+
+
+@pytest.mark.parametrize("form", ["7/{}/2025", "{}/7/2025"])
+def test_a_daily_file_of_two_formats_is_one_run_of_days_and_that_is_reported(form: str) -> None:
+    cells = [form.format(day) if day % 2 else f"2025-07-{day:02}" for day in range(1, 11)]
+    outcome = days(*cells)
+    assert outcome.affected_dates == [date(2025, 7, day) for day in range(1, 11)]
+    assert "assumed to come first" in outcome.warnings["date_order_assumed"]
 
 
 def test_two_orders_in_one_file_are_refused_with_both_examples() -> None:

@@ -22,7 +22,7 @@ _LOST, _FIRST_OF_LOST = "\ufffd".encode(), b"\xef"  # one byte is found much fas
 _FIRST_OF_TWICE = b"\xc3"  # every character that was encoded twice begins with this byte
 
 
-_MOST_COMMON_TWICE = "Ã".encode()
+_MOST_COMMON_TWICE, _LAST_OF_COMMON = "Ã".encode(), b"\x83"
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Findings:
         """
         self._looked += 1
         often = self._looked < 8 or self._looked % 4 == 0
-        if (_FIRST_OF_TWICE if often else _MOST_COMMON_TWICE) in chunk:
+        if _FIRST_OF_TWICE in chunk if often else _LAST_OF_COMMON in chunk and _MOST_COMMON_TWICE in chunk:
             if self._twice is None:
                 from weighbridge.formats.guess import Twice
 

@@ -3,8 +3,9 @@
 The sender's word (`ReadOptions.decimal`, `date_order`) comes first. Without it, a cell is evidence when it can be read
 one way only: 12,34 is no thousand, and 1,234 impressions are no fraction; 13/7/2025 starts with the day. A cell that
 reads both ways, differently, is ambiguous. Nine tenths of the evidence decide; cells of the other tenth are rejected,
-each for itself. Where there is no evidence, other columns are asked for the decimal mark. Dates such as 2025-07-31 are
-no evidence for the order of the others: in a file of every month's first, both orders fit.
+each for itself. Where there is no evidence, other columns are asked for the decimal mark. Dates such as 2025-07-31
+decide about the order of the others only where both alternate and fill one run of days, and that is reported as an
+assumption: in a file of every month's first, both orders fit.
 
 Where the pipeline says how its files are written, cells that read both ways are evidence for that, if at least one cell
 shows it: a slip of the keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every
@@ -24,11 +25,15 @@ from typing import Any
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.space import SPACE
 from weighbridge.rules import dates, numbers
-from weighbridge.rules.plan import Column, Locale, Plan, filled, literal, texts
+from weighbridge.rules.plan import Column, Locale, Plan, composed, filled, literal, texts
 
 SHARE = 0.9
 LETTERS = 3  # of an amount with its currency
 _MARKS = (Locale(decimal="."), Locale(decimal=","))
+_RUN, _FILLED = (
+    3,
+    0.75,
+)  # different days of each kind, and the share of the days between the first and the last
 _DOTTED = "regexp_matches(x2, '^[0-9]+[.]')"
 
 
@@ -120,6 +125,8 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     if mark is None and whole and of_numbers.either:
         [of_others] = _tallies(db, open_source(), [_others(plan)])
         mark = of_others.verdict
+    if open_order and of_dates.either and not of_dates.evidence:
+        order = _order_by_run_of_days(db, texts(plan.columns, open_source()), plan)
     if mark is None and not plan.csv:
         mark = 0
     if whole and mark is None and of_numbers.matters:
@@ -281,6 +288,38 @@ def _dates(plan: Plan) -> Reading:
 def _asking(plan: Plan, placeholder: str) -> list[Column]:
     """The fields whose rules ask for the decimal mark, or for the order of day and month."""
     return [column for column in plan.columns if column.asks(placeholder)]
+
+
+def _order_by_run_of_days(db: Any, source: str, plan: Plan) -> int | None:
+    """Where a daily export alternates between 2025-07-02 and 7/3/2025: the order in which all are days of one run.
+
+    Rows with dates of the one kind below all of the other are two files in one, which may have anything in common.
+    """
+    columns = _asking(plan, "{day_first}")
+    cells = ", ".join(column.text for column in columns)
+    first, second = (
+        ", ".join(f"CAST({composed(column.steps, column.text, order)} AS DATE)" for column in columns)
+        for order in (Locale(day_first=False), Locale(day_first=True))
+    )
+
+    def fits(way: str, other: str) -> str:
+        return f"""bool_and({way} BETWEEN first AND last) AND any_value(filled_{way})
+            AND count(DISTINCT {way}) >= {_RUN} AND 2 * count(*) FILTER ({other} BETWEEN first AND last) < count(*)"""
+
+    [found] = db.execute(f"""
+        WITH dates AS MATERIALIZED (
+            SELECT row_index, unnest([{cells}]) AS x, unnest([{first}]) AS a, unnest([{second}]) AS b FROM {source}),
+        sure AS (
+            SELECT min(a) - 1 AS first, max(a) + 1 AS last, count(DISTINCT a) >= {_RUN} AS enough,
+                min(row_index) AS top, max(row_index) AS bottom
+            FROM dates WHERE NOT regexp_matches(x, '^[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-]')),
+        runs AS (
+            SELECT count(DISTINCT a) >= {_FILLED} * (max(a) - min(a) + 1) AS filled_a,
+                count(DISTINCT b) >= {_FILLED} * (max(b) - min(b) + 1) AS filled_b FROM dates)
+        SELECT any_value(enough) AND min(row_index) < any_value(bottom) AND max(row_index) > any_value(top),
+            {fits("a", "b")}, {fits("b", "a")}
+        FROM dates, sure, runs WHERE a <> b""").fetchall()
+    return {(True, True, False): 0, (True, False, True): 1}.get(found)
 
 
 def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
