@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test soak check bench pollock screenshots schema lock clean
+.PHONY: help install demo quick test soak check bench pollock screenshots schema lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ install: $(VENV)/.installed ## make the virtual environment and install the pinn
 
 demo: install ## load sample exports into an embedded Postgres and show what happened
 	@$(BIN)/weighbridge demo
+
+quick: install ## the tests of the inner loop: no browser, no killed processes, under a minute
+	@$(BIN)/python -m pytest tests/model tests/formats tests/providers tests/slots tests/pipelines tests/preview $(ARGS)
 
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium

@@ -1,6 +1,6 @@
 """Delivery: conversions → ad platforms and webhooks, each once, with proof in a ledger.
 
-context         the parts that delivery needs
+context         the parts that delivery needs; outbound checks that they are there
 sites           sites and their providers; credentials stores credentials, vault seals them, rotate_keys reseals them
 sales           conversions over HTTP → sales, and with them rows of the queue
 queue           every read and change of state of the queue

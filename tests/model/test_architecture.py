@@ -1,0 +1,36 @@
+"""docs/architecture.md names files that exist, and the two journeys stay short."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+SOURCE = ROOT / "src" / "weighbridge"
+
+
+def journey(title: str) -> list[str]:
+    section = PAGE.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"^\| (?:–+ )?`([^`]+\.py)` \|", section, re.MULTILINE)
+
+
+def test_the_journeys_need_few_files_and_these_exist() -> None:
+    file, conversion = journey("The journey of a file"), journey("The journey of a conversion")
+    assert 20 < len(file) <= 30
+    assert 12 < len(conversion) <= 18
+    assert [each for each in (*file, *conversion) if not (SOURCE / each).is_file()] == []
+
+
+def test_every_module_that_the_page_names_exists() -> None:
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]*\.(?:py|sql))`", PAGE)
+    assert named
+    assert [each for each in named if not (SOURCE / each).is_file()] == []
+
+
+def test_each_package_lists_its_modules() -> None:
+    """In its docstring, so that a reader of the file tree knows where to begin."""
+    for package in ("engine", "access", "storage", "uploads", "projects", "delivery", "postgres"):
+        text = (SOURCE / package / "__init__.py").read_text()
+        modules = {each.stem for each in (SOURCE / package).glob("*.py")} - {"__init__"}
+        assert [each for each in sorted(modules) if not re.search(rf"\b{each}\b", text)] == [], package
