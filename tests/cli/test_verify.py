@@ -137,8 +137,8 @@ def test_a_dry_run_writes_no_row_and_no_file(
 @pytest.mark.parametrize(
     ("broken", "line"),
     [
-        ("DELETE FROM weighbridge_migrations.applied WHERE version = 5",
-         "  Migrations:         FAIL (The database lacks migration 0005"),
+        ("DELETE FROM weighbridge_migrations.applied",
+         "  Migrations:         FAIL (The database lacks migration 0001"),
         ("DELETE FROM weighbridge.pipelines", "  Migrations:         FAIL (The database lacks the tables of ads"),
         ("ALTER TABLE judgments DROP CONSTRAINT judgments_workspace_id_case_number_key",
          "  Constraints:        FAIL (public.judgments has no unique key"),
