@@ -14,7 +14,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from weighbridge.model.rejects_file import ADDED, SAFE, escape
-from weighbridge.uploads.rejects import PAGE
+from weighbridge.uploads.rejects_download import PAGE
 
 from .conftest import Query
 

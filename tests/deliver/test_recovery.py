@@ -100,7 +100,7 @@ async def test_a_worker_held_up_before_its_call_does_not_make_it(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, monkeypatch: Any
 ) -> None:
     """Frozen between claim and call for longer than the lease allows: others may have the rows by then."""
-    import weighbridge.delivery.call as verdict
+    import weighbridge.delivery.provider_call as verdict
 
     sell(make_site())
     now = verdict.monotonic

@@ -19,7 +19,7 @@ from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
 from weighbridge.postgres.pool import Database
-from weighbridge.uploads import production
+from weighbridge.uploads import upsert_sql
 from weighbridge.uploads.promote import promote
 from weighbridge.uploads.steps import work
 from weighbridge.worker import Worker
@@ -204,7 +204,7 @@ async def test_progress_gives_the_retries_back(
     query("UPDATE data_uploads SET failures = 3")
     attempt = await claim(ctx)
     assert attempt.upload.failures == 3
-    written, upsert = 0, production.upsert
+    written, upsert = 0, upsert_sql.upsert
 
     async def lost(*args: Any, **options: Any) -> Any:
         nonlocal written
@@ -213,7 +213,7 @@ async def test_progress_gives_the_retries_back(
             raise RetryLater("connection", "The connection was lost.")
         return await upsert(*args, **options)
 
-    monkeypatch.setattr(production, "upsert", lost)
+    monkeypatch.setattr(upsert_sql, "upsert", lost)
     await work(attempt, replace(ctx, limits=replace(ctx.limits, batch_rows=2)), promotes=True)
     assert query("SELECT status, failures FROM data_uploads WHERE id = %s", (upload_id,)) == [
         ("staging_complete", 1)

@@ -12,7 +12,7 @@ from weighbridge.model.upload import Scope
 from weighbridge.pipelines import ads
 from weighbridge.postgres.pool import Database
 from weighbridge.uploads import unchanged
-from weighbridge.uploads.production import Batch
+from weighbridge.uploads.upsert_sql import Batch
 
 DAY = "2026-01-01"
 

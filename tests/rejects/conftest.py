@@ -19,7 +19,7 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.rejects import RejectsForm, rejects_csv
+from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
 from weighbridge.uploads.request import Request
 
 Send = Callable[..., Awaitable[UUID]]

@@ -21,7 +21,7 @@ from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
 from weighbridge.model.space import SPACE
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.rejects import RejectsForm, header_text, rows_text
+from weighbridge.uploads.rejects_download import RejectsForm, header_text, rows_text
 
 ID = UUID("7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b")
 # Characters that show nothing are removed before a row is rejected.

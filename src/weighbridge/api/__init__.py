@@ -20,17 +20,8 @@ from weighbridge.api.projects import manage as projects_manage
 from weighbridge.api.requests import RequestLog
 from weighbridge.api.sessions import Passes
 from weighbridge.api.storage import usage
-from weighbridge.api.uploads import (
-    live,
-    preview,
-    recognise,
-    rejects,
-    resumable,
-    send,
-)
-from weighbridge.api.uploads import (
-    manage as uploads_manage,
-)
+from weighbridge.api.uploads import live, preview, recognise, rejects, resumable, send
+from weighbridge.api.uploads import manage as uploads_manage
 from weighbridge.api.uploads.turns import Turns
 from weighbridge.api.uploads.tus import Tus
 from weighbridge.app import App

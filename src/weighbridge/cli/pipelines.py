@@ -48,7 +48,7 @@ def listing(as_json: AsJson = False) -> None:
 def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.")]) -> None:
     """The statements that write the staged rows of a pipeline to its tables."""
     from weighbridge.model.errors import ConfigError, did_you_mean
-    from weighbridge.uploads.production import upsert_sql
+    from weighbridge.uploads.upsert_sql import upsert_sql
 
     known = {pipeline.name: pipeline for pipeline in _find()}
     if name not in known:

@@ -6,7 +6,7 @@ sales           conversions over HTTP → sales, and with them rows of the queue
 queue           every read and change of state of the queue
 worker          delivers until the process stops
 run             one run: groups → shares → dispatch
-dispatch        the shares → calls: prefetch claims batches, slot_exchange acquires slots, call calls the provider,
+dispatch        the shares → calls: prefetch claims batches, slot_exchange acquires slots, provider_call makes one call,
                 batcher and settle write the results of many calls in one transaction
 in_flight       limits of one process; slots/ limits calls over all processes
 providers/      an adapter for each provider

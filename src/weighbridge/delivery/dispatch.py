@@ -2,7 +2,7 @@
 
     prefetch.Prefetcher        claims batches ahead of their calls
     slot_exchange.SlotExchange passes slots from ended calls to the next ones
-    call.call_provider         one call
+    provider_call              one call
     batcher.Batcher            settles the results of many calls in one transaction
 
 Each stage runs beside the others, and continues when something has `changed`.
@@ -19,10 +19,10 @@ from typing import Any
 import structlog
 
 from weighbridge.delivery.batcher import Batcher
-from weighbridge.delivery.call import call_provider, closed_by, no_slot, not_sent
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
 from weighbridge.delivery.prefetch import Prefetched, Prefetcher
+from weighbridge.delivery.provider_call import call_provider, closed_by, no_slot, not_sent
 from weighbridge.delivery.queue import BatchRequest, CallResult, Group, Settled
 from weighbridge.delivery.settle import Tally, settle
 from weighbridge.delivery.slot_exchange import LINGER, SlotExchange, Slotted

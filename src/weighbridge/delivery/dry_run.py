@@ -9,10 +9,10 @@ from time import monotonic
 from uuid import uuid4
 
 from weighbridge.delivery import overview, queue
-from weighbridge.delivery.call import call_provider
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.outbound import ROLE, outbound_of, unsealed
 from weighbridge.delivery.prefetch import Prefetched
+from weighbridge.delivery.provider_call import call_provider
 from weighbridge.delivery.providers.base import Credentials
 from weighbridge.delivery.queue import BatchRequest, Claimed, Group, SealedCredentials
 from weighbridge.delivery.run import COUNTED, blocked_by

@@ -13,15 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import (
-    currencies,
-    dates,
-    dropped_currencies,
-    year_first,
-)
-from weighbridge.rules import (
-    locale as rules_locale,
-)
+from weighbridge.rules import currencies, dates, dropped_currencies, year_first
+from weighbridge.rules import locale as rules_locale
 from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED
 

@@ -39,9 +39,7 @@ from weighbridge.rules import (
     subtotals,
     zones,
 )
-from weighbridge.rules import (
-    locale as rules_locale,
-)
+from weighbridge.rules import locale as rules_locale
 from weighbridge.rules.checked import Checked
 from weighbridge.rules.fixes import keep_links, read_as
 from weighbridge.rules.headers import match, missing, refuse_without_measures

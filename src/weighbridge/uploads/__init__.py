@@ -9,10 +9,10 @@ steps           one attempt: parse → threshold → promote, and the consequenc
 parse           stored file → staged rows and rejections; reload_rejects reads a fixed rejects file
 staging         queries of staged rows; rejections of rejected rows and warnings
 threshold       too few valid rows → refused
-promote         staged rows → production; promote_entity writes one entity, production has its SQL, tally counts,
+promote         staged rows → production; promote_entity writes one entity, upsert_sql has its SQL, tally counts,
                 unchanged skips groups that are already there
 preview         an upload on hold → its changes; on_hold, preview_rows and preview_sql help it
-rejects         rejected rows → a CSV to fix; fixes links the fixed file to its original
+rejects_download  rejected rows → a CSV to fix; fixes links the fixed file to its original
 retry           an operator retries or dismisses; release_batch releases the name of a failed batch
 browse          lists of uploads; history and live answer questions about them
 retention       staged rows and scratch files whose retention period is over

@@ -23,8 +23,8 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import Reason
 from weighbridge.uploads.on_hold import Discard
 from weighbridge.uploads.preview_rows import KINDS, Page, Row
-from weighbridge.uploads.production import StagingGone
 from weighbridge.uploads.promote_entity import ROLE
+from weighbridge.uploads.upsert_sql import StagingGone
 
 CLEAN = "weighbridge_clean"
 REASONS = 20  # why rows were refused, the most frequent first

@@ -20,7 +20,7 @@ from weighbridge.postgres.pipeline_tables import staging_table
 from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
 from weighbridge.uploads import unchanged
 from weighbridge.uploads.preview_sql import Span, count_sql, params, rows_sql, shapes
-from weighbridge.uploads.production import StagingGone
+from weighbridge.uploads.upsert_sql import StagingGone
 
 KINDS = ("inserted", "updated", "unchanged")
 WINDOW, WIDEST = 2_000, 50_000  # staged rows that are looked through at once for a page: few, then more

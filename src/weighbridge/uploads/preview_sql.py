@@ -16,7 +16,7 @@ from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.pipeline_tables import SCOPE_TYPES, staging_table
 from weighbridge.postgres.pool import Tx, fetch_all
-from weighbridge.uploads.production import changed, differs, taken, updates
+from weighbridge.uploads.upsert_sql import changed, differs, taken, updates
 
 Span = tuple[int, int]  # staged rows after the one seq, up to and including the other
 

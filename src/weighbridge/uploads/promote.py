@@ -12,11 +12,11 @@ from weighbridge.observe import journal
 from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parts_of_sums, pipeline_of, raw_records
-from weighbridge.uploads.production import StagingGone
 from weighbridge.uploads.promote_entity import ROLE, Writer
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.tally import Tally
 from weighbridge.uploads.threshold import check_threshold, see_rejects
+from weighbridge.uploads.upsert_sql import StagingGone
 
 
 async def promote(attempt: Attempt, ctx: Context) -> None:

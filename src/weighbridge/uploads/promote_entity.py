@@ -13,12 +13,12 @@ from weighbridge.model.retry import POLICIES
 from weighbridge.model.upload import Watermark
 from weighbridge.postgres.errors import Contention, RowFault
 from weighbridge.postgres.pool import Tx
-from weighbridge.uploads import production, queue, rejections
+from weighbridge.uploads import queue, rejections, upsert_sql
 from weighbridge.uploads import unchanged as uploads_unchanged
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.production import Batch
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.tally import Tally
+from weighbridge.uploads.upsert_sql import Batch
 
 ROLE = "weighbridge_promote"
 ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
@@ -76,8 +76,8 @@ class Writer:
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             lost: set[UUID] = set()
             for ref in entity.refs:
-                lost |= await production.missing(tx, self.pipeline.entity(ref.entity), self.scope)
-            orphans = await production.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
+                lost |= await upsert_sql.missing(tx, self.pipeline.entity(ref.entity), self.scope)
+            orphans = await upsert_sql.orphans(tx, self.pipeline, entity, self.scope, lost) if lost else []
             faults = dict.fromkeys(orphans, ORPHAN)
             runs: list[tuple[int, int]] = []
             if grain:
@@ -89,7 +89,7 @@ class Writer:
     async def _overwriting(self, tx: Tx, entity: Entity) -> dict[int, RowFault]:
         """Records of a fixed rejects file that would replace another record of the file that they are from."""
         filled = self.attempt.upload.column_report.filled_of(entity.name)
-        others = await production.overwriting(tx, self.pipeline, self.scope, filled)
+        others = await upsert_sql.overwriting(tx, self.pipeline, self.scope, filled)
         return {
             seq: RowFault(
                 "conflicting_repeat",
@@ -138,7 +138,7 @@ class Writer:
                 await self._note_lost(tx, entity, batch)
             if batch.skipped:
                 tally = await self._note_faults(tx, entity, batch)
-            changes = await production.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
+            changes = await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
             tally = tally.add(entity, changes)
             await self._advance(tx, entity, batch.upto, tally)
         self.tally = tally
@@ -164,7 +164,7 @@ class Writer:
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
-            for _, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+            for _, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
                 await self._note_failure(tx, entity, (row_index, line), fault)
             tally = self.tally.fail(entity, batch.size)
             await self._advance(tx, entity, batch.upto, tally)
@@ -172,12 +172,12 @@ class Writer:
 
     async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
         """A row whose parent is lost keeps NULL and a warning (S1 §6.1); where the parent is in its key, it fails."""
-        for row_index, line, ref in await production.rows_naming(tx, self.pipeline, entity, batch):
+        for row_index, line, ref in await upsert_sql.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the row it names is not in production; left empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
 
     async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
-        for seq, row_index, line in await production.staged_lines(tx, self.pipeline, entity, batch):
+        for seq, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
             if seq in batch.faults:
                 await self._note_failure(tx, entity, (row_index, line), batch.faults[seq])
         return self.tally.fail(entity, len(batch.skipped))

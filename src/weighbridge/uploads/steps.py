@@ -18,9 +18,9 @@ from weighbridge.postgres.pool import Tx
 from weighbridge.uploads import queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parse, pipeline_of
-from weighbridge.uploads.production import StagingGone
 from weighbridge.uploads.promote import promote
 from weighbridge.uploads.threshold import check_threshold
+from weighbridge.uploads.upsert_sql import StagingGone
 
 log = structlog.get_logger()
 

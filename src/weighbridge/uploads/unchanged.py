@@ -8,7 +8,7 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.upload import Scope
 from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
-from weighbridge.uploads.production import Batch
+from weighbridge.uploads.upsert_sql import Batch
 
 _SQL = load(__name__)
 

@@ -240,7 +240,7 @@ def rejects(
     """
 
     async def work(app: App) -> None:
-        from weighbridge.uploads.rejects import RejectsForm, rejects_csv
+        from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
 
         upload = await get(app, upload_id)
         with _writing(file) as target:
