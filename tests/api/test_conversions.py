@@ -263,13 +263,13 @@ async def test_a_page_costs_the_same_however_many_conversions_there_are(
     params = dict.fromkeys(("site", "provider", "category", "moment", "beside", "sale", "key"))
     for name in ("recent_conversions", "failed_conversions", "waiting_conversions"):
         plan = query(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {load('conversions')[name]}",
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {load('weighbridge.delivery.conversions')[name]}",
             {**params, "workspace": service.workspace, "status": "QUEUED", "limit": 51},
         )[0][0][0]["Plan"]
         assert _rows(plan) < 1000, name
     for name, place in product(("ordered_conversions", "sales_of_order"), (None, site)):
         plan = query(
-            f"EXPLAIN (ANALYZE, FORMAT JSON) {load('conversions')[name]}",
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {load('weighbridge.delivery.conversions')[name]}",
             {
                 **params,
                 "workspace": service.workspace,

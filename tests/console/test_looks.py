@@ -236,7 +236,7 @@ def test_how_groups_stand_is_read_from_indexes_beside_a_site_with_very_many(
         )
         asked = dict.fromkeys(("site", "provider", "after_site", "after_provider"))
         params = {**asked, "workspace": workspace, "limit": 101, "most": conversions.MOST_COUNTED}
-        explain = "EXPLAIN (FORMAT TEXT) " + load("conversions")["groups_standing"]
+        explain = "EXPLAIN (FORMAT TEXT) " + load("weighbridge.delivery.conversions")["groups_standing"]
         plan = "\n".join(line for (line,) in connection.execute(explain, params).fetchall())
     assert "Seq Scan on offline_conversion_queue" not in plan, plan
 

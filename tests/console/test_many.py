@@ -55,7 +55,9 @@ def _blocks(console: Console, depth: int) -> int:
     if depth:
         place = "SELECT created_at, id FROM data_uploads ORDER BY created_at DESC, id OFFSET %s LIMIT 1"
         [(asked["before"], asked["behind"])] = console.query(place, (depth,))
-    explain = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + load("browse")["page_of_uploads"]
+    explain = (
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + load("weighbridge.uploads.browse")["page_of_uploads"]
+    )
     [(told,)] = console.query(explain, {**asked, "workspace": console.workspace, "limit": 51})
     plan = told[0]["Plan"]
     return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 
 from weighbridge.api.delivery.models import DeliveryStatus
 from weighbridge.api.projects.models import ProjectStatus
 from weighbridge.console import frame, words
 
-CONSOLE = files("weighbridge.console")
+CONSOLE = Path(str(files("weighbridge.console")))
 TEMPLATES = {each.name: each.read_text() for each in CONSOLE.joinpath("templates").iterdir()}
-PYTHON = "".join(each.read_text() for each in CONSOLE.iterdir() if each.name.endswith(".py"))
+PYTHON = "".join(each.read_text() for each in sorted(CONSOLE.rglob("*.py")))
 
 
 def test_every_state_has_a_sign_and_only_one_place_knows_them() -> None:
