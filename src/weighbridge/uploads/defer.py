@@ -1,7 +1,7 @@
 """When the store cannot accept a file: keeps it on this machine and queues it in `upload_queue`.
 
-The bytes come first, then the row: what a crash in between leaves is a file without a row, which the sweep removes.
-Nothing is tried again here; storage/replay.py does that.
+The file is written before the row: a crash in between leaves a file without a row, which the sweep removes.
+This module does not retry; storage/replay.py does.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import Known, NewUpload
 
-Inside = Callable[[Tx, UUID], Awaitable[None]]  # told of the upload's id in the transaction that records it
+Inside = Callable[
+    [Tx, UUID], Awaitable[None]
+]  # called with the upload's id, in the transaction that records it
 
 
 async def defer(
     ctx: Context, new: NewUpload, file: Path, key: str, trouble: RetryLater, inside: Inside | None
 ) -> tuple[UUID | Known, UUID]:
-    """Keep the file and note that it waits: its upload, or the one that it is already, and the queue's id.
+    """Keep the file on this machine and queue it: its upload, new or existing, and the id of the queue row.
 
-    Raises RequestRefused(500) where it cannot be kept; then nothing is left of it.
+    Raises RequestRefused(500) if the file cannot be kept; nothing is left behind then.
     """
     queue_id = uuid4()
     try:
@@ -63,7 +65,7 @@ async def _enqueue(
     trouble: RetryLater,
     inside: Inside | None,
 ) -> UUID | Known:
-    """Upload and queue row in one transaction."""
+    """Record the upload and its queue row in one transaction."""
     delay = storage_pause(1, ctx.limits.storage_retries)
     assert delay is not None
     async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
@@ -90,9 +92,9 @@ async def _enqueue(
 
 
 async def _queued(ctx: Context, queue_id: UUID) -> UUID | None:
-    """The upload of a row that was written although the answer was lost. None: it was not, and the file is gone.
+    """The upload of a queue row that was committed although the answer was lost; None if it was not committed.
 
-    Where that cannot be asked, the file stays: the sweep knows, once the database is back.
+    In the second case the file is removed. While the database cannot be asked, the file stays; the sweep decides later.
     """
     try:
         async with ctx.db.tx() as tx:
