@@ -18,7 +18,7 @@ DELIVERIES_AT_ONCE = 20
 
 
 class Announcer:
-    """Each delivery is a task of its own, and each consumer has its own announcer: a slow one delays only itself."""
+    """Each delivery is its own task, and each consumer has its own announcer: a slow consumer delays only itself."""
 
     def __init__(self, ctx: Context, options: WorkerOptions, consumer: str) -> None:
         self.news = asyncio.Event()  # set when events may have been written
@@ -27,7 +27,7 @@ class Announcer:
         self._consumer = consumer
 
     async def run(self, ending: asyncio.Event) -> None:
-        """Must not be cancelled: a delivery that was claimed is also settled."""
+        """Must not be cancelled: a claimed delivery is always settled."""
         under_way: set[asyncio.Task[None]] = set()
         while not ending.is_set():
             self.news.clear()

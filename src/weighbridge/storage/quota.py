@@ -56,8 +56,8 @@ async def count(
 ) -> None:
     """In the transaction that records the stored upload: count its blob, unless it is already counted.
 
-    An error here does not stop the upload: it is logged, and `weighbridge storage recount` corrects the counters. Only a
-    lost connection is raised: then the upload is not recorded either.
+    An error here does not stop the upload: it is logged, and `weighbridge storage recount` corrects the counters. Only
+    a lost connection is raised: then the upload is not recorded either.
     """
     user = user_id or DEFAULT_USER
     try:
@@ -79,8 +79,8 @@ async def read_again(tx: Tx, users: Iterable[UUID | None], *, limited: bool) -> 
         if spent is not None:
             journal.interpretations_spent()
             message = (
-                f"Monthly interpretation quota reached: this user may have files read again {spent.allowed} times a month, "
-                f"{spent.used} are used, and this request needs {number} more. "
+                f"Monthly interpretation quota reached: {spent.used} of {spent.allowed} are used, and this needs "
+                f"{number} more. An interpretation is one file of this user that is read again. "
                 f"It resets on {spent.resets_at:%Y-%m-%d} (UTC)."
             )
             raise QuotaExceeded(

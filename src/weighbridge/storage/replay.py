@@ -64,7 +64,7 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
     except Exception as error:
         log.exception("Bug", queue_id=str(waiting.queue_id))
         text = f"Internal error in Weighbridge ({type(error).__name__})."
-        await _fail(ctx, waiting, told, storage_pause(waiting.retry_count + 2, waiting.max_retries))
+        await _fail(ctx, waiting, text, storage_pause(waiting.retry_count + 2, waiting.max_retries))
         return False
 
 
@@ -186,7 +186,7 @@ async def again(db: Database, queue_id: UUID, actor: str) -> None:
 
 
 async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
-    """For operators: fail the upload and remove its bytes, here or by the sweep of the machine that has them. Audited."""
+    """For operators: fail the upload and remove its bytes, here or by the sweep of the machine with them; audited."""
     async with ctx.db.tx() as tx:
         found = await queue.drop(tx, queue_id, actor)
     if not found:
@@ -195,5 +195,5 @@ async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
 
 
 def _not_waiting(queue_id: UUID) -> RequestRefused:
-    message = f"There is no queued file {queue_id}; it was stored or dropped. To list queued files: weighbridge storage list."
+    message = f"There is no queued file {queue_id}: it was stored or dropped. See weighbridge storage list."
     return RequestRefused(404, "unknown_queue_id", message)

@@ -65,7 +65,7 @@ class Replayer:
             self._heartbeat.stop()
 
     async def _claim(self) -> None:
-        """Claim files that are due; while the store works, all files; otherwise one file from time to time as a probe."""
+        """Claim files that are due; while the store works, all files; otherwise sometimes one file as a probe."""
         room = AT_ONCE - len(self._running)
         if room <= 0 or monotonic() < self._rests_until or not self.ctx.spool.has_files():
             return

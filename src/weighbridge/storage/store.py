@@ -155,8 +155,8 @@ class BucketStore:
                 client_options=_client(patience, timeout=patience),
                 retry_config={"max_retries": 0},
             )
-            # Short: an upload that cannot reach the store goes back to the queue and is tried again from there. The total
-            # time for a large blob is not limited, only the time without any answer.
+            # Short: an upload that cannot reach the store goes back to the queue and is tried again from there. The
+            # total time for a large blob is not limited, only the time without any answer.
             self._reader = S3Store.from_url(
                 url,
                 client_options=_client(patience, timeout=timedelta(days=1), read_timeout=patience),
@@ -230,7 +230,7 @@ class BucketStore:
 
 
 def _client(patience: timedelta, **more: timedelta) -> ClientConfig:
-    """Options of the connection to a bucket. They replace all that obstore reads from the environment, so repeat those."""
+    """Options of the connection to a bucket. They replace those that obstore reads from the environment."""
     named = {name: os.environ[f"AWS_{name.upper()}"] for name in _LINE if f"AWS_{name.upper()}" in os.environ}
     return cast("ClientConfig", {"connect_timeout": min(patience, timedelta(seconds=5)), **named, **more})
 
@@ -275,7 +275,7 @@ def _bucket_trouble() -> Iterator[None]:
         raise RetryLater("connection", f"A scratch file cannot be written now: {error.strerror}.") from error
 
 
-_SLOWLY = "it requests fewer requests per second"
+_SLOWLY = "it limits the request rate"
 # Patterns over obstore's error, and the message for each, without addresses: the first match counts.
 _REASONS = (
     (r"SlowDown|TooManyRequests|status: 429", _SLOWLY),
