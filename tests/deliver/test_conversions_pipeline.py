@@ -94,7 +94,7 @@ async def test_a_row_that_fits_only_by_itself_is_a_rejection_of_promotion(
     assert outcome.upload is not None
     assert outcome.upload.status == "partial"
     [(code, message)] = query("SELECT code, message FROM upload_rejections")
-    assert (code, message.startswith("sale: not written, The row breaks the rule")) == (
+    assert (code, message.startswith("sale: not written, The row violates the constraint")) == (
         "check_violation",
         True,
     )

@@ -156,7 +156,7 @@ async def test_dropped_is_gone_and_a_retry_says_so(
     with pytest.raises(RequestRefused, match="Upload it again") as refusal:
         await reopen(ctx.db, upload, force_partial=False, actor="me")
     assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
-    with pytest.raises(RequestRefused, match="No file waits"):
+    with pytest.raises(RequestRefused, match="There is no queued file"):
         await step.give_up(ctx, received.queue_id, "me")
     again = await send(source_batch_id="march")  # the way is free, by content and by name
     assert (again.upload_id != received.upload_id, again.duplicate) == (True, False)

@@ -1,6 +1,6 @@
-"""Trying an address for alerts out.
+"""Tests an address for alerts.
 
-What goes wrong is told in our own words: an address holds a secret, and libraries repeat it in what they log.
+Failures are described in our own words: an address contains a secret, and libraries repeat it in their logs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from http import HTTPStatus
 from weighbridge.model.errors import ConfigError
 from weighbridge.observe.alerts import TITLE, Alerts
 
-MESSAGE = "A test by weighbridge doctor: alerts arrive here."
-UNKNOWN = "is none that apprise knows"
+MESSAGE = "Test message from weighbridge doctor: alerts will arrive here."
+UNKNOWN = "is not an address that apprise knows"
 _TALKATIVE = ("apprise", "urllib3", "requests")
 
 
 def trouble_with(url: str, *, send: bool) -> str | None:
-    """What is wrong with an address, if anything: "did not take …". With `send` it gets a message. Blocking."""
+    """What is wrong with an address, or None. With `send` it gets a test message. Blocking."""
     with _overheard() as said:
         try:
             [address] = Alerts([url]).addresses
@@ -30,16 +30,16 @@ def trouble_with(url: str, *, send: bool) -> str | None:
             return None
         try:
             taken = address.notify(body=MESSAGE, title=TITLE)
-        except Exception:  # plugins raise what they like, and their words may hold the address
+        except Exception:  # plugins may raise anything, and their messages may contain the address
             taken = False
-    return None if taken else f"did not take a test message{_answer(said)}"
+    return None if taken else f"did not accept a test message{_answer(said)}"
 
 
 def _answer(said: list[str]) -> str:
-    """The HTTP status that a plugin logged, if it did: a number is all that is taken over."""
+    """The HTTP status that a plugin logged, if any; nothing else is taken from its log."""
     codes = re.findall(r"error=(\d{3})\b", " ".join(said))
     if not codes:
-        return " (no HTTP answer came)"
+        return " (no HTTP response)"
     known = {each.value: each.phrase for each in HTTPStatus}
     return f" (it answered {codes[-1]} {known.get(int(codes[-1]), '')}".rstrip() + ")"
 
@@ -55,7 +55,7 @@ class _Listener(logging.Handler):
 
 @contextmanager
 def _overheard() -> Iterator[list[str]]:
-    """What the libraries log goes here, and nowhere else."""
+    """Captures the logs of the libraries, and keeps them from all other handlers."""
     said: list[str] = []
     listener = _Listener(said)
     loggers = [logging.getLogger(name) for name in _TALKATIVE]

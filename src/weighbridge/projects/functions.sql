@@ -240,7 +240,7 @@ DECLARE
     v_project projects;
 BEGIN
     IF EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.lease_until < weighbridge.now()) THEN
-        RAISE EXCEPTION 'lease % has run out', p_token USING ERRCODE = 'WB001';
+        RAISE EXCEPTION 'lease % has expired', p_token USING ERRCODE = 'WB001';
     END IF;
     SELECT * INTO v_project FROM projects p WHERE p.key = v_key;
     RETURN v_project;

@@ -158,7 +158,7 @@ CREATE OR REPLACE FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queu
 BEGIN
     UPDATE upload_queue q SET retry_count = q.max_retries WHERE q.id = p_queue.id;
     PERFORM fail_unstored(p_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
-        'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
+        'The file could not be stored after %s retries. It is kept: an operator can try again with weighbridge storage retry %s.',
         p_queue.max_retries, p_queue.id));
     PERFORM emit(p_queue.workspace_id, p_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
         'upload_id', p_queue.payload_submission_id, 'workspace_id', p_queue.workspace_id, 'queue_id', p_queue.id,
@@ -208,7 +208,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM give_up_unstored(v_upload, 'STORAGE_FILE_LOST',
-        'The file could not be stored when it came, and the copy that waited for the store is gone. Upload it again.');
+        'The file could not be stored when it was received, and its queued copy is lost. Upload it again.');
     RETURN true;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.lose_replay(uuid, uuid) FROM PUBLIC;
@@ -279,7 +279,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM give_up_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
-        'The file could not be stored, and an operator gave it up. Upload it again.');
+        'The file could not be stored, and an operator dropped it. Upload it again.');
     PERFORM dismiss_upload(v_queue.payload_submission_id, p_actor);
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_queue.workspace_id, p_actor, 'storage.drop', v_queue.payload_submission_id,
@@ -310,9 +310,9 @@ BEGIN
     END IF;
     IF v_left > 0 THEN
         PERFORM raise_alert('storage_left', '', 'ERROR',
-            format('%s files wait for the file store on a machine that does not try any more', v_left));
+            format('%s files wait for the file store on a machine that has stopped retrying', v_left));
     ELSE
-        PERFORM withdraw_alert('storage_left', '', 'No file waits on a machine that does not try any more');
+        PERFORM withdraw_alert('storage_left', '', 'No file waits on a machine that has stopped retrying');
     END IF;
     RETURN v_depth;
 END $$;
