@@ -85,7 +85,7 @@ def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
     """Stores files that wait on this machine, and finishes its resumable uploads. Also runs beside an API."""
 
     async def finish_resumable() -> None:
-        if parts.any_lying(ctx.spool):  # otherwise the database is not queried
+        if parts.any_files(ctx.spool):  # otherwise the database is not queried
             await resumable.finish_waiting(ctx)
 
     async def sweep_resumable() -> None:

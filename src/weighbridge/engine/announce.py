@@ -23,7 +23,7 @@ from weighbridge.postgres.pool import Database, Tx
 
 ROLE = "weighbridge_announce"
 ALERTS = "alerts"  # consumer of alert events; not of events about uploads
-TOLD = ("audit_log", "notifier")  # receive every event; the others only completed uploads
+GENERAL_CONSUMERS = ("audit_log", "notifier")  # receive every event; the others only completed uploads
 
 LONGEST_MESSAGE = 7_900  # bytes; NOTIFY accepts 8,000
 
@@ -49,7 +49,7 @@ def alerting(alerts: Alerts, db: Database) -> dict[str, Consumer]:
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
     """Deliver events that are due. Returns how many were tried: if it is not zero, call again."""
     claimed = await due(ctx, worker, lease, limit)
-    await asyncio.gather(*(tell(ctx, delivery, lease) for delivery in claimed))
+    await asyncio.gather(*(deliver(ctx, delivery, lease) for delivery in claimed))
     return len(claimed)
 
 
@@ -61,7 +61,7 @@ async def due(
         return await outbox.claim(tx, outbox.Claim(worker, tuple(only or ctx.consumers), lease, limit))
 
 
-async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
     """Deliver one event to one consumer. Never raises: failures are recorded on the delivery."""
     consumer = ctx.consumers[delivery.consumer]
     try:
@@ -90,16 +90,16 @@ async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
 
 async def _audit(tx: Tx, delivery: Delivery) -> None:
     event, action = delivery.payload, delivery.type
-    told = event
+    detail = event
     if action == "IngestionCompleteEvent":
-        action, told = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
+        action, detail = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
     subject = event.get("upload_id")
     await outbox.record(
         tx,
         delivery.lease.workspace_id,
         action,
         UUID(subject) if subject else None,
-        {"event_id": str(delivery.event_id), **told},
+        {"event_id": str(delivery.event_id), **detail},
     )
 
 
@@ -112,16 +112,16 @@ async def _notify(tx: Tx, delivery: Delivery) -> None:
 
 def _alert(alerts: Alerts, db: Database) -> Callable[[Delivery], Awaitable[None]]:
     async def send(delivery: Delivery) -> None:
-        told = delivery.payload
-        severity = "RECOVERED" if delivery.type == "AlertRecovered" else told["severity"]
+        event = delivery.payload
+        severity = "RECOVERED" if delivery.type == "AlertRecovered" else event["severity"]
         if delivery.failures == 0:
-            journal.alert(told["condition"], told["message"], severity)
+            journal.alert(event["condition"], event["message"], severity)
 
         async def note(address: str) -> None:
             async with db.tx() as tx:
                 await outbox.note_heard(tx, delivery, address)
 
-        await alerts.send(Alert(severity, told["message"], delivery.heard), note)
+        await alerts.send(Alert(severity, event["message"], delivery.heard), note)
 
     return send
 

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from weighbridge.engine.announce import due, tell
+from weighbridge.engine.announce import deliver, due
 from weighbridge.engine.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.outbox import Delivery
@@ -32,7 +32,9 @@ class Announcer:
         while not ending.is_set():
             self.news.clear()
             claimed = await self._claim(DELIVERIES_AT_ONCE - len(under_way))
-            under_way |= {asyncio.create_task(tell(self._ctx, each, self._options.lease)) for each in claimed}
+            under_way |= {
+                asyncio.create_task(deliver(self._ctx, each, self._options.lease)) for each in claimed
+            }
             if not claimed:
                 waking = asyncio.create_task(self.news.wait())
                 pause = self._options.poll.total_seconds()

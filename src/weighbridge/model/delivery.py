@@ -81,8 +81,8 @@ class Outcome:
             ("message", LONGEST_MESSAGE),
             ("request_id", LONGEST_CODE),
         ):
-            said = getattr(self, name)
-            if said is not None and (fit := _fit(said, longest)) is not said:
+            text = getattr(self, name)
+            if text is not None and (fit := _fit(text, longest)) is not text:
                 object.__setattr__(self, name, fit)
 
     @classmethod
@@ -113,9 +113,9 @@ class Outcome:
         return cls(Verdict.RETRY, code, category, message, retry_after=after, counts=counts)
 
 
-def _fit(said: str, longest: int) -> str:
-    said = said if len(said) <= longest else said[: longest - 1] + "…"
-    return _UNFIT.sub("\ufffd", said) if _UNFIT.search(said) else said
+def _fit(text: str, longest: int) -> str:
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return _UNFIT.sub("\ufffd", text) if _UNFIT.search(text) else text
 
 
 class ProviderTransientError(WeighbridgeError):

@@ -49,8 +49,8 @@ class Alerts:
                 )
         return found
 
-    async def send(self, alert: Alert, on_heard: Callable[[str], Awaitable[None]]) -> None:
-        """Send to every address that has not received it. `on_heard` is called for each address that accepts it.
+    async def send(self, alert: Alert, on_accepted: Callable[[str], Awaitable[None]]) -> None:
+        """Send to every address that has not received it. `on_accepted` is called for each address that accepts it.
 
         Raises RetryLater if an address did not accept it.
         """
@@ -60,16 +60,16 @@ class Alerts:
         addresses = await loop.run_in_executor(_SENDERS, self._load)
         send = partial(_send, body=redacted(alert.message), kind=_KINDS.get(alert.severity, "success"))
 
-        async def tell(url: str, address: Any) -> bool:
+        async def send_to(url: str, address: Any) -> bool:
             if _mark(url) in alert.heard:
                 return True
             if not await loop.run_in_executor(_SENDERS, send, address):
                 return False
-            await on_heard(_mark(url))
+            await on_accepted(_mark(url))
             return True
 
-        took = await asyncio.gather(*map(tell, self._urls, addresses))
-        silent = [str(number) for number, taken in enumerate(took, 1) if not taken]
+        accepted = await asyncio.gather(*map(send_to, self._urls, addresses))
+        silent = [str(number) for number, taken in enumerate(accepted, 1) if not taken]
         if silent:
             raise RetryLater(
                 "connection",

@@ -80,7 +80,7 @@ def row_errors(upload: Upload, errors: Sequence[tuple[int, str]], total: int) ->
         log.warning("Row-level errors", source_batch_id=upload.batch, rows=total, logged=ROW_ERRORS)
 
 
-def rows_weighed(upload: Upload) -> None:
+def rows_counted(upload: Upload) -> None:
     for name, count in upload.bins.as_dict().items():
         metrics.ROWS.labels(upload.pipeline, name).inc(count)
 
@@ -106,7 +106,7 @@ def preview_discarded(upload: Upload, code: str) -> None:
     log.info("Preview discarded", source_batch_id=upload.batch, reason=code)
 
 
-def passing_trouble(upload: Upload, kind: str) -> None:
+def postponed(upload: Upload, kind: str) -> None:
     metrics.RETRIES.labels(kind).inc()
     log.warning("Job put off", source_batch_id=upload.batch, error_type=kind)
 

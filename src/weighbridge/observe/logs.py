@@ -52,14 +52,18 @@ def configure(level: str = "info", stream: TextIO | None = None, *, journal: boo
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[_own_words, *shared],
+        foreign_pre_chain=[_library_text, *shared],
         use_get_message=False,  # the library's text without its values
         pass_foreign_args=True,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            _dissect,
+            _summarise_exception,
             _scrub,
-            *([structlog.dev.ConsoleRenderer()] if people else [_shout, structlog.processors.JSONRenderer()]),
+            *(
+                [structlog.dev.ConsoleRenderer()]
+                if people
+                else [_capital_level, structlog.processors.JSONRenderer()]
+            ),
         ],
     )
     handler = logging.StreamHandler(out)
@@ -75,10 +79,10 @@ def configure(level: str = "info", stream: TextIO | None = None, *, journal: boo
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in _SILENT:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    _catch_what_nobody_caught()
+    _log_uncaught()
 
 
-def _own_words(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _library_text(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """A library's message: its first line, with numbers and kinds of errors, but no other values."""
     words = str(event["event"]).split("\n", 1)[0]
     values = event.pop("positional_args", None)
@@ -107,25 +111,25 @@ def _shown(value: Any) -> Any:
             return "…"
 
 
-def _dissect(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _summarise_exception(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Replaces an exception by its type and places, and those of its causes."""
     found = event.pop("exc_info", None)
     error = found[1] if isinstance(found, tuple) else found
     if error is True:
         error = sys.exc_info()[1]
     if isinstance(error, BaseException):
-        event.update(_anatomy(error))
+        event.update(_exception_summary(error))
     return event
 
 
-def _anatomy(error: BaseException, depth: int = 0) -> EventDict:
+def _exception_summary(error: BaseException, depth: int = 0) -> EventDict:
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     cause = error.__cause__ or error.__context__ if depth < _CAUSES else None
     return {
         "error_type": type(error).__name__,
         "sqlstate": getattr(error, "sqlstate", None),
         "places": [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames],
-        **({"cause": _anatomy(cause, depth + 1)} if cause else {}),
+        **({"cause": _exception_summary(cause, depth + 1)} if cause else {}),
     }
 
 
@@ -134,13 +138,13 @@ def _scrub(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     return cleaned
 
 
-def _shout(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+def _capital_level(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     """Level names in capitals."""
     event["level"] = event["level"].upper()
     return event
 
 
-def _catch_what_nobody_caught() -> None:
+def _log_uncaught() -> None:
     """Python would print the message of an uncaught error, which quotes values."""
     log = structlog.get_logger()
 

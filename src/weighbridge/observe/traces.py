@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HEADER = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_GOODBYE = 3  # seconds to send the last spans at exit; an unreachable collector must not block it
+_EXIT_SECONDS = 3  # seconds to send the last spans at exit; an unreachable collector must not block it
 
 _provider: TracerProvider | None = None
 _current: ContextVar[str | None] = ContextVar("traceparent", default=None)
@@ -52,7 +52,7 @@ def exported(service: str) -> Iterator[None]:
         provider, _provider = _provider, None
         ending = threading.Thread(target=provider.shutdown, daemon=True)  # it sends the remaining spans
         ending.start()
-        ending.join(_GOODBYE)
+        ending.join(_EXIT_SECONDS)
 
 
 @dataclass

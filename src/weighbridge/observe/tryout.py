@@ -19,9 +19,9 @@ UNKNOWN = "is not an address that apprise knows"
 _TALKATIVE = ("apprise", "urllib3", "requests")
 
 
-def trouble_with(url: str, *, send: bool) -> str | None:
+def problem_with(url: str, *, send: bool) -> str | None:
     """What is wrong with an address, or None. With `send` it gets a test message. Blocking."""
-    with _overheard() as said:
+    with _captured_logs() as lines:
         try:
             [address] = Alerts([url]).addresses
         except ConfigError:
@@ -32,12 +32,12 @@ def trouble_with(url: str, *, send: bool) -> str | None:
             taken = address.notify(body=MESSAGE, title=TITLE)
         except Exception:  # plugins may raise anything, and their messages may contain the address
             taken = False
-    return None if taken else f"did not accept a test message{_answer(said)}"
+    return None if taken else f"did not accept a test message{_answer(lines)}"
 
 
-def _answer(said: list[str]) -> str:
+def _answer(lines: list[str]) -> str:
     """The HTTP status that a plugin logged, if any; nothing else is taken from its log."""
-    codes = re.findall(r"error=(\d{3})\b", " ".join(said))
+    codes = re.findall(r"error=(\d{3})\b", " ".join(lines))
     if not codes:
         return " (no HTTP response)"
     known = {each.value: each.phrase for each in HTTPStatus}
@@ -45,19 +45,19 @@ def _answer(said: list[str]) -> str:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, lines: list[str]) -> None:
         super().__init__()
-        self._heard = heard
+        self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._heard.append(record.getMessage())
+        self._lines.append(record.getMessage())
 
 
 @contextmanager
-def _overheard() -> Iterator[list[str]]:
+def _captured_logs() -> Iterator[list[str]]:
     """Captures the logs of the libraries, and keeps them from all other handlers."""
-    said: list[str] = []
-    listener = _Listener(said)
+    lines: list[str] = []
+    listener = _Listener(lines)
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
@@ -65,7 +65,7 @@ def _overheard() -> Iterator[list[str]]:
         logger.setLevel(logging.WARNING)
         logger.addHandler(listener)
     try:
-        yield said
+        yield lines
     finally:
         for logger, (propagates, level) in zip(loggers, before, strict=True):
             logger.propagate = propagates

@@ -118,12 +118,12 @@ async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
     return [key for key in wanted if (key.table, key.columns) in missing]
 
 
-async def idle_guards(tx: Tx) -> list[Guard]:
+async def disabled_guards(tx: Tx) -> list[Guard]:
     params = {"tables": list(GUARDS.values()), "names": list(GUARDS)}
     return [Guard(*row) for row in await fetch_all(tx, _SQL["idle_triggers"], params)]
 
 
-async def roles_out_of_reach(tx: Tx) -> list[str]:
+async def unusable_roles(tx: Tx) -> list[str]:
     """Roles that do not exist, or that the login cannot SET ROLE to."""
     asked = (list(roles.NAMES),)
     found = [
@@ -133,19 +133,19 @@ async def roles_out_of_reach(tx: Tx) -> list[str]:
     return [name for (name,) in found]
 
 
-async def mighty_roles(tx: Tx) -> dict[str, str]:
+async def privileged_roles(tx: Tx) -> dict[str, str]:
     """Roles with more power than privileges show, and why."""
-    return dict(await fetch_all(tx, _SQL["mighty_roles"], {"roles": list(roles.NAMES)}))
+    return dict(await fetch_all(tx, _SQL["privileged_roles"], {"roles": list(roles.NAMES)}))
 
 
-async def rights_too_many(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Rights]:
+async def excess_rights(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Rights]:
     production = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
     params = {"roles": list(roles.NAMES), "production": production}
-    return [Rights(*row) for row in await fetch_all(tx, _SQL["rights_too_many"], params)]
+    return [Rights(*row) for row in await fetch_all(tx, _SQL["excess_rights"], params)]
 
 
-async def login_lacks(tx: Tx) -> list[str]:
-    return [right for (right,) in await fetch_all(tx, _SQL["login_lacks"])]
+async def missing_login_rights(tx: Tx) -> list[str]:
+    return [right for (right,) in await fetch_all(tx, _SQL["missing_login_rights"])]
 
 
 async def tenant_tables(tx: Tx) -> list[Readable]:

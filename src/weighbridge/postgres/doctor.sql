@@ -17,7 +17,7 @@ FROM unnest(%(tables)s::text[], %(names)s::text[]) AS wanted (table_name, name)
 LEFT JOIN pg_trigger t ON t.tgrelid = to_regclass(wanted.table_name) AND t.tgname = wanted.name
 WHERE coalesce(t.tgenabled, 'D') NOT IN ('O', 'A')
 
--- name: mighty_roles
+-- name: privileged_roles
 -- Roles that bypass row-level security or can log in.
 SELECT r.rolname::text, concat_ws(', ',
            CASE WHEN r.rolsuper THEN 'is a superuser' END,
@@ -30,7 +30,7 @@ CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_class c WHERE c.relowner = r.o
 WHERE r.rolname = ANY (%(roles)s) AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin OR owns.any)
 ORDER BY r.rolname
 
--- name: rights_too_many
+-- name: excess_rights
 -- Privileges of our roles beyond their work. Production: the pipelines' tables; other tables are ours by schema.
 WITH tables AS (
     SELECT c.oid, format('%%I.%%I', n.nspname, c.relname) AS name,
@@ -90,7 +90,7 @@ WHERE r.rolname = ANY (%(roles)s) AND NOT r.rolsuper -- superusers are reported 
 GROUP BY r.rolname, t.name
 ORDER BY r.rolname, t.name
 
--- name: login_lacks
+-- name: missing_login_rights
 -- Privileges on import runs that the service's login needs and does not have.
 SELECT wanted.name FROM unnest(ARRAY['SELECT', 'UPDATE']) AS wanted (name)
 WHERE NOT coalesce(has_table_privilege(to_regclass('ingest.import_runs'), wanted.name), false)

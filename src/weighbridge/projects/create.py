@@ -16,7 +16,7 @@ from weighbridge.projects.edits import name_of
 from weighbridge.storage import quota
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.request import HIGHEST_PROJECT
-from weighbridge.uploads.retry import open_again
+from weighbridge.uploads.retry import reopen_one
 
 _PAGE = 500  # jobs read per query
 
@@ -71,7 +71,7 @@ async def retry_failed(
             upload = await uploads_queue.get(tx, job.csv_upload_id)
             assert upload is not None
             try:
-                await open_again(tx, upload, force_partial=force_partial, actor=actor)
+                await reopen_one(tx, upload, force_partial=force_partial, actor=actor)
                 retried.append(upload)
             except RequestRefused as refusal:
                 skipped.append(Skipped(job.id, refusal.code, refusal.message))

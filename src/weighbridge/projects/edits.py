@@ -116,7 +116,7 @@ async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
     """Make all unconfirmed groups again. Keywords that were moved by hand stay, unless `by_hand` is set."""
     async with _edit(editor, "project.regroup") as tx:
         if by_hand:
-            await groups.forget_hands(tx, editor.key)
+            await groups.forget_manual_moves(tx, editor.key)
         await groups.ungroup_changed(tx, editor.key)
         return await groups.group(tx, editor.key)
 

@@ -98,9 +98,9 @@ async def ungroup_changed(
     await tx.execute(_SQL["ungroup_changed"], key.params(tokens=having, group=group))
 
 
-async def forget_hands(tx: Tx, key: ProjectKey) -> None:
+async def forget_manual_moves(tx: Tx, key: ProjectKey) -> None:
     """Treat keywords that were moved by hand as automatic again, except in confirmed groups."""
-    await tx.execute(_SQL["forget_hands"], key.params())
+    await tx.execute(_SQL["forget_manual_moves"], key.params())
 
 
 async def merged_into(tx: Tx, key: ProjectKey, token: str) -> str:

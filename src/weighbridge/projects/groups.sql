@@ -88,7 +88,7 @@ WITH merges AS MATERIALIZED (
 UPDATE public.keyword_groups g SET stale = true
 WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
 
--- name: forget_hands
+-- name: forget_manual_moves
 -- Treats keywords that were moved by hand as automatic again, except in confirmed groups.
 UPDATE public.group_keywords m SET by_hand = false
 FROM public.keyword_groups g

@@ -18,7 +18,7 @@ _FIRST = GroupCursor("", UUID(int=0))
 class Text:
     """The search text: as typed, and as keywords are spelled."""
 
-    said: str
+    typed: str
     normalised: str
 
 
@@ -34,13 +34,13 @@ async def groups_with(
     tx: Tx, key: ProjectKey, text: Text, after: GroupCursor | None, limit: int
 ) -> list[UUID]:
     """Groups whose parent or name contains a text, ordered by parent, one page at a time."""
-    params = key.params(text=text.normalised, said=text.said, **vars(after or _FIRST), limit=limit)
+    params = key.params(text=text.normalised, typed=text.typed, **vars(after or _FIRST), limit=limit)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_with"], params)]
 
 
 async def groups_called(tx: Tx, key: ProjectKey, text: Text) -> list[UUID]:
     """The group with exactly this parent or name; two if there are several."""
-    params = key.params(text=text.normalised, said=text.said)
+    params = key.params(text=text.normalised, typed=text.typed)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_called"], params)]
 
 

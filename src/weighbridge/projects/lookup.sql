@@ -31,13 +31,13 @@ ORDER BY k.keyword_normalized
 -- Groups whose parent or own name contains a text.
 SELECT id FROM public.keyword_groups
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent, id) > (%(parent)s, %(id)s)
-  AND (strpos(parent, %(text)s) > 0 OR strpos(lower(name), lower(%(said)s)) > 0)
+  AND (strpos(parent, %(text)s) > 0 OR strpos(lower(name), lower(%(typed)s)) > 0)
 ORDER BY parent, id LIMIT %(limit)s
 
 -- name: groups_called
 -- By exact parent or own name.
 SELECT id FROM public.keyword_groups
-WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent = %(text)s OR name = %(said)s)
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent = %(text)s OR name = %(typed)s)
 ORDER BY parent, id LIMIT 2
 
 -- name: group_names

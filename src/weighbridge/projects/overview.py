@@ -62,7 +62,7 @@ class Overview:
 
 
 @dataclass(frozen=True)
-class InFull(Overview):
+class ProjectDetails(Overview):
     """One project on its own page."""
 
     rows_total: int
@@ -88,9 +88,9 @@ async def listed(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Ove
     return [Overview(**row) for row in await fetch_named(tx, _SQL["projects_listed"], params)]
 
 
-async def in_full(tx: Tx, key: ProjectKey) -> InFull | None:
-    found = await fetch_named(tx, _SQL["project_in_full"], key.params())
-    return InFull(**found[0]) if found else None
+async def details(tx: Tx, key: ProjectKey) -> ProjectDetails | None:
+    found = await fetch_named(tx, _SQL["project_details"], key.params())
+    return ProjectDetails(**found[0]) if found else None
 
 
 async def files(tx: Tx, key: ProjectKey, state: str | None, first: int, limit: int) -> list[File]:

@@ -40,7 +40,7 @@ SELECT p.id AS project_id, p.name, p.ungrouped, p.grouped_at, p.groupings,
 FROM page p LEFT JOIN jobs j ON j.project_id = p.id LEFT JOIN live l ON l.project_id = p.id
 ORDER BY p.id
 
--- name: project_in_full
+-- name: project_details
 -- One project, with totals of its files.
 SELECT p.id AS project_id, p.name, p.ungrouped, p.grouped_at, p.groupings,
        EXISTS (SELECT FROM public.project_processing_leases l

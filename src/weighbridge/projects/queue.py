@@ -45,7 +45,7 @@ async def page(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Proje
     return [Project(**row) for row in await fetch_named(tx, _SQL["get_projects"], params)]
 
 
-async def standing(tx: Tx, project_id: int) -> ProjectStatus | None:
+async def status(tx: Tx, project_id: int) -> ProjectStatus | None:
     """The status of a project's files in the transaction's workspace, at one moment."""
     found = await fetch_named(tx, _SQL["project_status"], (project_id,))
     if not found:

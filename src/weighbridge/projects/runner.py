@@ -85,16 +85,16 @@ class Runner:
     async def run(self) -> None:
         """Never raises: failures are logged, and the project can be leased again."""
         with bound_contextvars(worker_id=self.options.name, project_id=self.project.id):
-            await self._run_to_the_end()
+            await self._run_until_released()
 
-    async def _run_to_the_end(self) -> None:
+    async def _run_until_released(self) -> None:
         journal.lease_acquired(self.project, self.request.worker)
         try:
             await self._run()
         except LeaseLost:
             journal.lease_lost_of(self.project)
         except HandBack:
-            await self._let_go()
+            await self._try_release()
         except RetryLater as trouble:
             log.warning("worker.database_away", reason=trouble.message)
             await self._fail(trouble.kind)
@@ -149,7 +149,7 @@ class Runner:
             journal.lease_released(self.project, self.request.worker)
         return released
 
-    async def _let_go(self) -> None:
+    async def _try_release(self) -> None:
         with suppress(RetryLater, LeaseLost):  # if this fails, the lease expires
             await self._release(anyway=True)
 

@@ -102,7 +102,7 @@ def drop(spool: Spool, id_: UUID) -> None:
     (_folder(spool) / f".{id_}").unlink(missing_ok=True)
 
 
-def lying(spool: Spool) -> Iterator[UUID]:
+def ids(spool: Spool) -> Iterator[UUID]:
     """Ids of the files in the folder."""
     folder = _folder(spool)
     if folder.is_dir():
@@ -111,8 +111,8 @@ def lying(spool: Spool) -> Iterator[UUID]:
                 yield UUID(path.name.removeprefix("."))
 
 
-def any_lying(spool: Spool) -> bool:
-    return next(lying(spool), None) is not None
+def any_files(spool: Spool) -> bool:
+    return next(ids(spool), None) is not None
 
 
 def _folder(spool: Spool) -> Path:

@@ -94,9 +94,9 @@ class Claim:
     early: bool = False  # also files that are not due, except those tried within the last minute
 
 
-async def claim(tx: Tx, wish: Claim) -> list[Replay]:
+async def claim(tx: Tx, request: Claim) -> list[Replay]:
     """Claim files of a spool, each with its own lease."""
-    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(wish).values()))
+    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(request).values()))
     return [
         Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), *rest)
         for token, queue, workspace, upload, user, path, digest, *rest in rows

@@ -2,7 +2,7 @@
 
     reserve   before the bytes are received   QuotaExceeded, or the bytes are reserved
     count     with the upload's row           reserved → used, once per blob
-    let_go    nothing was stored              reserved → free
+    release   nothing was stored              reserved → free
 
 A reservation that is not ended expires. Parallel uploads cannot exceed a limit together: each sees the reservations
 of the others.
@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from weighbridge.engine.announce import TOLD
+from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import QuotaExceeded, Refused, RetryLater
 from weighbridge.model.limits import Limits
 from weighbridge.model.upload import Sender
@@ -35,7 +35,7 @@ async def reserve(
     ctx: Context, sender: Sender, size: int, grant: UUID, *, lasts: timedelta = timedelta(hours=1)
 ) -> None:
     """Reserve bytes under this grant, replacing its earlier reservation. QuotaExceeded(413) if they exceed a limit."""
-    consumers = [name for name in TOLD if name in ctx.consumers]
+    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
     reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
     async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
         over = await usage.reserve(tx, reservation, defaults(ctx.limits))
@@ -44,7 +44,7 @@ async def reserve(
         raise _too_much(over, size)
 
 
-async def let_go(ctx: Context, sender: Sender, grant: UUID) -> None:
+async def release(ctx: Context, sender: Sender, grant: UUID) -> None:
     """End a reservation: nothing was stored, or it is counted. Idempotent. Never raises, as it also expires."""
     with suppress(RetryLater):
         async with ctx.db.tx(ROLE, sender.workspace_id) as tx:

@@ -41,7 +41,7 @@ async def recount(
     found = [await _compare(ctx, each, listing[each], began, dry=dry) for each in sorted({*known, *listing})]
     if remove_orphans and not dry:
         # Blobs of a workspace that this database does not know may belong to another database.
-        found = [await _rid_of_orphans(ctx, each) if each.workspace_id in known else each for each in found]
+        found = [await _remove_orphans(ctx, each) if each.workspace_id in known else each for each in found]
     return [each for each in found if each.users or each.orphans or each.missing]
 
 
@@ -67,7 +67,7 @@ async def _compare(
     return Recounted(workspace_id, found.users, found.orphans, missing)
 
 
-async def _rid_of_orphans(ctx: Context, found: Recounted) -> Recounted:
+async def _remove_orphans(ctx: Context, found: Recounted) -> Recounted:
     """Safe after the comparison: an old key without an upload can get no new one (weighbridge.may_be_removed)."""
     for key, _ in found.orphans:
         await ctx.blobs.delete(f"{found.workspace_id}/{key}")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from weighbridge.engine.announce import TOLD
+from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.model.retry import storage_pause
 from weighbridge.observe import journal
@@ -50,7 +50,7 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
         return file_url is not None
     except LeaseLost:
         return False  # another process has the row, and the file with it
-    except _NotNow:
+    except _NotStoreFailure:
         await _release(ctx, waiting)
         return False
     except RetryLater as trouble:
@@ -68,7 +68,7 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
         return False
 
 
-class _NotNow(Exception):
+class _NotStoreFailure(Exception):
     """A failure that is not the store's: the file is released unchanged."""
 
 
@@ -81,7 +81,7 @@ async def _stored(ctx: Context, waiting: Replay) -> str | None:
         try:
             ctx.spool.look()
         except RetryLater as trouble:
-            raise _NotNow from trouble
+            raise _NotStoreFailure from trouble
         await _lost(ctx, waiting)
         return None
     if not whole:  # an operator may know why, and have the correct copy
@@ -101,7 +101,7 @@ async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
                     tx, waiting.upload_id, waiting.user_id, waiting.byte_size, file_url, grant=None
                 )
     except RetryLater as trouble:  # a failure of the database, not of the store
-        raise _NotNow from trouble
+        raise _NotStoreFailure from trouble
 
 
 async def _release(ctx: Context, waiting: Replay) -> None:
@@ -124,7 +124,7 @@ async def _verify(ctx: Context, waiting: Replay) -> None:
 
 async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | None) -> None:
     """Postpone the file; without a delay, give it up. The first failure was at intake: its pause is over."""
-    consumers = [name for name in TOLD if name in ctx.consumers]
+    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
     how = Failure(error, delay, counts=not waiting.early, consumers=consumers)
     with suppress(LeaseLost, RetryLater):  # else the lease expires, and the file is tried again
         async with ctx.db.tx() as tx:

@@ -27,18 +27,18 @@ async def retain(ctx: Context) -> int:
         await usage.sweep(tx)
     async with ctx.db.tx() as tx:
         expired = await usage.expired(tx, days)
-    gone = 0
+    removed = 0
     troubles: list[RetryLater] = []
     for workspace_id, upload_id in expired:
         try:
-            gone += await _remove(ctx, workspace_id, upload_id, days)
+            removed += await _remove(ctx, workspace_id, upload_id, days)
         except RetryLater as trouble:
             troubles.append(trouble)
             if len(troubles) == PATIENCE:
                 break
     if troubles:
         raise troubles[-1]
-    return gone
+    return removed
 
 
 async def _remove(ctx: Context, workspace_id: UUID, upload_id: UUID, days: int | None) -> bool:

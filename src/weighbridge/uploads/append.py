@@ -59,7 +59,7 @@ async def append(
             raise
         return await writer.end()
     except OSError as error:
-        raise no_room(error) from error
+        raise disk_error(error) from error
 
 
 class _Writer:
@@ -115,7 +115,7 @@ class _Writer:
         async with self._ctx.db.tx(ROLE, self._upload.workspace_id) as tx:
             expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
         if expires_at is None:
-            raise gone(self._upload)
+            raise file_ended(self._upload)
         self._upload = replace(self._upload, received=self._written, expires_at=expires_at)
         self._noted_at = asyncio.get_running_loop().time()
         return self._upload
@@ -141,7 +141,7 @@ class _TooMuch(RequestRefused):
         super().__init__(413, "too_many_bytes", message)
 
 
-def gone(upload: Resumable) -> RequestRefused:
+def file_ended(upload: Resumable) -> RequestRefused:
     return RequestRefused(
         410,
         "file_ended",
@@ -149,5 +149,5 @@ def gone(upload: Resumable) -> RequestRefused:
     )
 
 
-def no_room(error: OSError) -> RetryLater:
+def disk_error(error: OSError) -> RetryLater:
     return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

@@ -92,8 +92,8 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
     return await get_many(tx, [row[0] for row in rows])
 
 
-async def standing(tx: Tx, workspace_id: UUID) -> StateCounts:
-    (row,) = await fetch_named(tx, _SQL["standing"], {"workspace": workspace_id})
+async def state_counts(tx: Tx, workspace_id: UUID) -> StateCounts:
+    (row,) = await fetch_named(tx, _SQL["state_counts"], {"workspace": workspace_id})
     return StateCounts(**row)
 
 
@@ -114,20 +114,20 @@ class Why:
 
 
 @dataclass(frozen=True)
-class RefusedAt:
+class RejectedAt:
     """Where a page of rejected rows ended. A row may be rejected twice: in parsing and in promotion."""
 
     row_index: int
     stage: str
 
 
-async def refused_for(
-    tx: Tx, upload_id: UUID, why: Why, behind: RefusedAt | None, limit: int
+async def rejected_for(
+    tx: Tx, upload_id: UUID, why: Why, behind: RejectedAt | None, limit: int
 ) -> list[Rejection]:
     """Rejected rows with one reason, after a position in the file."""
-    place = behind or RefusedAt(-1, "")
+    place = behind or RejectedAt(-1, "")
     values = {"upload": upload_id, **vars(why), **vars(place), "limit": limit}
-    return [Rejection(*row) for row in await fetch_all(tx, _SQL["refused_for"], values)]
+    return [Rejection(*row) for row in await fetch_all(tx, _SQL["rejected_for"], values)]
 
 
 def _literal(words: str) -> str:

@@ -17,7 +17,7 @@ WHERE workspace_id = %(workspace)s
 ORDER BY created_at DESC, id
 LIMIT %(limit)s
 
--- name: standing
+-- name: state_counts
 -- Ended uploads are counted in an index; the partial indexes of the others are short. A file that waits for the store
 -- is in progress.
 WITH counted AS MATERIALIZED (
@@ -60,7 +60,7 @@ SELECT upload_id, filename, times, last_at FROM public.upload_duplicates
 WHERE upload_id = ANY (%s)
 ORDER BY last_at, filename
 
--- name: refused_for
+-- name: rejected_for
 -- Rejected rows with one reason after a position in the file, in file order.
 SELECT row_index, line, stage, column_name, code, message, raw, more
 FROM public.upload_rejections

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from weighbridge.engine.announce import TOLD
+from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.retry import storage_pause
 from weighbridge.observe import journal
@@ -83,7 +83,7 @@ async def _enqueue(
             max_retries=ctx.limits.storage_retries,
             delay=delay,
             error=trouble.message,
-            consumers=[name for name in TOLD if name in ctx.consumers],
+            consumers=[name for name in GENERAL_CONSUMERS if name in ctx.consumers],
         )
         await storage_queue.defer(tx, deferral)
         if inside is not None:

@@ -25,9 +25,9 @@ class PreviewStatus:
     outdated: bool  # the workspace has had a promotion since, or has one now
 
 
-async def standing(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
+async def status(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
     """None: the upload is not on hold."""
-    found = await fetch_named(tx, _SQL["standing_of_held"], (upload_id,))
+    found = await fetch_named(tx, _SQL["preview_status"], (upload_id,))
     if not found:
         return None
     counts = found[0].pop("counts")

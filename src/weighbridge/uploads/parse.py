@@ -160,7 +160,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
 
     checking = asyncio.create_task(work())
     try:
-        await _tell_rows(attempt, ctx, checking, lambda: read)
+        await _record_progress(attempt, ctx, checking, lambda: read)
     except FileRefused as refusal:
         if refusal.report is not None:
             headers = [each.header for each in refusal.report.columns]
@@ -204,16 +204,16 @@ async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callab
     )
 
 
-async def _tell_rows(
+async def _record_progress(
     attempt: Attempt, ctx: Context, checking: asyncio.Task[Checked], read: Callable[[], int]
 ) -> None:
     """Record every second how many rows have been read, until the check ends."""
-    told = 0
+    recorded = 0
     while not (await asyncio.wait({checking}, timeout=1))[0]:
-        if read() > told:
-            told = read()
+        if read() > recorded:
+            recorded = read()
             async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
-                await queue.note_rows_read(tx, attempt.lease, told)
+                await queue.note_rows_read(tx, attempt.lease, recorded)
 
 
 @dataclass(frozen=True)

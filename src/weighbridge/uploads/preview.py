@@ -60,17 +60,17 @@ async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates
     pipeline = pipeline_of(ctx, upload)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
-        standing = await on_hold.standing(tx, upload.id)
+        status = await on_hold.status(tx, upload.id)
         reasons = await history.reasons(tx, upload.id, REASONS)
         now = await clock.now(tx)
-    if standing is None:
+    if status is None:
         raise _not_held(upload, "compared")
-    counts, as_of = standing.counts, standing.counted_at
+    counts, as_of = status.counts, status.counted_at
     insists = fresh and operates
-    wanted = fresh or standing.outdated
+    wanted = fresh or status.outdated
     if counts is None or as_of is None or insists or (wanted and as_of <= now - HOLDS):
         counts, as_of = await _compare(ctx, pipeline, upload, operates=operates)
-    expires_at = standing.staged_at + timedelta(days=ctx.limits.staging_days)
+    expires_at = status.staged_at + timedelta(days=ctx.limits.staging_days)
     return Preview(upload, as_of, expires_at, counts, tuple(reasons))
 
 
@@ -95,13 +95,13 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
     _one_of("kind", wanted.kind, KINDS)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
-        standing = await on_hold.standing(tx, upload.id)
-    if standing is None:
+        status = await on_hold.status(tx, upload.id)
+    if status is None:
         raise _not_held(upload, "compared")
     if (
-        standing.counts and not standing.outdated and wanted.kind != "unchanged"
+        status.counts and not status.outdated and wanted.kind != "unchanged"
     ):  # some of these are known from receipts
-        wanted = replace(wanted, known=getattr(standing.counts[wanted.entity], wanted.kind))
+        wanted = replace(wanted, known=getattr(status.counts[wanted.entity], wanted.kind))
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         return await comparison.rows(tx, pipeline, upload, wanted)
 
@@ -128,17 +128,17 @@ async def expire(ctx: Context) -> int:
     days = ctx.limits.staging_days
     async with ctx.db.tx() as tx:
         found = await queue.get_many(tx, await on_hold.expired(tx, timedelta(days=days)))
-    gone = 0
+    deleted = 0
     for upload in found:
-        told = (
+        text = (
             f"This preview was neither promoted nor discarded within {days} {'day' if days == 1 else 'days'}. "
             f"Nothing was written to production. To see it again: weighbridge uploads retry {upload.id}."
         )
-        rows = await _discard(ctx, upload.id, Discard("preview_expired", told, "clean", timedelta(days=days)))
+        rows = await _discard(ctx, upload.id, Discard("preview_expired", text, "clean", timedelta(days=days)))
         if rows is not None:
             journal.preview_discarded(upload, "preview_expired")
-            gone += rows
-    return gone
+            deleted += rows
+    return deleted
 
 
 async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:

@@ -107,7 +107,7 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[R
 async def _spans(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> tuple[list[Span], int]:
     """Ranges to compare, and the number of rows that need no comparison because receipts say they are in production."""
     last = upload.staged.get(entity.name, 0)
-    runs = await unchanged.standing_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
+    runs = await unchanged.current_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
     edges = [0, *chain.from_iterable(runs), last]
     between = zip(edges[::2], edges[1::2], strict=True)
     return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in runs)
@@ -126,7 +126,7 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
     seq, line, *rest = row
     personal = {declared.name for declared in entity.fields if declared.personal}
     key = dict(zip(entity.key, rest, strict=False))
-    told = zip(entity.values, rest[len(entity.key) :], strict=True)
+    pairs = zip(entity.values, rest[len(entity.key) :], strict=True)
     hidden = "…"
     return Row(
         seq,
@@ -136,7 +136,7 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
             Change(column, pair[0] and hidden, pair[1] and hidden, personal=True)
             if column in personal
             else Change(column, *pair)
-            for column, pair in told
+            for column, pair in pairs
             if pair is not None
         ),
     )
@@ -150,7 +150,7 @@ async def _with_names(
     for ref in entity.refs:
         ids = {row.key.get(ref.name) for row in found}
         for row in found:
-            ids |= {told for c in row.changes if c.column == ref.name for told in (c.old, c.new)}
+            ids |= {value for c in row.changes if c.column == ref.name for value in (c.old, c.new)}
         wanted = [UUID(each) for each in ids if each]
         names[ref.name] = await _names(tx, pipeline, pipeline.entity(ref.entity), upload, wanted)
 

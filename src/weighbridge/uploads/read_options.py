@@ -21,9 +21,9 @@ DECIMALS = {"point": ".", "comma": ","}
 
 def read_options(given: Mapping[str, Any], stored: ReadOptions = DETECT_ALL) -> ReadOptions:
     """The stored options, replaced by those that are given. An empty text or None leaves an option as it is."""
-    said = {name: given[name] for name in TEXTS if given.get(name)}
+    texts = {name: given[name] for name in TEXTS if given.get(name)}
     chosen: dict[str, Any] = {
-        name: "" if said[name].strip().lower() == DETECT else _PARSED[name](said[name]) for name in said
+        name: "" if texts[name].strip().lower() == DETECT else _PARSED[name](texts[name]) for name in texts
     }
     if given.get("sum_breakdowns") is not None:
         chosen["sum_breakdowns"] = bool(given["sum_breakdowns"])

@@ -105,7 +105,7 @@ async def spool(
         ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix="intake-", dir=ctx.scratch)
     except OSError as error:
-        raise _no_room(error) from error
+        raise _disk_error(error) from error
     path, filename = Path(name), tidy_name(filename)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -118,11 +118,13 @@ async def spool(
     except BaseException as error:
         _remove(path)
         if isinstance(error, OSError):
-            raise _no_room(error) from error
+            raise _disk_error(error) from error
         raise
 
 
-async def weigh(ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID) -> Spooled:
+async def check_file(
+    ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID
+) -> Spooled:
     """Check a complete file on this machine in its place; RequestRefused as for any other file."""
     filename = tidy_name(filename)
     with Path(os.devnull).open("wb") as nowhere:  # noqa: ASYNC230
@@ -239,7 +241,7 @@ async def record(
         raise
     finally:
         if not settled:
-            await quota.let_go(ctx, checked, spooled.grant)
+            await quota.release(ctx, checked, spooled.grant)
 
 
 async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
@@ -379,5 +381,5 @@ async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -
     return True
 
 
-def _no_room(error: OSError) -> RetryLater:
+def _disk_error(error: OSError) -> RetryLater:
     return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

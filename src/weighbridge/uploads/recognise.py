@@ -145,13 +145,13 @@ class _Beginning:
 
 
 def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platform: str | None) -> Recognised:
-    takers = {name: each for name, each in ctx.pipelines.items() if beginning.kind in each.accepts}
+    accepting = {name: each for name, each in ctx.pipelines.items() if beginning.kind in each.accepts}
     ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="recognise-", dir=ctx.scratch) as folder:
         path = Path(folder, "head")
         path.write_bytes(beginning.text.encode())
         reader = _Reader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
-        tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(takers, platform)]
+        tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(accepting, platform)]
     held = [fit for fit in tried if isinstance(fit, Fit)]
     if any(not fit.listed for fit in held):  # a file counts as a list only if no pipeline knows a column
         held = [fit for fit in held if not fit.listed]

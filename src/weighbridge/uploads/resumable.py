@@ -23,7 +23,7 @@ from weighbridge.storage import parts, quota, resumable
 from weighbridge.storage.parts import Part, PartHeld
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
-from weighbridge.uploads.append import ROLE, gone, no_room
+from weighbridge.uploads.append import ROLE, disk_error, file_ended
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
 from weighbridge.uploads.recognise import HEAD, first_bytes, settled
@@ -37,14 +37,14 @@ async def begin(ctx: Context, request: Request, length: int, metadata: str) -> R
     receive.refuse_large(length, ctx.limits.max_upload_bytes)
     if not length:
         raise RequestRefused(422, "empty_file", "file: expected rows, got an empty file.")
-    said = {name: str(value) if isinstance(value, UUID) else value for name, value in vars(request).items()}
-    new = NewResumable(uuid4(), checked.workspace_id, ctx.spool.id, said, metadata, length)
+    fields = {name: str(value) if isinstance(value, UUID) else value for name, value in vars(request).items()}
+    new = NewResumable(uuid4(), checked.workspace_id, ctx.spool.id, fields, metadata, length)
     await quota.reserve(ctx, checked, length, new.id, lasts=ctx.limits.resumable)
     try:
         async with ctx.db.tx(ROLE, checked.workspace_id) as tx:
             expires_at = await resumable.begin(tx, new, ctx.limits.resumable)
     except BaseException:
-        await quota.let_go(ctx, checked, new.id)
+        await quota.release(ctx, checked, new.id)
         raise
     return Resumable(**vars(new), received=0, expires_at=expires_at)
 
@@ -91,7 +91,7 @@ async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable
         yield upload, None
         return
     except OSError as error:
-        raise no_room(error) from error
+        raise disk_error(error) from error
     with part:
         try:
             upload = await find(ctx, upload.workspace_id, upload.id)
@@ -140,7 +140,7 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
         await asyncio.to_thread(part.remove)
         raise
     except OSError as error:
-        raise no_room(error) from error
+        raise disk_error(error) from error
 
 
 async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
@@ -149,11 +149,11 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
 
     async def note(tx: Tx, upload_id: UUID) -> None:
         if not await resumable.note_recorded(tx, upload.id, upload_id, ctx.limits.resumable, duplicate=False):
-            raise gone(upload)  # rolls back the upload: another request has recorded one
+            raise file_ended(upload)  # rolls back the upload: another request has recorded one
 
     link = await asyncio.to_thread(part.link)  # the store may move the file before the database fails
     try:
-        spooled = await receive.weigh(ctx, checked, link, request.filename, upload.id)
+        spooled = await receive.check_file(ctx, checked, link, request.filename, upload.id)
         received = await receive.record(ctx, checked, spooled, note)
     finally:
         link.unlink(missing_ok=True)
@@ -211,18 +211,18 @@ async def sweep(ctx: Context) -> int:
     async with ctx.db.tx() as tx:
         expired = await resumable.expired(tx)
         unended = await resumable.unended(tx, ctx.spool.id)
-    gone = 0
+    removed = 0
     for place in expired:
-        gone += await _expire(ctx, place)
-    lying = set(await asyncio.to_thread(lambda: list(parts.lying(ctx.spool))))
-    for id_ in lying:
-        gone += await _orphaned(ctx, id_)
+        removed += await _expire(ctx, place)
+    present = set(await asyncio.to_thread(lambda: list(parts.ids(ctx.spool))))
+    for id_ in present:
+        removed += await _orphaned(ctx, id_)
     for place, received in unended:
-        if received and place.id not in lying:
+        if received and place.id not in present:
             with suppress(RequestRefused):
                 async with held(ctx, await find(ctx, place.workspace_id, place.id)):
                     pass  # the refusal says that the bytes are lost
-    return gone
+    return removed
 
 
 async def _expire(ctx: Context, place: ResumableKey) -> bool:
@@ -245,10 +245,10 @@ async def _expire(ctx: Context, place: ResumableKey) -> bool:
 async def _forgotten(ctx: Context, upload: Resumable) -> bool:
     """The statement that removes it checks again: a part may have arrived since."""
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
-        gone = await resumable.forget_expired(tx, upload.id)
-    if gone:
-        await _let_go(ctx, upload)
-    return gone
+        removed = await resumable.forget_expired(tx, upload.id)
+    if removed:
+        await _release_quota(ctx, upload)
+    return removed
 
 
 async def _orphaned(ctx: Context, id_: UUID) -> bool:
@@ -273,13 +273,13 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
 async def _forget(ctx: Context, upload: Resumable) -> None:
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         await resumable.forget(tx, upload.id)
-    await _let_go(ctx, upload)
+    await _release_quota(ctx, upload)
 
 
 async def _refuse(ctx: Context, upload: Resumable, refusal: Refusal) -> None:
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         await resumable.note_refused(tx, upload.id, refusal, ctx.limits.resumable)
-    await _let_go(ctx, upload)
+    await _release_quota(ctx, upload)
 
 
 async def _lost(ctx: Context, upload: Resumable) -> RequestRefused:
@@ -289,6 +289,6 @@ async def _lost(ctx: Context, upload: Resumable) -> RequestRefused:
     return RequestRefused(410, "bytes_lost", message)
 
 
-async def _let_go(ctx: Context, upload: Resumable) -> None:
+async def _release_quota(ctx: Context, upload: Resumable) -> None:
     with suppress(RequestRefused):  # its pipeline no longer exists; the reservation expires
-        await quota.let_go(ctx, check_sender(ctx, Request(**upload.request)), upload.id)
+        await quota.release(ctx, check_sender(ctx, Request(**upload.request)), upload.id)

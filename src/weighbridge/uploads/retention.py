@@ -20,14 +20,14 @@ async def clean(ctx: Context) -> int:
     Returns the number of deleted rows.
     """
     pipelines, days = list(ctx.pipelines.values()), ctx.limits.staging_days
-    gone = await expire(ctx)
+    deleted = await expire(ctx)
     async with ctx.db.tx() as tx:
         uploads = await staging.expired(tx, days, pipelines)
     for upload in uploads:  # one transaction each: a large cleanup must not hold its locks for long
         async with ctx.db.tx(ROLE) as tx:
             if await staging.expire(tx, upload, days):  # an operator may have reopened it meanwhile
-                gone += await staging.purge(tx, pipelines, upload)
-    return gone
+                deleted += await staging.purge(tx, pipelines, upload)
+    return deleted
 
 
 def sweep(scratch: Path) -> int:

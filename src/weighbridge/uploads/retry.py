@@ -29,13 +29,13 @@ async def reopen(
     Reading a file again counts towards its user's monthly limit; with `limited`, QuotaExceeded(429) if that is used up.
     """
     async with db.tx(workspace_id=upload.workspace_id) as tx:
-        status = await open_again(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
+        status = await reopen_one(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
         if upload.storage_status == "stored":  # else storing the file is retried
             await quota.read_again(tx, [upload.created_by], limited=limited)
     return status
 
 
-async def open_again(
+async def reopen_one(
     tx: Tx, upload: Upload, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
 ) -> str:
     """Reopen one upload in a transaction that may reopen several. RequestRefused(409) leaves the transaction usable."""

@@ -67,7 +67,7 @@ async def expire(tx: Tx, upload: UUID, days: int) -> bool:
 
 async def purge(tx: Tx, pipelines: Sequence[Pipeline], upload: UUID) -> int:
     """Delete the staged rows of an upload. Returns the number of deleted rows."""
-    gone = 0
+    deleted = 0
     tables = [staging_table(p, e) for p in pipelines for e in p.entities]
     tables += [
         sql.Identifier("public", "staging_id_resolution"),
@@ -75,5 +75,5 @@ async def purge(tx: Tx, pipelines: Sequence[Pipeline], upload: UUID) -> int:
     ]
     for table in tables:
         done = await tx.execute(sql.SQL("DELETE FROM {} WHERE upload_id = %s").format(table), (upload,))
-        gone += done.rowcount
-    return gone
+        deleted += done.rowcount
+    return deleted

@@ -33,7 +33,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             with journal.timed("parse", attempt.upload.pipeline):
                 await parse(attempt, ctx)
             attempt.upload = await _reload(attempt, ctx)
-            journal.rows_weighed(attempt.upload)
+            journal.rows_counted(attempt.upload)
             await check_threshold(attempt, ctx)
             if attempt.upload.preview:
                 if await _settle(attempt, ctx, lambda tx: queue.hold(tx, lease)):
@@ -81,7 +81,7 @@ async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
             await queue.release(tx, lease, later)
 
     if await _settle(attempt, ctx, write):
-        journal.passing_trouble(attempt.upload, trouble.kind)
+        journal.postponed(attempt.upload, trouble.kind)
         if given_up:
             journal.job_failed(attempt.upload.batch, trouble.kind, given_up)
 

@@ -19,9 +19,9 @@ async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -
     return _runs(groups)
 
 
-async def standing_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
+async def current_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
     """The same ranges as of now, without locks, for previews."""
-    return _runs(await fetch_all(tx, _SQL["standing_groups"], _names(pipeline, scope)))
+    return _runs(await fetch_all(tx, _SQL["current_groups"], _names(pipeline, scope)))
 
 
 def _runs(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:

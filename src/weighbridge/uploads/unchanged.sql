@@ -16,7 +16,7 @@ WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s AND g.first_se
 ORDER BY g.first_seq
 FOR SHARE OF r
 
--- name: standing_groups
+-- name: current_groups
 -- The same without locks: a preview blocks nothing.
 SELECT g.first_seq, g.last_seq
 FROM weighbridge.staging_groups g
