@@ -83,9 +83,8 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
             async with db.tx() as tx:
                 spool = Spool(settings.queue_folder, await storage_queue.identity(tx))
                 await delivery_queue.know(tx, _known(platforms))
-            await asyncio.to_thread(
-                lambda: spool.id
-            )  # here, so that an unusable folder is reported as a setting
+            # Here, so that an unusable folder is reported as a setting.
+            await asyncio.to_thread(lambda: spool.id)
         async with _open_outbound(settings, db, platforms, vault) as outbound:
             ctx = Context(
                 db=db,
@@ -116,9 +115,8 @@ async def _open_outbound(
     redis = settings.redis_url
     slots: Slots
     if redis:
-        from weighbridge.delivery.slots.redis import (
-            RedisSlots,
-        )  # importing it takes a quarter of a command's start time
+        # Imported here: it takes a quarter of a command's start time.
+        from weighbridge.delivery.slots.redis import RedisSlots
 
         slots = RedisSlots(redis.get_secret_value(), limits)
     else:

@@ -48,6 +48,6 @@ class Announcer:
             return []
         try:
             return await due(self._ctx, self._options.name, self._options.lease, limit, [self._consumer])
-        except RetryLater as trouble:
-            log.warning("worker.database_away", reason=trouble.message)
+        except RetryLater as failure:
+            log.warning("worker.database_away", reason=failure.message)
             return []

@@ -41,8 +41,8 @@ async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
     try:
         await do()
         return True
-    except RetryLater as trouble:
-        log.warning("chore.postponed", chore=do.__name__, reason=trouble.message)
+    except RetryLater as failure:
+        log.warning("chore.postponed", chore=do.__name__, reason=failure.message)
     except Exception:  # a chore that failed must run again anyway
         log.exception("chore.failed", chore=do.__name__)
     return False

@@ -114,8 +114,8 @@ class Loop:
             queue = self.queues[(self._turn + each) % len(self.queues)]
             try:
                 work = await queue.claim()
-            except RetryLater as trouble:
-                log.warning("worker.database_away", reason=trouble.message)
+            except RetryLater as failure:
+                log.warning("worker.database_away", reason=failure.message)
                 return False
             if work is not None:
                 task = asyncio.create_task(self._run(work))

@@ -470,7 +470,7 @@ CREATE OR REPLACE TRIGGER note_volumes AFTER UPDATE ON public.keywords
     REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
--- A deleted keyword leaves its group, whoever deletes it.
+-- A deleted keyword leaves its group, whatever deletes it.
 CREATE OR REPLACE FUNCTION weighbridge.leave_groups() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$

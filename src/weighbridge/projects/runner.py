@@ -95,9 +95,9 @@ class Runner:
             journal.lease_lost_of(self.project)
         except HandBack:
             await self._try_release()
-        except RetryLater as trouble:
-            log.warning("worker.database_away", reason=trouble.message)
-            await self._fail(trouble.kind)
+        except RetryLater as failure:
+            log.warning("worker.database_away", reason=failure.message)
+            await self._fail(failure.kind)
         except Exception as error:
             log.exception("Bug", project_id=self.project.id)
             await self._fail(type(error).__name__)

@@ -190,7 +190,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_replay(uuid, interval, text, boolean, text[]) FROM PUBLIC;
 
--- The deferred file does not exist any more, so the upload fails. Without a token only where no attempt is open.
+-- The deferred file no longer exists, so the upload fails. Without a token only where no attempt is open.
 CREATE OR REPLACE FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -497,7 +497,7 @@ CREATE OR REPLACE FUNCTION weighbridge.release_storage(p_grant uuid) RETURNS voi
 REVOKE ALL ON FUNCTION weighbridge.release_storage(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.release_storage(uuid) TO weighbridge_intake;
 
--- Deletes reservations of killed processes. Expired ones do not count any more.
+-- Deletes reservations of killed processes. Expired ones no longer count.
 CREATE OR REPLACE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -735,7 +735,7 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.retire_blob(uuid, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.retire_blob(uuid, interval) TO weighbridge_clean;
 
--- The blob is deleted: it does not count any more.
+-- The blob is deleted: it no longer counts.
 CREATE OR REPLACE FUNCTION weighbridge.note_blob_removed(p_upload uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$

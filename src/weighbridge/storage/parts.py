@@ -29,9 +29,8 @@ class Part:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._busy = (
-            threading.Lock()
-        )  # a thread may still write after its request ended; it must not reach the next file
+        # A thread may still write after its request ended; it must not reach the next file.
+        self._busy = threading.Lock()
 
     @property
     def size(self) -> int:

@@ -53,9 +53,9 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
     except _NotStoreFailure:
         await _release(ctx, waiting)
         return False
-    except RetryLater as trouble:
+    except RetryLater as failure:
         await _fail(
-            ctx, waiting, trouble.message, storage_pause(waiting.retry_count + 2, waiting.max_retries)
+            ctx, waiting, failure.message, storage_pause(waiting.retry_count + 2, waiting.max_retries)
         )
         return False
     except asyncio.CancelledError:
@@ -80,8 +80,8 @@ async def _stored(ctx: Context, waiting: Replay) -> str | None:
     except FileNotFoundError:
         try:
             ctx.spool.look()
-        except RetryLater as trouble:
-            raise _NotStoreFailure from trouble
+        except RetryLater as failure:
+            raise _NotStoreFailure from failure
         await _lost(ctx, waiting)
         return None
     if not whole:  # an operator may know why, and have the correct copy
@@ -100,8 +100,8 @@ async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
                 await quota.count(
                     tx, waiting.upload_id, waiting.user_id, waiting.byte_size, file_url, grant=None
                 )
-    except RetryLater as trouble:  # a failure of the database, not of the store
-        raise _NotStoreFailure from trouble
+    except RetryLater as failure:  # a failure of the database, not of the store
+        raise _NotStoreFailure from failure
 
 
 async def _release(ctx: Context, waiting: Replay) -> None:

@@ -28,16 +28,16 @@ async def retain(ctx: Context) -> int:
     async with ctx.db.tx() as tx:
         expired = await usage.expired(tx, days)
     removed = 0
-    troubles: list[RetryLater] = []
+    failures: list[RetryLater] = []
     for workspace_id, upload_id in expired:
         try:
             removed += await _remove(ctx, workspace_id, upload_id, days)
-        except RetryLater as trouble:
-            troubles.append(trouble)
-            if len(troubles) == PATIENCE:
+        except RetryLater as failure:
+            failures.append(failure)
+            if len(failures) == PATIENCE:
                 break
-    if troubles:
-        raise troubles[-1]
+    if failures:
+        raise failures[-1]
     return removed
 
 

@@ -77,14 +77,14 @@ class _Writer:
 
     async def take(self, chunk: bytes) -> None:
         self._buffer += chunk
-        came = self._written + len(self._buffer)
-        if came > self._upload.length:
+        received = self._written + len(self._buffer)
+        if received > self._upload.length:
             raise _TooMuch(self._upload.length)
         if len(self._buffer) >= _BUFFER:
             await self._flush()
         late = asyncio.get_running_loop().time() - self._noted_at >= _SECONDS
-        due = late or came - self._upload.received >= _STRIDE
-        if due and self._digest is None and came < self._upload.length:
+        due = late or received - self._upload.received >= _STRIDE
+        if due and self._digest is None and received < self._upload.length:
             await self.note()
 
     async def keep(self) -> None:

@@ -25,13 +25,12 @@ from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import Known, NewUpload
 
-Inside = Callable[
-    [Tx, UUID], Awaitable[None]
-]  # called with the upload's id, in the transaction that records it
+# Called with the upload's id, in the transaction that records it.
+OnRecorded = Callable[[Tx, UUID], Awaitable[None]]
 
 
 async def defer(
-    ctx: Context, new: NewUpload, file: Path, key: str, trouble: RetryLater, inside: Inside | None
+    ctx: Context, new: NewUpload, file: Path, key: str, failure: RetryLater, on_recorded: OnRecorded | None
 ) -> tuple[UUID | Known, UUID]:
     """Keep the file on this machine and queue it: its upload, new or existing, and the id of the queue row.
 
@@ -43,7 +42,7 @@ async def defer(
     except (OSError, RetryLater) as error:
         raise _not_queued(ctx, error) from error
     try:
-        received = await _enqueue(ctx, new, path, key, queue_id, trouble, inside)
+        received = await _enqueue(ctx, new, path, key, queue_id, failure, on_recorded)
     except Exception as error:
         found = await _queued(ctx, queue_id)
         if found is None:
@@ -52,7 +51,7 @@ async def defer(
     if isinstance(received, Known):
         ctx.spool.drop(queue_id)
     else:
-        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size, trouble.message)
+        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size, failure.message)
     return received, queue_id
 
 
@@ -62,8 +61,8 @@ async def _enqueue(
     path: Path,
     key: str,
     queue_id: UUID,
-    trouble: RetryLater,
-    inside: Inside | None,
+    failure: RetryLater,
+    on_recorded: OnRecorded | None,
 ) -> UUID | Known:
     """Record the upload and its queue row in one transaction."""
     delay = storage_pause(1, ctx.limits.storage_retries)
@@ -82,12 +81,12 @@ async def _enqueue(
             user_id=new.created_by or DEFAULT_USER,
             max_retries=ctx.limits.storage_retries,
             delay=delay,
-            error=trouble.message,
+            error=failure.message,
             consumers=[name for name in GENERAL_CONSUMERS if name in ctx.consumers],
         )
         await storage_queue.defer(tx, deferral)
-        if inside is not None:
-            await inside(tx, received)
+        if on_recorded is not None:
+            await on_recorded(tx, received)
     return received
 
 

@@ -756,7 +756,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.lock_held(uuid) FROM PUBLIC;
 
--- True: this call promoted it. False: it is not held, or not any more.
+-- True: this call promoted it. False: it is not held, or no longer.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$

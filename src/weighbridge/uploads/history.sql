@@ -40,8 +40,8 @@ SELECT at, what, detail FROM (
     UNION ALL
     SELECT s.at, s.status, s.why, 3
     FROM public.data_uploads d, LATERAL (
-        SELECT said ->> 0 AS status, (said ->> 1)::timestamptz AS at, coalesce(said ->> 2, '') AS why
-        FROM jsonb_array_elements(d.states) AS said
+        SELECT state ->> 0 AS status, (state ->> 1)::timestamptz AS at, coalesce(state ->> 2, '') AS why
+        FROM jsonb_array_elements(d.states) AS state
         UNION ALL
         SELECT d.status, d.finished_at, concat_ws(': ', d.error_code, d.error_text)
         WHERE d.states = '[]' AND d.finished_at IS NOT NULL

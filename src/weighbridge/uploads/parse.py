@@ -114,10 +114,10 @@ async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path,
             path = await ctx.blobs.fetch(upload.file_url or "", scratch)
         except BlobMissing as error:
             raise FileRefused("file_not_found", str(error)) from error
-        except RetryLater as trouble:
-            if trouble.kind != "connection":
+        except RetryLater as failure:
+            if failure.kind != "connection":
                 raise
-            raise RetryLater("store", trouble.message) from trouble
+            raise RetryLater("store", failure.message) from failure
         if await asyncio.to_thread(sha256, path) != upload.content_sha256:
             raise FileRefused(
                 "file_changed", "The stored file differs from the file that was uploaded. Upload it again."
@@ -167,9 +167,9 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
             async with ctx.db.fenced(attempt.lease, ROLE) as tx:
                 await queue.note_columns(tx, attempt.lease, headers, refusal.report)
         raise
-    except WeighbridgeError as trouble:
+    except WeighbridgeError as failure:
         # The caller no longer waits: the check stops at its next batch, before its scratch folder is removed.
-        attempt.interrupt(trouble)
+        attempt.interrupt(failure)
         with suppress(WeighbridgeError):
             await asyncio.to_thread((await checking).close)
         raise

@@ -32,7 +32,7 @@ from weighbridge.storage import quota
 from weighbridge.uploads import intake, recognise
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.defer import Inside, defer
+from weighbridge.uploads.defer import OnRecorded, defer
 from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, named
 from weighbridge.uploads.intake import Content
 from weighbridge.uploads.queue import Known, NewUpload
@@ -217,7 +217,7 @@ async def record(
     ctx: Context,
     checked: Checked,
     spooled: Spooled,
-    inside: Inside | None = None,
+    on_recorded: OnRecorded | None = None,
     unstored: RetryLater | None = None,
 ) -> Received:
     """Store the file and record the upload, unless the content is already there or exceeds the quota.
@@ -233,7 +233,7 @@ async def record(
         if known is not None:
             return await _again(ctx, checked, known, spooled, key)
         await quota.reserve(ctx, checked, spooled.size, spooled.grant)
-        received = await _store(ctx, checked, spooled, key, inside, unstored)
+        received = await _store(ctx, checked, spooled, key, on_recorded, unstored)
         settled = not received.duplicate and received.queue_id is None  # the reservation was counted
         return received
     except RetryLater:
@@ -272,7 +272,7 @@ async def _store(
     checked: Checked,
     spooled: Spooled,
     key: str,
-    inside: Inside | None,
+    on_recorded: OnRecorded | None,
     unstored: RetryLater | None,
 ) -> Received:
     new = NewUpload(
@@ -301,18 +301,18 @@ async def _store(
         if unstored is not None:
             raise unstored
         file_url = await ctx.blobs.put(key, spooled.path)
-    except RetryLater as trouble:
-        unstored = trouble
-        journal.not_stored(ctx.blobs.bucket, trouble.kind)
-        received, queue_id = await defer(ctx, new, spooled.path, key, trouble, inside)
+    except RetryLater as failure:
+        unstored = failure
+        journal.not_stored(ctx.blobs.bucket, failure.kind)
+        received, queue_id = await defer(ctx, new, spooled.path, key, failure, on_recorded)
     else:
         journal.stored(ctx.blobs.bucket)
         async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
             received = await uploads_queue.receive(tx, replace(new, file_url=file_url))
             if not isinstance(received, Known):
                 await quota.count(tx, received, new.created_by, new.byte_size, file_url, spooled.grant)
-                if inside is not None:
-                    await inside(tx, received)
+                if on_recorded is not None:
+                    await on_recorded(tx, received)
     if isinstance(received, Known):  # another request recorded the same content first
         return await _again(ctx, checked, received, spooled, key)
     if queue_id is None:
@@ -371,8 +371,8 @@ async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -
         ):  # another request was first, and the store has moved the file
             return False
         file_url = await ctx.blobs.put(key, spooled.path)
-    except RetryLater as trouble:
-        journal.not_stored(ctx.blobs.bucket, trouble.kind)
+    except RetryLater as failure:
+        journal.not_stored(ctx.blobs.bucket, failure.kind)
         return False
     journal.stored(ctx.blobs.bucket)
     async with ctx.db.tx("weighbridge_intake", first.workspace_id) as tx:

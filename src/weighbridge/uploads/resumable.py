@@ -185,7 +185,7 @@ async def finish_waiting(ctx: Context) -> int:
     """
     async with ctx.db.tx() as tx:
         waiting = await resumable.whole(tx, ctx.spool.id)
-    ended, trouble = 0, None
+    ended, failure = 0, None
     for place in waiting:
         try:
             async with held(ctx, await find(ctx, place.workspace_id, place.id)) as (upload, part):
@@ -194,12 +194,12 @@ async def finish_waiting(ctx: Context) -> int:
                     ended += 1
         except RequestRefused as refusal:
             if refusal.status >= 500:
-                trouble = RetryLater("connection", refusal.message)
+                failure = RetryLater("connection", refusal.message)
             ended += refusal.status < 500 and refusal.code != "locked"
         except RetryLater as error:
-            trouble = error
-    if trouble is not None:
-        raise trouble
+            failure = error
+    if failure is not None:
+        raise failure
     return ended
 
 

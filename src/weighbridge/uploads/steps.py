@@ -51,8 +51,8 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
         journal.lease_lost(attempt.upload)
     except StagingGone:
         await _settle(attempt, ctx, lambda tx: queue.restage(tx, lease))
-    except RetryLater as trouble:
-        await _retry(attempt, ctx, trouble)
+    except RetryLater as failure:
+        await _retry(attempt, ctx, failure)
     except Refused as refusal:
         await _fail(attempt, ctx, refusal.code, refusal.message)
     except Exception as error:
@@ -64,7 +64,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
             journal.job_completed(await _reload(attempt, ctx), pipeline_of(attempt.upload, ctx).grain.name)
 
 
-async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
+async def _retry(attempt: Attempt, ctx: Context, failure: RetryLater) -> None:
     """Return the upload to the queue with a delay; after the last retry, fail it."""
     lease = attempt.lease
     given_up = ""
@@ -72,18 +72,18 @@ async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
     async def write(tx: Tx) -> None:
         nonlocal given_up
         tries = await queue.failures(tx, lease) + 1
-        pause = POLICIES[trouble.kind].wait(tries)
+        pause = POLICIES[failure.kind].wait(tries)
         if pause is None:
-            given_up = f"{trouble.message} It was tried {tries} times."
-            await queue.fail(tx, lease, trouble.kind, given_up)
+            given_up = f"{failure.message} It was tried {tries} times."
+            await queue.fail(tx, lease, failure.kind, given_up)
         else:
-            later = queue.Release(pause, failed=True, error=trouble.message)
+            later = queue.Release(pause, failed=True, error=failure.message)
             await queue.release(tx, lease, later)
 
     if await _settle(attempt, ctx, write):
-        journal.postponed(attempt.upload, trouble.kind)
+        journal.postponed(attempt.upload, failure.kind)
         if given_up:
-            journal.job_failed(attempt.upload.batch, trouble.kind, given_up)
+            journal.job_failed(attempt.upload.batch, failure.kind, given_up)
 
 
 async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
