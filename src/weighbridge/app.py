@@ -1,4 +1,4 @@
-"""The composition root: settings are read once, and the parts built from them."""
+"""The composition root: reads the settings once and builds all parts from them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class App:
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """The database alone, whatever is in it. Raises ConfigError where it does not answer."""
+    """The database alone, whatever its schema. Raises ConfigError if it does not answer."""
     url = await database_url(settings)
     db = Database(url, size=6 + 2 * settings.worker_slots, statement_timeout_ms=_milliseconds(settings))
     await db.open()
@@ -62,11 +62,11 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_app(settings: Settings, *, check: bool = True, serves: bool = False) -> AsyncIterator[App]:
-    """All parts, built and connected. An embedded database is migrated on the way, another one only checked.
+    """All parts, built and connected. An embedded database is migrated on the way; any other is only checked.
 
-    Who `serves` takes alerts on even without an address, and logs them. A command leaves them to the service then.
+    With `serves`, this process consumes alerts even without an address, and logs them; a command leaves them to others.
 
-    Raises ConfigError where a setting, a pipeline or the database cannot work.
+    Raises ConfigError if a setting, a pipeline or the database cannot be used.
     """
     pipelines = find(settings.pipelines)
     platforms = providers.find(
@@ -77,15 +77,14 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
     blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
     scratch = _make_home(settings)
     async with open_database(settings) as db:
-        spool = Spool(settings.queue_folder, UUID(int=0))  # unchecked, nobody hands over a file
+        spool = Spool(settings.queue_folder, UUID(int=0))  # without the check, no file is received
         if check:
             await _ready(db, list(pipelines.values()), embedded=not settings.database_url)
             async with db.tx() as tx:
                 spool = Spool(settings.queue_folder, await storage_queue.identity(tx))
                 await delivery_queue.know(tx, _known(platforms))
-            await asyncio.to_thread(
-                lambda: spool.id
-            )  # here, where a folder that cannot work is told as a setting
+            # Here, so that an unusable folder is reported as a setting.
+            await asyncio.to_thread(lambda: spool.id)
         async with _open_outbound(settings, db, platforms, vault) as outbound:
             ctx = Context(
                 db=db,
@@ -104,7 +103,7 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
 async def _open_outbound(
     settings: Settings, db: Database, platforms: Mapping[str, Provider], vault: Vault | None
 ) -> AsyncIterator[Outbound | None]:
-    """What deliveries need; None without the key to the credentials."""
+    """Parts for deliveries; None without the key that decrypts credentials."""
     if vault is None:
         yield None
         return
@@ -116,7 +115,8 @@ async def _open_outbound(
     redis = settings.redis_url
     slots: Slots
     if redis:
-        from weighbridge.delivery.slots.redis import RedisSlots  # a quarter of a command's start
+        # Imported here: it takes a quarter of a command's start time.
+        from weighbridge.delivery.slots.redis import RedisSlots
 
         slots = RedisSlots(redis.get_secret_value(), limits)
     else:
@@ -142,7 +142,7 @@ def _known(platforms: Mapping[str, Provider]) -> dict[str, tuple[tuple[str, ...]
 
 
 def provider_urls(settings: Settings) -> dict[str, str]:
-    """What WEIGHBRIDGE_PROVIDER_URLS says."""
+    """Parses WEIGHBRIDGE_PROVIDER_URLS."""
     found: dict[str, str] = {}
     for each in settings.provider_urls:
         name, _, url = each.partition("=")
@@ -179,7 +179,7 @@ def _consumers(
     *,
     serves: bool,
 ) -> dict[str, Consumer]:
-    alone = not settings.database_url  # nobody else will ever come for them
+    alone = not settings.database_url  # no other process will deliver them
     takes_alerts = bool(settings.alert_urls) or serves or alone
     return {
         **consumers(hook),
@@ -189,7 +189,7 @@ def _consumers(
 
 
 async def database_url(settings: Settings) -> str:
-    """The database that the settings name, if it answers; else the embedded one, started or joined."""
+    """The database from the settings, if it answers; without one, the embedded database, started or joined."""
     if not settings.database_url:
         return await asyncio.to_thread(_start_embedded, settings)
     await address.reach(settings.database_url)
@@ -197,7 +197,7 @@ async def database_url(settings: Settings) -> str:
 
 
 def _make_home(settings: Settings) -> Path:
-    """The folder for scratch files, with `home` around it, readable by the service alone."""
+    """The folder for scratch files inside `home`, readable by the service alone."""
     scratch = settings.home / "scratch"
     try:
         settings.home.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """The worker of the service: the queues it claims from, and the chores it does beside them.
 
-`engine.loop` claims and runs; this module says what. `Worker` is what `weighbridge worker` and `weighbridge up` run.
+`engine.loop` claims and runs; this module selects what. `weighbridge worker` and `weighbridge up` run `Worker`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Worker(Loop):
         queues: list[Queue] = []
         if options.only_project is None:
             queues.append(UploadQueue(ctx, options))
-        if options.parses and options.promotes:  # a run of a project takes its files all the way
+        if options.parses and options.promotes:  # a project run both parses and promotes its files
             queues.append(ProjectQueue(ctx, options, leases, self.announce))
         self.queues = queues
         self.chores = [
@@ -69,7 +69,7 @@ class Worker(Loop):
             self.wake()
 
     async def _watch(self) -> None:
-        """Raise and withdraw the alerts that are about all uploads together."""
+        """Raise and withdraw the alerts about all uploads together."""
         async with self._ctx.db.tx() as tx:
             await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
             await storage_queue.watch(tx, self.options.alert_storage_queue, STORE_PATIENCE)
@@ -85,7 +85,7 @@ def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
     """Stores files that wait on this machine, and finishes its resumable uploads. Also runs beside an API."""
 
     async def finish_resumable() -> None:
-        if parts.any_lying(ctx.spool):  # else the database is not asked
+        if parts.any_files(ctx.spool):  # otherwise the database is not queried
             await resumable.finish_waiting(ctx)
 
     async def sweep_resumable() -> None:
@@ -162,6 +162,6 @@ async def run_until(
 
 
 async def _grouped(ctx: Context, upload_ids: list[UUID]) -> bool:
-    """Have the projects of these uploads been grouped since they ended, or can that not be waited for?"""
+    """Whether the projects of these uploads have been grouped since, or cannot be waited for."""
     async with ctx.db.tx() as tx:
         return len(await projects_queue.grouped_since(tx, upload_ids, ctx.pipelines)) == len(upload_ids)

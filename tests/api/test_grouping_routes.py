@@ -267,14 +267,14 @@ NOWHERE = str(UUID(int=0))
             {"tokens": ["shoes"], "into": "shoe"},
             422,
             "nothing_to_merge",
-            "tokens: expected words that do not count as 'shoe' already.",
+            "tokens: expected words that are not merged into 'shoe' yet.",
         ),
         (
             "/tokens/merge",
             {"tokens": ["red shoes"], "into": "shoe"},
             422,
             "invalid_token",
-            "tokens: expected single words, got 'red shoes'. Merge its words one by one.",
+            "tokens: expected single words, got 'red shoes'. Merge its words separately.",
         ),
         (
             "/tokens/merge",

@@ -300,7 +300,7 @@ async def test_a_failed_job_whose_content_came_again_is_left_and_listed(keywords
     other = await keywords.load(*POOR, "green shoe,x", name="b.csv")
     again = await keywords.load(*POOR, name="a.csv")
     assert again != failed
-    message = "The same content was uploaded again since; look at that upload instead."
+    message = "The same content has been uploaded again since. Use that upload instead."
     assert (await keywords.post("/jobs/retry-failed")).json() == {
         "project_id": 7,
         "retried": [str(other), str(again)],

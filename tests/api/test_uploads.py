@@ -220,7 +220,7 @@ async def test_no_other_upload_can_be_tried_again(
         409,
         {
             "error": "not_retryable",
-            "message": f"Only a failed or partial upload can be tried again; this one is {status}.",
+            "message": f"Only a failed or partial upload can be retried; this one is {status}.",
         },
     )
     assert query("SELECT status FROM data_uploads") == [(status,)]

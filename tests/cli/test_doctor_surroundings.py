@@ -52,7 +52,7 @@ def test_an_address_that_takes_a_message_is_well(main: Command, webhook: tuple[s
     assert (done.code, done.json["status"]) == (0, "ok")
     assert found(done, "webhook")["found"] == "All 2 addresses took a test message."
     assert len(heard) == 2
-    assert all(b"A test by weighbridge doctor" in body for body in heard)
+    assert all(b"Test message from weighbridge doctor" in body for body in heard)
 
 
 def test_without_sending_an_address_is_only_read(main: Command, webhook: tuple[str, list[bytes]]) -> None:
@@ -70,8 +70,8 @@ def test_a_wrong_address_is_told_by_its_number_and_never_shown(
     done = weighbridge("doctor", "--json", WEIGHBRIDGE_ALERT_URLS=urls)
     assert done.code == 1
     assert found(done, "webhook")["found"] == (
-        "Address 2 did not take a test message (it answered 404 Not Found). "
-        "Address 3 did not take a test message (no HTTP answer came). Address 4 is none that apprise knows."
+        "Address 2 did not accept a test message (it answered 404 Not Found). "
+        "Address 3 did not accept a test message (no HTTP response). Address 4 is not an address that apprise knows."
     )
     assert "WEIGHBRIDGE_ALERT_URLS" in found(done, "webhook")["mend"]
     assert len(heard) == 2

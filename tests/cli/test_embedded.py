@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_started_is_named_with_the_reason_and_what_to_do
     folder.mkdir()
     (folder / "notes.txt").write_text("not ours")
     begins = f"The embedded Postgres in {folder} did not start: "
-    ends = "Move the folder away to begin with an empty one. Or set DATABASE_URL to use a Postgres of your own.\n"
+    ends = "Move the folder away to start with an empty one. Or set DATABASE_URL to use your own Postgres.\n"
     told, errors = _start(home).communicate(timeout=60)
     assert (told, errors) == (f"{begins}it is not a data folder of Postgres. {ends}", "")
     assert [file.name for file in folder.iterdir()] == ["notes.txt"]

@@ -93,7 +93,7 @@ def test_the_life_of_an_upload_at_the_command_line(
     retried = main("uploads", "retry", first["upload_id"])
     assert (retried.code, retried.out) == (1, "")
     assert retried.err == (
-        "weighbridge: Only a failed or partial upload can be tried again; this one is completed.\n"
+        "weighbridge: Only a failed or partial upload can be retried; this one is completed.\n"
     )
 
 

@@ -254,7 +254,7 @@ def test_a_failed_file_that_came_again_is_left_and_told(main: Command, load: Pro
     left = main("projects", "retry-failed", 1)
     assert (left.code, left.out) == (0, "1 file is queued again.\n")
     assert left.err == (
-        f"weighbridge: {first['id']}: The same content was uploaded again since; look at that upload instead.\n"
+        f"weighbridge: {first['id']}: The same content has been uploaded again since. Use that upload instead.\n"
     )
 
 

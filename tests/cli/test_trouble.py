@@ -43,14 +43,15 @@ def test_what_a_server_answers_is_told_without_the_password(
 @pytest.mark.parametrize("url", ["garbage", "mysql://u:hunter2@h/x", "postgresql://u:hunter2%zz@h/x"])
 def test_what_is_no_address_is_told_without_quoting_it(main: Command, url: str) -> None:
     assert sentence(main("uploads", "list", DATABASE_URL=url)) == (
-        "DATABASE_URL: expected postgresql://user@host/database, got something that is no such address."
+        "DATABASE_URL: expected postgresql://user@host/database, got something else."
     )
 
 
 def test_a_server_that_is_away_is_told_without_its_address(main: Command) -> None:
     done = main("uploads", "list", DATABASE_URL="postgresql://u:hunter2@127.0.0.1:1/x")
     assert sentence(done) == (
-        "DATABASE_URL: no Postgres answers there (Connection refused). Is it running, is the address right?"
+        "DATABASE_URL: no Postgres answers there (Connection refused). "
+        "Check that it is running and that the address is correct."
     )
 
 

@@ -228,7 +228,7 @@ def test_a_row_that_does_not_arrive_fails_and_is_cleaned_up(main: Command, query
     first, second, third, last = done.out.splitlines()
     assert first == (
         "  Initial Completion: FAIL (status failed, record_count None: "
-        "judgment: not written, Postgres refused the row (SQLSTATE P0001). (line 2).)"
+        "judgment: not written, Postgres rejected the row (SQLSTATE P0001). (line 2).)"
     )
     assert second == "  Duplicate Skip:     FAIL (not tried, as nothing was completed)"
     assert third == "  Cleanup:            PASS"
@@ -283,7 +283,7 @@ def test_what_cannot_be_removed_is_told_and_removed_the_next_time(
     query(REFUSE.format(event="DELETE", table="plaintiffs"))
     done = main(*VERIFY, "dev")
     assert done.code == 1
-    assert "  Cleanup:            FAIL (Postgres refused the row" in done.out
+    assert "  Cleanup:            FAIL (Postgres rejected the row" in done.out
     assert leftovers(query, home) != []
     query("DROP TRIGGER refuse ON plaintiffs")
     assert main(*VERIFY, "dev").out == PASSED

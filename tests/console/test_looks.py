@@ -84,13 +84,13 @@ async def agrees(ctx: Context, workspace: UUID, project: int) -> queue.ProjectSt
     """The list, the page and its files say what `project_status` says of every file."""
     place = ProjectKey(workspace, project)
     async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-        slow = await queue.standing(tx, project)
+        slow = await queue.status(tx, project)
         files = await overview.files(tx, place, None, 0, 1000)
         failed = await overview.files(tx, place, "failed", 0, 1000)
         copies = await overview.copies(tx, place, 1000)
     async with ctx.db.tx(workspace_id=workspace) as tx:
         [listed] = await overview.listed(tx, workspace, project - 1, 1)
-        whole = await overview.in_full(tx, place)
+        whole = await overview.details(tx, place)
     assert slow is not None
     assert whole is not None
     told = slow.as_dict()
@@ -168,7 +168,7 @@ async def test_a_look_at_many_projects_reads_no_file_of_theirs(
     async def every_file() -> None:
         async with app.db.tx("weighbridge_tenant", workspace) as tx:
             for project in range(1, PROJECTS + 1):
-                await queue.standing(tx, project)
+                await queue.status(tx, project)
 
     async def look() -> None:
         answer = await reader.get("/projects")
@@ -203,7 +203,7 @@ async def test_a_file_that_waits_for_the_store_is_under_way(
     make_upload(status="processing")
 
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
-        standing = await browse.standing(tx, workspace)
+        standing = await browse.state_counts(tx, workspace)
         others = await browse.page(tx, workspace, browse.Filter((Status.PENDING,), deferred=False), 10)
         theirs = await browse.page(tx, workspace, browse.Filter((Status.PENDING,), deferred=True), 10)
     assert (standing.uploaded, standing.queued, standing.running) == (3, 1, 2)

@@ -94,7 +94,7 @@ async def test_a_row_that_fits_only_by_itself_is_a_rejection_of_promotion(
     assert outcome.upload is not None
     assert outcome.upload.status == "partial"
     [(code, message)] = query("SELECT code, message FROM upload_rejections")
-    assert (code, message.startswith("sale: not written, The row breaks the rule")) == (
+    assert (code, message.startswith("sale: not written, The row violates the constraint")) == (
         "check_violation",
         True,
     )
@@ -109,6 +109,6 @@ async def test_a_file_without_a_site_or_with_anothers_is_refused_and_says_how_to
         refusal = (await load(site, "1,2026-01-31 10:00:00,,,abc,")).refusal
         assert refusal is not None
         assert (refusal.status, refusal.code) == (422, code)
-        assert "POST /api/sites, or weighbridge sites create, makes one" in refusal.message
+        assert "To create one: POST /api/sites, or weighbridge sites create." in refusal.message
     assert query("SELECT count(*) FROM data_uploads") == [(0,)]
     assert query("SELECT count(*) FROM sales") == [(0,)]

@@ -40,7 +40,7 @@ async def test_file_not_found_fails_the_upload(ctx: Context, put: Put, run: Run,
     (await ctx.blobs.fetch(url, Path("."))).unlink()
     upload = await run(upload_id)
     assert (upload.status, upload.error_code) == (Status.FAILED, "file_not_found")
-    assert upload.error_text == "The stored file is gone. Upload it again."
+    assert upload.error_text == "The stored file is missing. Upload it again."
 
 
 async def test_a_file_that_changed_in_the_store_fails_the_upload(

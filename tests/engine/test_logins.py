@@ -64,7 +64,7 @@ def test_a_login_that_may_not_says_what_an_administrator_has_to_run(server: str,
     weighbridge = as_login(server, "plain", "", tmp_path)
     refused = weighbridge("db", "migrate")
     assert refused.returncode == 1
-    assert refused.stderr.startswith("weighbridge: The login plain may not take on the roles")
+    assert refused.stderr.startswith("weighbridge: The login plain may not use the roles")
     errand = refused.stderr.split("Have an administrator run: ")[1]
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(errand.encode())

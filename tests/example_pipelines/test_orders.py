@@ -86,7 +86,7 @@ def test_an_installed_package_is_found_by_its_entry_point(weighbridge: Any, tmp_
             "examples.orders:pipline",
             "'pipline' is not a Pipeline in examples.orders; did you mean 'pipeline'?",
         ),
-        ("json", "json has no Pipeline in it"),
+        ("json", "json contains no Pipeline"),
     ],
 )
 def test_a_wrong_name_is_told_with_what_was_expected(named: str, sentence: str, monkeypatch: Any) -> None:

@@ -160,15 +160,15 @@ async def test_a_file_that_another_machine_keeps_to_itself_is_not_called_gone(
             pass
     assert (refused.value.code, refused.value.message) == (
         "file_not_found",
-        "The file lies in another folder or bucket than this worker reads, perhaps on another machine. "
-        "Give all machines the same WEIGHBRIDGE_BLOB_URL (a shared folder, or s3://…), then try it again.",
+        "The file is in another folder or bucket than the one this worker reads, perhaps on another machine. "
+        "Set the same WEIGHBRIDGE_BLOB_URL on all machines (a shared folder, or s3://…), then retry the upload.",
     )
     shutil.rmtree(tmp_path / "home" / "blobs")  # as where a worker has the same settings and no such folder
     with pytest.raises(FileRefused, match="perhaps on another machine"):
         async with stored_file(upload, ctx):
             pass
     (tmp_path / "home" / "blobs").mkdir()
-    with pytest.raises(FileRefused, match="The stored file is gone"):
+    with pytest.raises(FileRefused, match="The stored file is missing"):
         async with stored_file(upload, ctx):
             pass
 

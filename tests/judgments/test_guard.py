@@ -113,7 +113,7 @@ async def test_a_live_run_cannot_be_reset_however_long_ago_it_began(
     await claim(ctx)
     query("UPDATE data_uploads SET started_at = started_at - INTERVAL '2 hours'")
     before = query("SELECT to_jsonb(d), to_jsonb(a) FROM data_uploads d, weighbridge.attempts a")
-    assert refusal(query, status) == f"Invalid transition: a worker is at {BATCH}"
+    assert refusal(query, status) == f"Invalid transition: a worker is processing {BATCH}"
     assert query("SELECT to_jsonb(d), to_jsonb(a) FROM data_uploads d, weighbridge.attempts a") == before
     assert query("SELECT count(*) FROM ingest.v_stale_runs") == [(0,)]
 
@@ -132,7 +132,7 @@ async def test_a_reset_that_meets_a_takeover_does_not_touch_the_run_that_is_live
         resetting = asyncio.create_task(operator.execute(RESET, (BATCH,)))
         await eventually(lambda: query(WAITING))
         await worker.commit()
-        with pytest.raises(psycopg.Error, match="a worker is at"):
+        with pytest.raises(psycopg.Error, match="a worker is processing"):
             await resetting
     assert run_of(query) == "processing"
     assert query("SELECT crashes FROM data_uploads") == [(1,)]

@@ -31,7 +31,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
         "Entity judgments: scope 'client' is not one of client_id, platform, project_id; did you mean 'client_id'?",
     ),
     (lambda: Field("Case Number"), "Field 'Case Number': expected lower-case letters"),
-    (lambda: Field("workspace_id"), "Field workspace_id: the name is Weighbridge's own; choose another"),
+    (
+        lambda: Field("workspace_id"),
+        "Field workspace_id: the name is reserved by Weighbridge; choose another",
+    ),
     (lambda: Field("amount", float), "Field amount: expected a type of str, int, Decimal, date"),
     (lambda: Pipeline("judgments", []), "Pipeline judgments: expected at least one entity, got none"),
     (lambda: Pipeline("judgments", [_entity()], accepts=["xml"]), "accepts 'csv' and 'json', got 'xml'"),

@@ -201,7 +201,7 @@ async def test_a_dead_webhook_holds_nothing_up_and_hears_of_it_when_it_is_back(
         "SELECT failures, last_error FROM weighbridge.event_deliveries WHERE delivered_at IS NULL"
     )
     assert failures == 1
-    assert error == "RetryLater: Address 1 of WEIGHBRIDGE_ALERT_URLS did not take it."
+    assert error == "RetryLater: Address 1 of WEIGHBRIDGE_ALERT_URLS did not accept the alert."
     listener.answer = 200
     clock.forward(seconds=6)
     await _tell(told)
@@ -249,7 +249,7 @@ async def test_an_address_that_is_none_keeps_no_alert_from_the_others(
     await _run(both, await put(POOR, source_batch_id="march"))
     assert len(listener.messages) == 1
     assert query("SELECT last_error FROM weighbridge.event_deliveries WHERE delivered_at IS NULL") == [
-        ("RetryLater: Address 1 of WEIGHBRIDGE_ALERT_URLS did not take it.",)
+        ("RetryLater: Address 1 of WEIGHBRIDGE_ALERT_URLS did not accept the alert.",)
     ]
 
 
@@ -307,5 +307,5 @@ def test_a_wrong_address_is_named_by_its_number_alone() -> None:
     secret = f"nonsense-{uuid4()}"
     with pytest.raises(ConfigError) as wrong:
         Alerts(["json://127.0.0.1:1/x", secret]).addresses  # noqa: B018
-    assert "WEIGHBRIDGE_ALERT_URLS: number 2 is no address for alerts." in str(wrong.value)
+    assert "WEIGHBRIDGE_ALERT_URLS: address 2 is not one that apprise knows." in str(wrong.value)
     assert secret not in str(wrong.value)

@@ -53,7 +53,7 @@ def test_a_pipeline_found_twice_is_one(module: Callable[..., str]) -> None:
     ("contents", "suffix", "sentence"),
     [
         ({"orders": ORDERS}, ":order", "'order' is not a Pipeline in shop_pipes; did you mean 'orders'?"),
-        ({}, "", "shop_pipes has no Pipeline in it"),
+        ({}, "", "shop_pipes contains no Pipeline"),
         ({"mine": ALSO_ADS}, "", "there is already a pipeline called 'ads'"),
     ],
 )

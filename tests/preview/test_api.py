@@ -87,7 +87,7 @@ async def test_two_tabs_that_press_at_once(app: App, client: httpx.AsyncClient, 
     for answer in answers:
         if answer.status_code == 409:
             assert answer.json()["error"] == "not_held"
-            assert answer.json()["message"].startswith("Only a preview that is held can be ")
+            assert answer.json()["message"].startswith("Only a preview that is on hold can be ")
 
 
 async def test_preview_in_the_metadata_of_tus(app: App, client: httpx.AsyncClient, key: Headers) -> None:
@@ -155,7 +155,7 @@ async def test_a_reader_has_no_file_read_again_neither_here_nor_on_the_page(
         secret = reader["Authorization"].removeprefix("Bearer ")
         await browser.post("/sign-in", data={"key": secret, "next": "/uploads"})
         shown = await browser.get(f"/uploads/{upload_id}/preview", follow_redirects=True)
-    assert "Someone whose key has the scope operate must look" in shown.text
+    assert "needs a key with the scope operate" in shown.text
     assert (await client.get(path, headers=key)).json()["held"] is True
     asked = await client.get(f"{path}/preview", headers=key)
     assert "being read again" in asked.json()["message"]

@@ -22,8 +22,8 @@ def test_a_preview_at_the_command_line(main: Command, tmp_path: Path) -> None:
     again = main("uploads", "promote", upload_id)
     assert (again.code, again.err) == (
         1,
-        "weighbridge: Only a preview that is held can be promoted; "
-        "this upload is on its way: staging_complete.\n",
+        "weighbridge: Only a preview that is on hold can be promoted; "
+        "this upload is in progress: staging_complete.\n",
     )
     assert (
         main("load", file, *OF, "--json").json["status"] == "completed"
@@ -48,6 +48,6 @@ def test_a_preview_at_the_command_line(main: Command, tmp_path: Path) -> None:
     gone = main("uploads", "preview", upload_id, "--json")
     assert (gone.code, gone.err) == (
         1,
-        "weighbridge: Only a preview that is held can be compared; this upload was discarded.\n",
+        "weighbridge: Only a preview that is on hold can be compared; this upload was discarded.\n",
     )
     assert main("load", file, *OF, "--json").json["updated"] == 1

@@ -110,7 +110,7 @@ async def test_what_is_discarded_is_gone_and_nobodys_fault(
     await preview.discard(ctx, held, actor="test")
     ended = await look(held.id)
     assert (ended.status, ended.error_code, ended.held) == (Status.FAILED, "discarded", False)
-    assert ended.error_text == "It was looked at and discarded. Nothing of it was written."
+    assert ended.error_text == "Discarded at the preview. Nothing was written to production."
     for table in ("staging.ads_daily_metric", "staging.ads_ad", "staging_id_resolution", "daily_metrics"):
         assert query(f"SELECT count(*) FROM {table}") == [(0,)]
     assert query("SELECT count(*) FROM weighbridge.alerts") == [(0,)]
@@ -284,7 +284,7 @@ async def test_who_only_reads_has_no_file_read_again(
 ) -> None:
     held = await load(meta_file(), preview=True)
     query("DELETE FROM staging.ads_daily_metric")
-    with pytest.raises(RequestRefused, match="the scope operate must look") as refusal:
+    with pytest.raises(RequestRefused, match="a key with the scope operate") as refusal:
         await preview.preview(ctx, held, operates=False)
     assert (refusal.value.status, refusal.value.code) == (409, "read_again")
     assert (await look(held.id)).held

@@ -73,7 +73,7 @@ def work(ctx: Context) -> Callable[..., Awaitable[None]]:
 def standing(ctx: Context, workspace: UUID) -> Callable[..., Awaitable[ProjectStatus]]:
     async def standing(project: int = 1) -> ProjectStatus:
         async with ctx.db.tx("weighbridge_tenant", workspace) as tx:
-            found = await projects_queue.standing(tx, project)
+            found = await projects_queue.status(tx, project)
         assert found is not None
         return found
 

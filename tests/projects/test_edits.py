@@ -211,7 +211,7 @@ async def test_every_edit_is_audited(editor: Editor, query: Any, group_of: Any) 
 
 
 REFUSED: list[tuple[Callable[[Editor], Awaitable[object]], str, str]] = [
-    (lambda e: edits.merge_tokens(e, ["Shoe"], "shoes"), "nothing_to_merge", "do not count as 'shoe' already"),
+    (lambda e: edits.merge_tokens(e, ["Shoe"], "shoes"), "nothing_to_merge", "not merged into 'shoe' yet"),
     (lambda e: edits.merge_tokens(e, ["red shoes"], "hat"), "invalid_token", "expected single words, got 'red shoes'"),
     (lambda e: edits.merge_tokens(e, [], "hat"), "invalid_request", "tokens: expected 1 to 1000, got 0"),
     (lambda e: edits.merge_tokens(e, ["  "], "hat"), "invalid_request", "tokens: expected words, got an empty one"),

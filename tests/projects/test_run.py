@@ -160,7 +160,7 @@ async def test_a_sender_does_not_wait_for_an_edit_for_ever(
 
 
 async def test_a_file_of_a_project_has_no_client(send: Send) -> None:
-    with pytest.raises(RequestRefused, match="belong to a project; leave it out"):
+    with pytest.raises(RequestRefused, match="belong to a project; leave client_id out"):
         await send(numbered(0, 3), client_id=UUID(int=1))
 
 

@@ -54,7 +54,7 @@ async def test_a_row_that_is_fixed_to_the_key_of_another_row_of_its_file_is_reje
     [row] = table(await download(second))
     assert (row["Till"], row["weighbridge_code"]) == ("A", "conflicting_repeat")
     assert row["weighbridge_reason"] == (
-        f"till: not written, upload {first.id}, which it is from, has loaded another row with the same key and other "
+        f"till: not written, its original upload {first.id} has loaded another row with the same key and other "
         "values. Correct the key; or correct the original file and load it again (line 2)."
     )
     third = await load(changed(await download(second), cell("Till", "A", "C")), pipeline="tills")

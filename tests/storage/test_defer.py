@@ -142,9 +142,9 @@ async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
     asked = Request(workspace_id=UUID(int=5), platform="meta")
     checked = check(ctx, asked)
     (ctx.scratch / "one").write_bytes(CSV)
-    spooled = await step.weigh(ctx, checked, ctx.scratch / "one", None, UUID(int=9))
+    spooled = await step.check_file(ctx, checked, ctx.scratch / "one", None, UUID(int=9))
     try:
-        received = await step.record(ctx, checked, spooled, inside=lose_the_answer)
+        received = await step.record(ctx, checked, spooled, on_recorded=lose_the_answer)
     except RequestRefused:
         pytest.fail("it was queued")
     assert query("SELECT id FROM upload_queue") == [(received.queue_id,)]

@@ -102,7 +102,7 @@ def check_row(query: Query, told: dict[str, str], waiting: Path, workspace: UUID
     assert row == (
         UUID(told["queue_id"]), str(waiting), "weighbridge", object_path, digest, len(FILE), 0, 5,
         True,
-        "The file store cannot be used now: the request broke off.",
+        "The file store cannot be used now: the request was interrupted.",
         {"pipeline": "ads", "platform": "meta", "source": "api", "file_kind": "csv"},
         DEFAULT_USER, UUID(told["upload_id"]),
     )  # fmt: skip

@@ -88,8 +88,8 @@ async def test_a_grant_that_asks_again_has_what_it_asked_for_last(
     for size in (900, 1000, 300):
         await quota.reserve(ctx, checked, size, grant)
     assert query("SELECT bytes FROM weighbridge.storage_reservations") == [(300,)]
-    await quota.let_go(ctx, checked, grant)
-    await quota.let_go(ctx, checked, grant)
+    await quota.release(ctx, checked, grant)
+    await quota.release(ctx, checked, grant)
     await quota.reserve(ctx, checked, 1000, uuid4())
 
 

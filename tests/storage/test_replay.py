@@ -156,7 +156,7 @@ async def test_dropped_is_gone_and_a_retry_says_so(
     with pytest.raises(RequestRefused, match="Upload it again") as refusal:
         await reopen(ctx.db, upload, force_partial=False, actor="me")
     assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
-    with pytest.raises(RequestRefused, match="No file waits"):
+    with pytest.raises(RequestRefused, match="There is no queued file"):
         await step.give_up(ctx, received.queue_id, "me")
     again = await send(source_batch_id="march")  # the way is free, by content and by name
     assert (again.upload_id != received.upload_id, again.duplicate) == (True, False)
@@ -299,7 +299,10 @@ async def test_bytes_that_changed_while_they_waited_are_an_operator_s(
     await pass_(ctx)
     assert query("SELECT status, error_code FROM data_uploads") == [("failed", "STORAGE_RETRY_FAILED")]
     [(why,)] = query("SELECT error_message FROM upload_queue")
-    assert why == "The copy that waits for the store is damaged: its bytes are not those that came."
+    assert (
+        why
+        == "The copy that waits for the store is damaged: its bytes differ from the bytes that were received."
+    )
     assert not (home / "blobs").exists()
     ctx.spool.path(received.queue_id).write_bytes(CSV)  # from a backup
     await step.again(ctx.db, received.queue_id, "me")
@@ -329,7 +332,7 @@ async def test_the_copy_stays_until_the_store_has_the_same_bytes(
     object.__delattr__(ctx.blobs, "put")
     assert ctx.spool.path(received.queue_id).read_bytes() == CSV
     assert query("SELECT retry_count, error_message FROM upload_queue") == [
-        (1, "The file store has other bytes than it was given just now.")
+        (1, "The file store has other bytes than were just stored.")
     ]
     clock.forward(hours=1)
     await pass_(ctx)

@@ -227,8 +227,8 @@ async def test_an_upload_whose_file_is_removed_cannot_be_opened_again_and_says_s
     clock.forward(days=5)
     assert await retain(kept) == 1
     refused = await client.post(f"/api/uploads/{upload_id}/retry", headers=key)
-    release = f" after weighbridge uploads release-batch {upload_id}, or as a batch of another name"
-    again = f"Upload it again{release if batch else ''}."
+    release = f" after weighbridge uploads release-batch {upload_id}, or under another batch name"
+    again = f"Upload the file again{release if batch else ''}."
     assert refused.status_code == 409
     assert refused.json() == {
         "error": "file_removed",

@@ -88,7 +88,7 @@ def test_all_are_tried_again_but_for_those_that_came_again_since(
         str(given_up.queue_id): "superseded",
         str(waits.queue_id): None,
     }
-    assert "was uploaded again since" in done.err
+    assert "has been uploaded again since" in done.err
     assert query(
         "SELECT next_retry_at <= weighbridge.now() FROM upload_queue WHERE id = %s", (waits.queue_id,)
     ) == [(True,)]
@@ -116,4 +116,4 @@ def test_what_nobody_wants_is_dropped_after_a_question(
     assert query("SELECT 1 FROM weighbridge.alerts") == []  # whoever dropped it knows
     assert list(home.glob(f"queue/*/{received.queue_id}")) == []
     again = main("storage", "drop", received.queue_id, "--yes")
-    assert (again.code, "No file waits under" in again.err) == (1, True)
+    assert (again.code, "There is no queued file" in again.err) == (1, True)

@@ -27,7 +27,7 @@ class ApiKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
-    bounds: tuple[tuple[str, str], ...] | None = None  # of an upload token: what it says of every file
+    bounds: tuple[tuple[str, str], ...] | None = None  # fields that an upload token sets for every file
 
     def may(self, scope: str) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -36,7 +36,7 @@ class ApiKey:
 async def create(
     tx: Tx, workspace_id: UUID, name: str, scopes: tuple[str, ...], expires_at: datetime | None
 ) -> tuple[ApiKey, str]:
-    """A new key, and its secret: the only time anyone sees it."""
+    """A new key and its secret. The secret cannot be shown again."""
     secret = f"wb_{secrets.token_urlsafe(32)}"
     row = await fetch_one(
         tx, _SQL["create_key"], (workspace_id, name, secret[:10], _hash(secret), list(scopes), expires_at)
@@ -46,7 +46,7 @@ async def create(
 
 
 async def find(tx: Tx, secret: str) -> ApiKey | None:
-    """The live key with this secret. The look-up is by hash, so its time tells nothing of the secret."""
+    """The live key with this secret. The lookup is by hash, so its timing reveals nothing about the secret."""
     row = await fetch_one(tx, _SQL["find_key"], (_hash(secret),))
     return key_of(row) if row else None
 

@@ -13,14 +13,14 @@ _SQL = load(__name__)
 
 
 async def secret(tx: Tx) -> bytes:
-    """The same for every process; only the owner of the schema may read it."""
+    """The signing secret, the same for every process; only the owner of the schema may read it."""
     row = await fetch_one(tx, _SQL["signing_secret"])
     assert row is not None
     return bytes(row[0])
 
 
 async def until(tx: Tx, lasts: timedelta) -> datetime:
-    """When something that is made now ends, by the database's clock."""
+    """The end of a period that starts now, by the database's clock."""
     row = await fetch_one(tx, _SQL["pass_until"], (lasts,))
     assert row is not None
     ends: datetime = row[0]
@@ -28,6 +28,6 @@ async def until(tx: Tx, lasts: timedelta) -> datetime:
 
 
 async def holder(tx: Tx, key_id: UUID, until: datetime) -> ApiKey | None:
-    """The live key that a pass stands for, while the pass holds: with its key it ends, too."""
+    """The live key behind a session or token that has not expired. It ends with its key."""
     row = await fetch_one(tx, _SQL["pass_holder"], {"key": key_id, "until": until})
     return key_of(row) if row else None

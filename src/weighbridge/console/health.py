@@ -30,7 +30,7 @@ async def show(
     _, each, number = PERIODS[period]
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await figures.of_workspace(tx)
-        standing = await browse.standing(tx, key.workspace_id)
+        standing = await browse.state_counts(tx, key.workspace_id)
         stretches = await charts.stretches(tx, each, number)
         letters = await charts.dead_letters(tx, 10)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # alerts are the service's

@@ -5,7 +5,7 @@ options     how a worker process behaves
 loop        claim → work → chores, until the process stops
 leases      the leases that a process holds; heartbeat renews them
 attempt     one attempt at one upload, and the request to end it early
-recover     attempts whose lease ran out → back to their queue
+recover     attempts whose lease expired → back to their queue
 chores      work at intervals
 outbox      events and their deliveries; announcer → announce delivers them to consumers
 alerts      alerts about queues; figures and charts count what waits and fails

@@ -12,14 +12,14 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Watched:
-    """What the queues held when somebody looked."""
+    """Contents of the queues at one moment."""
 
     dead_letters: int
     backlog: int
 
 
 async def watch_queues(tx: Tx, dead_letters: int, backlog: int) -> Watched:
-    """Raise or withdraw the alerts about the queues: more than so many dead letters, so many waiting uploads."""
+    """Raise or withdraw alerts: more dead letters, or more waiting uploads, than these limits."""
     row = await fetch_one(tx, _SQL["watch_queues"], (dead_letters, backlog))
     assert row is not None
     return Watched(*row)

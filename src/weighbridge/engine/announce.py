@@ -22,19 +22,19 @@ from weighbridge.observe.alerts import Alert, Alerts
 from weighbridge.postgres.pool import Database, Tx
 
 ROLE = "weighbridge_announce"
-ALERTS = "alerts"  # the consumer of the events that the database raises; not one of what landed
-TOLD = ("audit_log", "notifier")  # hear of everything; the others only of what landed
+ALERTS = "alerts"  # consumer of alert events; not of events about uploads
+GENERAL_CONSUMERS = ("audit_log", "notifier")  # receive every event; the others only completed uploads
 
-LONGEST_MESSAGE = 7_900  # bytes; NOTIFY takes 8,000
+LONGEST_MESSAGE = 7_900  # bytes; NOTIFY accepts 8,000
 
-# Apart from the threads that parse: a hook that hangs must not take one of those.
+# Separate from the threads that parse: a hanging hook must not occupy one of those.
 _HOOKS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="hook")
 
 AlertHook = Callable[[dict[str, Any]], Any]
 
 
 def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
-    """S1 §7.4's three. Without a hook there is nothing to evaluate, and no delivery is made for it."""
+    """The consumers of upload events. Without a hook there is no evaluation consumer, and no delivery for it."""
     found = {"audit_log": Consumer(inside=_audit), "notifier": Consumer(inside=_notify)}
     if alert_hook is not None:
         found["alert_evaluation"] = Consumer(outside=_evaluation(alert_hook))
@@ -42,31 +42,31 @@ def consumers(alert_hook: AlertHook | None) -> dict[str, Consumer]:
 
 
 def alerting(alerts: Alerts, db: Database) -> dict[str, Consumer]:
-    """The consumer of alerts (S3 §5.2). Without an address they are logged, and that is all."""
+    """The consumer of alerts. Without an address, alerts are only logged."""
     return {ALERTS: Consumer(outside=_alert(alerts, db))}
 
 
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
-    """Deliver what is due. Returns how many were tried, so that the caller knows to come again."""
+    """Deliver events that are due. Returns how many were tried: if it is not zero, call again."""
     claimed = await due(ctx, worker, lease, limit)
-    await asyncio.gather(*(tell(ctx, delivery, lease) for delivery in claimed))
+    await asyncio.gather(*(deliver(ctx, delivery, lease) for delivery in claimed))
     return len(claimed)
 
 
 async def due(
     ctx: Context, worker: str, lease: timedelta, limit: int, only: Sequence[str] = ()
 ) -> list[Delivery]:
-    """Claim deliveries whose time has come, for consumers that are here, or for some of them."""
+    """Claim deliveries that are due, for all consumers of this process or some of them."""
     async with ctx.db.tx() as tx:
         return await outbox.claim(tx, outbox.Claim(worker, tuple(only or ctx.consumers), lease, limit))
 
 
-async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
-    """One event to one consumer. Never raises: what goes wrong stands on the delivery."""
+async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+    """Deliver one event to one consumer. Never raises: failures are recorded on the delivery."""
     consumer = ctx.consumers[delivery.consumer]
     try:
         if consumer.outside is not None:
-            # It ends before the lease does: a slow consumer must not be called by two workers at once.
+            # The timeout is shorter than the lease: two workers must not call a slow consumer at once.
             async with asyncio.timeout(lease.total_seconds() * 0.8):
                 await consumer.outside(delivery)
         async with ctx.db.fenced(delivery.lease, ROLE) as tx:
@@ -76,8 +76,8 @@ async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
     except LeaseLost:
         return
     except Exception as error:
-        # Whatever a consumer does wrong is recorded on its delivery and tried again. Where that cannot be written
-        # either, the lease runs out and another worker takes it over.
+        # Any failure of a consumer is recorded on its delivery and retried. If recording fails too,
+        # the lease expires and another worker takes over.
         with suppress(LeaseLost, RetryLater):
             async with ctx.db.tx() as tx:
                 await outbox.fail(
@@ -90,38 +90,38 @@ async def tell(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
 
 async def _audit(tx: Tx, delivery: Delivery) -> None:
     event, action = delivery.payload, delivery.type
-    told = event
+    detail = event
     if action == "IngestionCompleteEvent":
-        action, told = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
+        action, detail = "ingestion.complete", {name: event[name] for name in ("status", "metrics")}
     subject = event.get("upload_id")
     await outbox.record(
         tx,
         delivery.lease.workspace_id,
         action,
         UUID(subject) if subject else None,
-        {"event_id": str(delivery.event_id), **told},
+        {"event_id": str(delivery.event_id), **detail},
     )
 
 
 async def _notify(tx: Tx, delivery: Delivery) -> None:
     message = json.dumps({"type": delivery.type, **delivery.payload})
-    if len(message.encode()) > LONGEST_MESSAGE:  # years of dates: whoever needs them asks for the upload
+    if len(message.encode()) > LONGEST_MESSAGE:  # too many dates: a listener can query the upload
         message = json.dumps({"type": delivery.type, **delivery.payload, "affected_dates": None})
     await outbox.notify(tx, message)
 
 
 def _alert(alerts: Alerts, db: Database) -> Callable[[Delivery], Awaitable[None]]:
     async def send(delivery: Delivery) -> None:
-        told = delivery.payload
-        severity = "RECOVERED" if delivery.type == "AlertRecovered" else told["severity"]
+        event = delivery.payload
+        severity = "RECOVERED" if delivery.type == "AlertRecovered" else event["severity"]
         if delivery.failures == 0:
-            journal.alert(told["condition"], told["message"], severity)
+            journal.alert(event["condition"], event["message"], severity)
 
         async def note(address: str) -> None:
             async with db.tx() as tx:
                 await outbox.note_heard(tx, delivery, address)
 
-        await alerts.send(Alert(severity, told["message"], delivery.heard), note)
+        await alerts.send(Alert(severity, event["message"], delivery.heard), note)
 
     return send
 

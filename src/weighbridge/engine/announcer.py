@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from weighbridge.engine.announce import due, tell
+from weighbridge.engine.announce import deliver, due
 from weighbridge.engine.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.outbox import Delivery
@@ -18,7 +18,7 @@ DELIVERIES_AT_ONCE = 20
 
 
 class Announcer:
-    """Each delivery is a task of its own, and each consumer has its own announcer: a slow one delays only itself."""
+    """Each delivery is its own task, and each consumer has its own announcer: a slow consumer delays only itself."""
 
     def __init__(self, ctx: Context, options: WorkerOptions, consumer: str) -> None:
         self.news = asyncio.Event()  # set when events may have been written
@@ -27,12 +27,14 @@ class Announcer:
         self._consumer = consumer
 
     async def run(self, ending: asyncio.Event) -> None:
-        """Must not be cancelled: a delivery that was claimed is also settled."""
+        """Must not be cancelled: a claimed delivery is always settled."""
         under_way: set[asyncio.Task[None]] = set()
         while not ending.is_set():
             self.news.clear()
             claimed = await self._claim(DELIVERIES_AT_ONCE - len(under_way))
-            under_way |= {asyncio.create_task(tell(self._ctx, each, self._options.lease)) for each in claimed}
+            under_way |= {
+                asyncio.create_task(deliver(self._ctx, each, self._options.lease)) for each in claimed
+            }
             if not claimed:
                 waking = asyncio.create_task(self.news.wait())
                 pause = self._options.poll.total_seconds()
@@ -46,6 +48,6 @@ class Announcer:
             return []
         try:
             return await due(self._ctx, self._options.name, self._options.lease, limit, [self._consumer])
-        except RetryLater as trouble:
-            log.warning("worker.database_away", reason=trouble.message)
+        except RetryLater as failure:
+            log.warning("worker.database_away", reason=failure.message)
             return []

@@ -21,6 +21,6 @@ class Attempt:
             self._interrupt = reason
 
     def check(self) -> None:
-        """A safe point: raises HandBack or LeaseLost where the attempt is to end."""
+        """A safe point: raises HandBack or LeaseLost if the attempt must end."""
         if self._interrupt is not None:
             raise self._interrupt

@@ -14,13 +14,13 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Stretch:
-    """What ended in one stretch of time."""
+    """Uploads that ended in one interval."""
 
     begins: datetime
     completed: int
     failed: int
     rows: int  # written to production
-    seconds: float | None  # from the first claim to the end, on average, of what ended well
+    seconds: float | None  # average time from first claim to end, of successful uploads
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class OpenAlert:
     severity: str
     message: str
     opened_at: datetime
-    upload_id: UUID | None  # what it is about, where it is one thing
+    upload_id: UUID | None  # the upload that it is about, if it is one
     site_id: UUID | None
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A failed upload that nobody has looked at."""
+    """A failed upload that no operator has dismissed or retried."""
 
     upload_id: str
     filename: str | None
@@ -44,7 +44,7 @@ class DeadLetter:
 
 
 async def stretches(tx: Tx, each: timedelta, number: int) -> list[Stretch]:
-    """The last so many stretches of the workspace that the transaction acts for, the oldest first."""
+    """The last intervals of the transaction's workspace, oldest first."""
     rows = await fetch_all(tx, _SQL["stretches"], {"each": each, "number": number})
     return [Stretch(*row) for row in rows]
 
@@ -54,6 +54,6 @@ async def dead_letters(tx: Tx, limit: int) -> list[DeadLetter]:
 
 
 async def alerts(tx: Tx, *, of_service: bool) -> list[OpenAlert]:
-    """Open alerts about the workspace's own uploads and sites; with `of_service`, those about all workspaces, too."""
+    """Open alerts about the workspace's uploads and sites; with `of_service`, also those about all workspaces."""
     rows = await fetch_all(tx, _SQL["open_alerts"], {"of_service": of_service})
     return [OpenAlert(*row) for row in rows]

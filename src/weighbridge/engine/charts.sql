@@ -1,5 +1,5 @@
 -- name: stretches
--- Along data_uploads_ended; a stretch in which nothing ended is there, too, and the last one is not over yet.
+-- Along data_uploads_ended. An interval in which nothing ended is included; the last interval is not over yet.
 WITH clock AS MATERIALIZED (
     SELECT weighbridge.workspace() AS workspace,
            date_bin(%(each)s, weighbridge.now(), '2000-01-01Z') - %(each)s * (%(number)s::int - 1) AS begins
@@ -30,7 +30,7 @@ ORDER BY finished_at DESC
 LIMIT %s
 
 -- name: open_alerts
--- What an alert is about begins with the id of an upload or a site, or is empty: then it is about the whole service.
+-- The subject of an alert begins with the id of an upload or a site; an empty one is about the whole service.
 SELECT a.condition, a.severity, a.message, a.opened_at, d.id AS upload_id, s.id AS site_id
 FROM weighbridge.alerts a
 CROSS JOIN LATERAL (SELECT CASE WHEN a.subject ~ '^[0-9a-f]{8}-[0-9a-f-]{27}(/|$)'

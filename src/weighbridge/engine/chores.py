@@ -27,7 +27,7 @@ class Chore:
 
 
 async def repeat(chore: Chore) -> None:
-    """Until cancelled. A failure is logged, and the chore is done again."""
+    """Run the chore until cancelled. A failure is logged, and the chore runs again."""
     pause = chore.every
     while True:
         succeeded = await attempt(chore.do)
@@ -37,13 +37,13 @@ async def repeat(chore: Chore) -> None:
 
 
 async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
-    """Once. False: it failed, and the failure is logged."""
+    """Run it once. False: it failed, and the failure is logged."""
     try:
         await do()
         return True
-    except RetryLater as trouble:
-        log.warning("chore.postponed", chore=do.__name__, reason=trouble.message)
-    except Exception:  # a chore that failed once must be done again all the same
+    except RetryLater as failure:
+        log.warning("chore.postponed", chore=do.__name__, reason=failure.message)
+    except Exception:  # a chore that failed must run again anyway
         log.exception("chore.failed", chore=do.__name__)
     return False
 

@@ -11,11 +11,11 @@ from weighbridge.postgres.pool import Database, Tx
 
 @dataclass(frozen=True)
 class Consumer:
-    """A receiver of events. When it raises, the event is delivered to it again."""
+    """A receiver of events. If it raises, the event is delivered again."""
 
-    # In the transaction that settles the delivery: happens exactly once.
+    # In the transaction that settles the delivery: runs exactly once.
     inside: Callable[[Tx, Delivery], Awaitable[None]] | None = None
-    # Before it, with no transaction open: may happen again if the process dies in between.
+    # Before that transaction: may run again if the process is killed in between.
     outside: Callable[[Delivery], Awaitable[None]] | None = None
 
 

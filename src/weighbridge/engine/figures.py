@@ -13,7 +13,7 @@ from weighbridge.postgres.queries import load
 
 _SQL = load(__name__)
 
-# Counted even where there are none, so that nobody mistakes a quiet queue for a missing one.
+# Reported even if zero, so that an empty queue does not look like a missing one.
 CONDITIONS = (
     *("ingest_failure", "stale_takeover", "dead_letters", "backlog", "storage_queue", "storage_left"),
     *("circuit_open", "credentials_refused", "conversions_expiring", "conversions_expired"),
@@ -27,43 +27,43 @@ JOBS = ("queued", "running", "succeeded", "failed")
 
 @dataclass(frozen=True)
 class WorkspaceFigures:
-    """What S3 §6 asks for, of one workspace."""
+    """Figures of one workspace."""
 
     backlog_count: int
     failed_24h: int
     stale_runs: int
-    avg_processing_seconds: float | None  # from the first claim to the end, of all that ended well
+    avg_processing_seconds: float | None  # from first claim to end, of all successful uploads
     last_failed_batch: str | None
     last_failed_at: datetime | None
 
 
 @dataclass(frozen=True)
 class ServiceFigures:
-    """All workspaces together. Ages are in seconds, and zero where there is nothing that could be old."""
+    """Figures of all workspaces together. Ages are in seconds, and zero if nothing waits."""
 
     uploads: dict[str, int]  # by state
-    backlog: int  # not ended yet, and not for a person to decide on
-    previews_held: int  # those
-    backlog_age: float  # of the upload that has waited longest for a worker
+    backlog: int  # not ended, and not on hold
+    previews_held: int  # uploads on hold
+    backlog_age: float  # of the upload that has waited longest
     failed_24h: int
-    dead_letters: int  # failed, and no operator has looked at them
+    dead_letters: int  # failed, and neither retried nor dismissed
     stale_runs: int
     alerts_open: dict[str, int]  # by condition
     outbox_waiting: int  # deliveries of events
     outbox_age: float
     attempts_live: dict[str, int]  # by queue
-    project_jobs: dict[str, int]  # by state, in S2's words
-    project_job_seconds: float  # what a job that succeeded took, on average
-    storage_queue: int  # files that wait for the store
-    storage_usage: int  # bytes that are stored
-    conversions: dict[str, int]  # by state, but for those that are delivered
-    conversions_age: float  # of the one that could have been sent longest ago
+    project_jobs: dict[str, int]  # by state
+    project_job_seconds: float  # average duration of successful jobs
+    storage_queue: int  # files queued for the store
+    storage_usage: int  # stored bytes
+    conversions: dict[str, int]  # by state, without delivered ones
+    conversions_age: float  # of the conversion that has been due longest
     circuits: dict[str, int]  # groups, by the state of their breaker
-    oldest_transaction: float  # in this database, ours or not
+    oldest_transaction: float  # of any client in this database
 
 
 async def of_workspace(tx: Tx) -> WorkspaceFigures:
-    """Of the workspace that the transaction acts for."""
+    """Figures of the transaction's workspace."""
     (row,) = await fetch_named(tx, _SQL["workspace_figures"])
     return WorkspaceFigures(**row)
 
@@ -99,5 +99,5 @@ def _counted(found: dict[str, int] | None, known: Iterable[str]) -> dict[str, in
 
 
 def _age(seconds: Any) -> float:
-    """Never below zero: what is put off does not wait yet."""
+    """Never below zero: work that is postponed is not waiting yet."""
     return max(0.0, float(seconds or 0))

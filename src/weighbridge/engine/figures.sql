@@ -3,10 +3,10 @@ SELECT backlog_count, failed_24h, stale_runs, avg_processing_seconds, last_faile
 FROM weighbridge.workspace_figures()
 
 -- name: service_figures
--- All workspaces together, as they are at one moment. Only the states need every upload, and read an index for them;
--- everything else reads partial indexes, which hold what is not finished.
+-- All workspaces together, at one moment. Only the states need every upload, and read an index for them;
+-- everything else reads partial indexes of unfinished work.
 WITH clock AS MATERIALIZED (SELECT weighbridge.now() AS time),
-states AS MATERIALIZED ( -- in four, as there are partial indexes: of what has ended, waits (for any, for its runner), and is under way
+states AS MATERIALIZED ( -- four parts, one per partial index: ended, waiting for any worker, waiting for its runner, in progress
     SELECT d.status, count(*) AS uploads,
            count(*) FILTER (WHERE d.finished_at > (SELECT time FROM clock) - INTERVAL '24h') AS of_24h
     FROM public.data_uploads d WHERE d.status IN ('completed', 'partial', 'failed') GROUP BY d.status
@@ -28,7 +28,7 @@ jobs AS MATERIALIZED (
           WHERE d.project_id IS NOT NULL AND NOT (d.preview AND d.status = 'staging_complete')) j
     GROUP BY j.status
 ),
-set_aside AS MATERIALIZED ( -- discarded: no failures, and none of their project's files
+set_aside AS MATERIALIZED ( -- discarded: neither failures nor files of their project
     SELECT count(*) FILTER (WHERE d.finished_at > (SELECT time FROM clock) - INTERVAL '24h') AS of_24h,
            count(d.project_id) AS jobs
     FROM public.data_uploads d
@@ -46,8 +46,8 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
        (SELECT count(*) FROM public.data_uploads d
         WHERE d.status = 'failed' AND (d.dismissed_at IS NULL OR d.dismissed_at < d.finished_at)) AS dead_letters,
        (SELECT count(*) FROM ingest.v_stale_runs) AS stale_runs,
-       -- Since it came, was parsed, or may be tried again: nobody could have taken it up before. Below zero where all
-       -- that wait are put off; one that waits for the store is not for a worker yet.
+       -- Since it arrived, was parsed, or may be tried again: no worker could have claimed it before. Below zero if all
+       -- waiting uploads are postponed; one whose file is not stored yet does not wait for a worker.
        (SELECT EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(greatest(d.created_at, d.staged_at, d.run_after)))
         FROM (SELECT * FROM public.data_uploads
               WHERE status IN ('pending', 'staging_complete') AND project_id IS NULL
@@ -78,13 +78,13 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
             UNION ALL
             SELECT status, count(*) FROM public.offline_conversion_queue WHERE status = 'FAILED' GROUP BY status) q
        ) AS conversions,
-       -- Of the first of each group.
+       -- The first of each group.
        (SELECT EXTRACT(EPOCH FROM (SELECT time FROM clock) - min(greatest(g.min_created_at, g.min_next_retry_at)))
         FROM weighbridge.delivery_groups(1) g) AS conversions_age,
        (SELECT jsonb_object_agg(h.state, h.groups) FROM (
             SELECT state, count(*) AS groups FROM public.provider_health_state GROUP BY state) h) AS circuits,
-       -- By the server's own clock, from which xact_start is. A login sees the transactions of other logins only
-       -- where it may read all statistics.
+       -- By the server's own clock, as xact_start. A login sees the transactions of other logins only if it may read
+       -- all statistics.
        (SELECT EXTRACT(EPOCH FROM clock_timestamp() - min(t.xact_start)) FROM pg_stat_activity t
         WHERE t.datname = current_database() AND t.backend_type = 'client backend' AND t.pid <> pg_backend_pid()
        ) AS oldest_transaction

@@ -59,7 +59,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM unbroken u WHERE u.lease_token = p_token)
        AND EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.queue = 'uploads') THEN
         RAISE EXCEPTION 'the server crashed during lease %', p_token USING ERRCODE = 'WB003',
-            HINT = 'Commits that did not wait for the disk may be undone. Begin again from what the tables say.';
+            HINT = 'Commits that did not wait for the disk may be undone. Start again from the state in the tables.';
     END IF;
     RETURN v_subject;
 END $$;
@@ -144,7 +144,7 @@ BEGIN
         END IF;
         IF v_dead.queue = 'storage' THEN
             UPDATE upload_queue q
-            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while it stored the file.'
+            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while storing the file.'
             WHERE q.id = v_dead.subject AND q.retry_count < q.max_retries
             RETURNING * INTO v_queue;
             gave_up := FOUND AND v_queue.retry_count >= v_queue.max_retries;

@@ -1,4 +1,4 @@
-"""Renews leases from a thread and a connection of its own, even while the event loop is busy."""
+"""Renews leases from its own thread and connection, even while the event loop is busy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Beats every third of the lease for the tokens it holds; tells `on_lost` of each token that is gone."""
+    """Renews the held tokens every third of the lease; calls `on_lost` for each token that is no longer live."""
 
     def __init__(
         self, url: str, lease: timedelta, ceiling: timedelta, on_lost: Callable[[UUID], None]
@@ -57,7 +57,7 @@ class Heartbeat:
                     )
                 self._beat(connection, tokens)
             except psycopg.Error as error:
-                # The next beat tries again; if none gets through, the lease runs out and the work is taken over.
+                # The next beat tries again; if none succeeds, the lease expires and another worker takes over.
                 log.warning("heartbeat.missed", error_type=type(error).__name__)
                 if connection is not None:
                     connection.close()

@@ -54,4 +54,4 @@ class Leases:
         """From the heartbeat's thread: another attempt owns this work now."""
         held = self._held.get(token)
         if held:
-            held.interrupt(LeaseLost("the lease ran out"))
+            held.interrupt(LeaseLost("the lease expired"))

@@ -21,34 +21,34 @@ log = structlog.get_logger()
 
 
 class Work(Leased, Protocol):
-    """One claimed piece of work. `run` never raises: every way of failing is settled inside it."""
+    """One claimed unit of work. `run` never raises: it settles every kind of failure itself."""
 
     async def run(self) -> None: ...
 
 
 class Queue(Protocol):
-    """A source of work. `claim` gives the next piece, or None; RetryLater if the database cannot be reached."""
+    """A source of work. `claim` returns the next unit, or None; RetryLater if the database cannot be reached."""
 
     async def claim(self) -> Work | None: ...
 
 
 class Loop:
-    """Works until told to stop. On stop, work ends at its next safe point and goes back to its queue.
+    """Runs until it is stopped. Then work ends at its next safe point and goes back to its queue.
 
-    `companions` run beside the work until the loop ends, and are given the event that says so.
+    `companions` run beside the work until the loop ends; they receive the event that signals the end.
     """
 
     def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases) -> None:
         self.ctx = ctx
         self.options = options
-        self.ended = asyncio.Event()  # set whenever a piece of work ends
+        self.ended = asyncio.Event()  # set whenever a unit of work ends
         self.queues: Sequence[Queue] = ()
         self.chores: Sequence[Chore] = ()
         self.companions: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
         self._leases = leases
         self._announcers = [Announcer(ctx, options, name) for name in ctx.consumers]
         self._running: set[asyncio.Task[None]] = set()
-        self._turn = 0  # of the queues: each is asked first in turn
+        self._turn = 0  # the queue to ask first; rotates
         self._wake = asyncio.Event()
 
     @property
@@ -56,11 +56,11 @@ class Loop:
         return bool(self._running)
 
     def wake(self) -> None:
-        """There may be work to claim."""
+        """Signal that there may be work to claim."""
         self._wake.set()
 
     def announce(self) -> None:
-        """Work has ended, and events may have been written."""
+        """Signal that work has ended and events may have been written."""
         self.ended.set()
         for each in self._announcers:
             each.news.set()
@@ -83,7 +83,7 @@ class Loop:
             self._leases.stop()
 
     async def run_once(self) -> bool:
-        """Claim one piece of work, finish it, and end. False: there was none."""
+        """Claim one unit of work, finish it, and end. False: there was none."""
         self._leases.start()
         try:
             if not await self._claim():
@@ -108,14 +108,14 @@ class Loop:
         stopping.cancel()
 
     async def _claim(self) -> bool:
-        """Start the next piece of work of the first queue that has one."""
+        """Start the next unit of work from the first queue that has one."""
         self._turn += 1
         for each in range(len(self.queues)):
             queue = self.queues[(self._turn + each) % len(self.queues)]
             try:
                 work = await queue.claim()
-            except RetryLater as trouble:
-                log.warning("worker.database_away", reason=trouble.message)
+            except RetryLater as failure:
+                log.warning("worker.database_away", reason=failure.message)
                 return False
             if work is not None:
                 task = asyncio.create_task(self._run(work))

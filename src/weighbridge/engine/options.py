@@ -1,4 +1,4 @@
-"""Options of a worker process. In a module of its own, so that a command can read them without loading the steps."""
+"""Options of a worker process. A module of its own, so that commands can read them without loading the steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _name() -> str:
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How one worker process behaves; the settings of the same names say what each means."""
+    """How one worker process behaves; the settings of the same names document each option."""
 
     name: str = field(default_factory=_name)
     slots: int = 2
@@ -32,7 +32,7 @@ class WorkerOptions:
     alert_dead_letters: int = 5
     alert_backlog: int = 100
     alert_storage_queue: int = 100
-    only_project: UUID | None = None  # the key of a project: its files, and nothing else
+    only_project: UUID | None = None  # the key of a project: process only its files
 
     @property
     def sources(self) -> tuple[Status, ...]:

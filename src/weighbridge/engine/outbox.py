@@ -25,12 +25,12 @@ class Delivery:
     failures: int
     type: str
     payload: dict[str, Any]
-    heard: tuple[str, ...] = ()  # which of a consumer's addresses have taken it
+    heard: tuple[str, ...] = ()  # addresses of the consumer that have accepted it
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What an announcer is ready to take on."""
+    """What an announcer may claim."""
 
     worker: str
     consumers: tuple[str, ...]
@@ -39,7 +39,7 @@ class Claim:
 
 
 async def claim(tx: Tx, claim: Claim) -> list[Delivery]:
-    """Deliveries that are due, each with a lease of its own, so that a slow consumer holds nobody up."""
+    """Claim deliveries that are due, each with its own lease, so that a slow consumer does not delay others."""
     params = (claim.worker, list(claim.consumers), claim.lease, claim.limit)
     rows = await fetch_all(tx, _SQL["claim_deliveries"], params)
     return [
@@ -49,7 +49,7 @@ async def claim(tx: Tx, claim: Claim) -> list[Delivery]:
 
 
 async def note_heard(tx: Tx, delivery: Delivery, address: str) -> None:
-    """One of the consumer's addresses has taken it, and need not be told again."""
+    """Record that one of the consumer's addresses has accepted it; it is not sent there again."""
     await tx.execute(_SQL["note_heard"], (address, delivery.lease.subject))
 
 
@@ -58,17 +58,17 @@ async def finish(tx: Tx, delivery: Delivery) -> None:
 
 
 async def fail(tx: Tx, delivery: Delivery, delay: timedelta | None, error: str) -> None:
-    """Try again after the delay; without one, give up and leave the row for an operator."""
+    """Retry after the delay; without one, give up and leave the row for an operator."""
     await tx.execute(_SQL["fail_delivery"], (delivery.lease.token, delay, error))
 
 
 async def record(
     tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
 ) -> None:
-    """Write to the audit log; the same event twice is one entry."""
+    """Write to the audit log; the same event twice makes one entry."""
     await tx.execute(_SQL["record_audit"], (workspace_id, action, subject, Jsonb(detail)))
 
 
 async def notify(tx: Tx, payload: str) -> None:
-    """Tell every API process; they tell the pages."""
+    """Notify every API process, which updates the pages."""
     await tx.execute(_SQL["notify_live"], (payload,))

@@ -1,4 +1,4 @@
-"""Attempts whose lease ran out → back to their queue. One statement serves every queue."""
+"""Attempts whose lease expired → back to their queue. One statement serves every queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Recovered:
-    """An attempt whose lease ran out."""
+    """An attempt whose lease expired."""
 
     queue: str
     subject: UUID
@@ -38,12 +38,12 @@ class Recovered:
 
 
 async def recover(tx: Tx, max_crashes: int) -> list[Recovered]:
-    """Take back everything whose lease ran out."""
+    """Return everything whose lease expired to its queue."""
     return [Recovered(*row) for row in await fetch_all(tx, _SQL["recover"], (max_crashes,))]
 
 
 def report(recovered: Sequence[Recovered]) -> None:
-    """One log line for each attempt that was taken back."""
+    """Log one line for each recovered attempt."""
     for each in recovered:
         match each.queue:
             case "projects":
@@ -57,4 +57,6 @@ def report(recovered: Sequence[Recovered]) -> None:
             case _:
                 journal.stale_takeover(each.batch, each.hours, each.opened_at, each.worker)
                 if each.gave_up:
-                    journal.job_failed(each.batch, "worker_crashed", "Its workers stopped too often.")
+                    journal.job_failed(
+                        each.batch, "worker_crashed", "Too many workers stopped while processing it."
+                    )

@@ -1,1 +1,1 @@
-"""What Weighbridge talks about: states, pipelines, rules, errors. Pure: only the standard library."""
+"""The domain model: states, pipelines, rules, errors. Pure: only the standard library."""

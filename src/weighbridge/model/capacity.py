@@ -1,4 +1,4 @@
-"""What a column of a production table can hold, where that is less than the type of its field."""
+"""Limits of a column of a production table that holds less than the type of its field."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Capacity:
     sql_type: str  # as Postgres writes it: "numeric(10,2)", "character varying(20)"
     max_length: int | None = None  # characters
     places: int | None = None  # decimal places of a number, or of a second
-    below: Decimal | None = None  # every number is nearer to zero than this
+    below: Decimal | None = None  # the absolute value of every number is less than this
     least: int | None = None
     most: int | None = None
-    digits: int | None = None  # significant ones
+    digits: int | None = None  # significant digits

@@ -1,4 +1,4 @@
-"""What became of each column of a file, and which expected fields it lacks."""
+"""The use of each column of a file, and the expected fields that it lacks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class ColumnUse:
     """One column of the file, in its order."""
 
     header: str
-    use: str  # mapped: it fills fields; kept: it is read for another purpose, see `note`; unused
-    fields: tuple[str, ...] = ()  # "campaign.name": the fields that it fills
-    note: str = ""  # what a kept column is read for
+    use: str  # mapped: fills fields; kept: has another purpose, see `note`; unused
+    fields: tuple[str, ...] = ()  # "campaign.name": fields that the column fills
+    note: str = ""  # purpose of a kept column
 
 
 @dataclass(frozen=True)
 class MissingField:
-    """A field that the pipeline expects, and no column of the file fills."""
+    """An expected field that no column of the file fills."""
 
     field: str
-    header: str  # the header that it is best known by
-    guess: str = ""  # a column of the file that is close to it
+    header: str  # its usual header
+    guess: str = ""  # a column of the file with a similar name
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class ColumnReport:
 
     columns: tuple[ColumnUse, ...] = ()
     missing: tuple[MissingField, ...] = ()
-    filled: tuple[str, ...] = ()  # every column of production that the file has a value for: "judgment.court"
+    filled: tuple[str, ...] = ()  # every production column that the file has: "judgment.court"
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ColumnReport:
-        """From what `as_dict` gave."""
+        """From the result of `as_dict`."""
         return cls(
             tuple(
                 ColumnUse(**{**each, "fields": tuple(each["fields"])}) for each in stored.get("columns", ())
@@ -46,7 +46,7 @@ class ColumnReport:
         )
 
     def filled_of(self, entity: str) -> frozenset[str] | None:
-        """The columns of an entity that the file has; None where that is not known: of uploads from before."""
+        """The columns of an entity that the file has; None if unknown: for uploads of older versions."""
         lead = f"{entity}."
         found = frozenset(name.removeprefix(lead) for name in self.filled if name.startswith(lead))
         return found if self.filled else None

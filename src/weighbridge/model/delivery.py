@@ -1,4 +1,4 @@
-"""What is delivered to a provider, and what it says of each conversion (S4)."""
+"""A conversion that is delivered to a provider, and the provider's outcome for it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from uuid import UUID
 
 from weighbridge.model.errors import WeighbridgeError
 
-LONGEST_CODE = 200  # characters, of a request id too
+LONGEST_CODE = 200  # characters; also for a request id
 LONGEST_MESSAGE = 500
-_UNFIT = re.compile("[\x00\ud800-\udfff]")  # what PostgreSQL does not store
+_UNFIT = re.compile("[\x00\ud800-\udfff]")  # characters that PostgreSQL cannot store
 
 
 class Verdict(StrEnum):
-    """What becomes of a row of offline_conversion_queue after a call."""
+    """The state of a row of offline_conversion_queue after a call."""
 
-    COMPLETED = "COMPLETED"  # the provider has it
-    RETRY = "RETRY"  # something passing
-    FAILED = "FAILED"  # sending it again changes nothing
+    COMPLETED = "COMPLETED"  # the provider accepted it
+    RETRY = "RETRY"  # temporary failure
+    FAILED = "FAILED"  # permanent: sending it again would not help
 
 
 class Category(StrEnum):
-    """Why not, in S4's words (PR9)."""
+    """The category of an error; the values are fixed by docs/contracts.md."""
 
     VALIDATION = "VALIDATION"
     AUTH = "AUTH"
@@ -37,9 +37,9 @@ class Category(StrEnum):
 
 
 class Conversion(NamedTuple):
-    """One row to deliver. The same row always carries the same order_id, so that a provider knows it again.
+    """One row to deliver. The same row always has the same order_id, so that a provider recognises repeats.
 
-    A tuple: they come by the thousand, and a frozen dataclass takes five times as long to make.
+    A tuple: there are thousands, and a frozen dataclass takes five times as long to create.
     """
 
     id: UUID  # of the sale
@@ -51,38 +51,38 @@ class Conversion(NamedTuple):
     currency: str | None = None
     user_data: Mapping[str, str] = MappingProxyType({})  # digests only, see model.digests
     clicked_at: datetime | None = None
-    tries: int = 0  # earlier calls that had this row in them: their end may be unknown
-    last_code: str | None = None  # what the provider said of it last time
-    last_code_times: int = 0  # how often in a row
+    tries: int = 0  # earlier calls with this row; their result may be unknown
+    last_code: str | None = None  # the provider's code of the last attempt
+    last_code_times: int = 0  # number of consecutive times
 
     def __repr__(self) -> str:
-        """Without what could name a person."""
+        """Without personal data."""
         return f"<conversion {self.id}: {self.click_type}, tried {self.tries} times>"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a provider said of one conversion. Of its own error, not of the batch's first."""
+    """A provider's result for one conversion: its own error, not the first one of the batch."""
 
     verdict: Verdict
     code: str | None = None  # the provider's own
     category: Category | None = None
-    message: str | None = None  # a sentence; never a secret, a click id or a person's data
-    request_id: str | None = None  # the proof
-    retry_after: timedelta | None = None  # at the earliest; else the queue's own backoff
-    duplicate: bool = False  # it had it already: an earlier call went through
-    awaits_confirmation: bool = False  # accepted; whether it counts is asked later (Confirms)
-    counts: bool = True  # its retry uses one up; False: it was not sent
+    message: str | None = None  # a sentence; never a secret, a click id or personal data
+    request_id: str | None = None  # the provider's id of the request, as evidence
+    retry_after: timedelta | None = None  # earliest retry; without it, the queue's backoff
+    duplicate: bool = False  # the provider already had it: an earlier call succeeded
+    awaits_confirmation: bool = False  # accepted; confirmation is requested later (Confirms)
+    counts: bool = True  # the retry counts; False: it was not sent
 
     def __post_init__(self) -> None:
-        """The words are a provider's, and are stored: without what cannot be, and not too long."""
+        """The texts come from a provider and are stored: remove characters that cannot be, and cut them."""
         for name, longest in (
             ("code", LONGEST_CODE),
             ("message", LONGEST_MESSAGE),
             ("request_id", LONGEST_CODE),
         ):
-            said = getattr(self, name)
-            if said is not None and (fit := _fit(said, longest)) is not said:
+            text = getattr(self, name)
+            if text is not None and (fit := _fit(text, longest)) is not text:
                 object.__setattr__(self, name, fit)
 
     @classmethod
@@ -113,13 +113,13 @@ class Outcome:
         return cls(Verdict.RETRY, code, category, message, retry_after=after, counts=counts)
 
 
-def _fit(said: str, longest: int) -> str:
-    said = said if len(said) <= longest else said[: longest - 1] + "…"
-    return _UNFIT.sub("\ufffd", said) if _UNFIT.search(said) else said
+def _fit(text: str, longest: int) -> str:
+    text = text if len(text) <= longest else text[: longest - 1] + "…"
+    return _UNFIT.sub("\ufffd", text) if _UNFIT.search(text) else text
 
 
 class ProviderTransientError(WeighbridgeError):
-    """The whole call came to nothing: no answer, a 5xx, a cut line. What became of it is not known."""
+    """The whole call failed: no answer, a 5xx, a lost connection. Its effect is unknown."""
 
     def __init__(self, message: str, code: str | None = None, retry_after: timedelta | None = None) -> None:
         self.message = _fit(message, LONGEST_MESSAGE)
@@ -129,9 +129,9 @@ class ProviderTransientError(WeighbridgeError):
 
 
 class ProviderRateLimitError(ProviderTransientError):
-    """Too much, says the provider: this site's share, or (`whole_provider`) that of all sites together.
+    """The provider limits the rate: of this site, or (`whole_provider`) of all sites together.
 
-    `pause`: how long all sites wait in that case, where it is not `retry_after`.
+    `pause`: how long all sites wait in the second case, if not `retry_after`.
     """
 
     def __init__(

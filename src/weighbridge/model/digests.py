@@ -1,4 +1,4 @@
-"""A person's e-mail address and telephone number → the digests that providers match by. Nothing else is kept of them.
+"""A person's e-mail address and telephone number → the digests that providers match by. Only the digests are kept.
 
 email          SHA-256 of the address, trimmed and in lower case
 email_google   the same, but gmail.com and googlemail.com lose dots and +suffix before the @
@@ -20,7 +20,7 @@ _GOOGLE = ("gmail.com", "googlemail.com")
 
 
 def digests(email: str | None = None, phone: str | None = None) -> dict[str, str]:
-    """Those of what is given; blank is not given. Raises Refused, with a sentence that does not repeat the value."""
+    """Digests of the given values; blank ones are ignored. Raises Refused; its message does not repeat the value."""
     found: dict[str, str] = {}
     if email and email.strip():
         address = _address(email)
@@ -52,7 +52,7 @@ def _number(text: str) -> str:
     if not _E164.fullmatch(number):
         raise Refused(
             "not_a_phone_number",
-            "phone: expected a number with its country's code, such as +49 170 1234567, got something else.",
+            "phone: expected a number with its country code, such as +49 170 1234567, got something else.",
         )
     return number
 

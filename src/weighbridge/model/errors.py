@@ -1,15 +1,15 @@
-"""Every way in which Weighbridge says no.
+"""The exceptions of Weighbridge.
 
     WeighbridgeError
-    ├── Refused          the input or request is wrong; trying again changes nothing
+    ├── Refused          the input or request is wrong; a retry would not help
     │   ├── FileRefused  the whole file is wrong: the upload fails
     │   ├── RequestRefused   the request is wrong: nothing is stored
-    │   │   └── QuotaExceeded   it would be more than the workspace or the user may have
+    │   │   └── QuotaExceeded   it exceeds a limit of the workspace or the user
     │   ├── ProcessingLocked   the groups of a project may not be edited while its files are processed
-    │   └── NoProject    there is no project of that number
-    ├── RetryLater       something passing; the upload goes back to the queue
-    ├── HandBack         the worker is stopping; the upload goes back as it is
-    ├── LeaseLost        another attempt owns this work now; change nothing, go away
+    │   └── NoProject    there is no project with that number
+    ├── RetryLater       a temporary failure; the upload returns to the queue
+    ├── HandBack         the worker is stopping; the upload returns to the queue unchanged
+    ├── LeaseLost        another attempt owns this work now; stop without changing anything
     └── ConfigError      a setting or a declaration is wrong
 
 A step fails as Refused, as RetryLater, or because of a bug.
@@ -29,7 +29,7 @@ class WeighbridgeError(Exception):
 
 
 class Refused(WeighbridgeError):
-    """Wrong input. `code` is for programs, the sentence for people."""
+    """Wrong input. `code` is for programs, the message for people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -38,13 +38,13 @@ class Refused(WeighbridgeError):
 
 
 class FileRefused(Refused):
-    """The file as a whole cannot be read as what it claims to be. `report` lists its columns, once they are known."""
+    """The file as a whole cannot be read as what it claims to be. `report` lists its columns, if they are known."""
 
     report: ColumnReport | None = None
 
 
 class RequestRefused(Refused):
-    """The request cannot be accepted; `status` is the HTTP status that says so."""
+    """The request cannot be accepted; `status` is the HTTP status."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(code, message)
@@ -52,7 +52,7 @@ class RequestRefused(Refused):
 
 
 class QuotaExceeded(RequestRefused):
-    """S5: over a limit. `resets_at` is None where waiting does not help, only fewer files or a higher limit."""
+    """Over a limit. `resets_at` is None if waiting does not help, only fewer files or a higher limit."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class QuotaExceeded(RequestRefused):
         used: int,
         limit: int,
         resets_at: datetime | None,
-        seconds: float | None = None,  # until then
+        seconds: float | None = None,  # until resets_at
     ) -> None:
         super().__init__(status, "STORAGE_QUOTA_EXCEEDED", message)
         self.used = used
@@ -72,7 +72,7 @@ class QuotaExceeded(RequestRefused):
 
 
 class ProcessingLocked(Refused):
-    """S2 §7.1: as soon as the last file has ended and the groups are made, the same edit goes through."""
+    """The same edit succeeds as soon as the last file has ended and the groups are made."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -83,11 +83,11 @@ class ProcessingLocked(Refused):
 
 class NoProject(Refused):
     def __init__(self) -> None:
-        super().__init__("unknown_project", "There is no project of that number.")
+        super().__init__("unknown_project", "There is no project with that number.")
 
 
 class RetryLater(WeighbridgeError):
-    """A passing trouble. `kind` names the backoff policy in `model.retry`."""
+    """A temporary failure. `kind` names the backoff policy in `model.retry`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -108,7 +108,7 @@ class ConfigError(WeighbridgeError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'case_number'?`, or nothing where nothing is near."""
+    """`; did you mean 'case_number'?`, or an empty text if nothing is similar."""
     spelled = {k.lower(): k for k in known}
     near = get_close_matches(word.lower(), spelled, n=1, cutoff=0.6)
     return f"; did you mean '{spelled[near[0]]}'?" if near else ""

@@ -1,4 +1,4 @@
-"""What an author declares of one column: its type, its headers, its rules, and where its value comes from otherwise."""
+"""The declaration of one column: its type, headers and rules, and the source of its value if the file has none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCOPES = (
     "client_id",
     "platform",
     "project_id",
-)  # what an upload can say of all its rows, besides the workspace
+)  # scope columns of an upload, besides the workspace
 RESERVED = frozenset({"id", "workspace_id", *SCOPES, "upload_id", "line", "created_at", "updated_at"})
 _NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
 
@@ -41,7 +41,7 @@ class NamePath:
 
 @dataclass(frozen=True)
 class InHeader:
-    """The currency that the header of another field has in brackets: `Amount spent (EUR)`."""
+    """The currency in brackets in the header of another field: `Amount spent (EUR)`."""
 
     of: str  # "daily_metric.spend"
 
@@ -52,7 +52,7 @@ class InHeader:
 
 @dataclass(frozen=True)
 class Made:
-    """A value that no file has: DuckDB SQL over other fields of the same entity, `{name}` where each stands."""
+    """A value that no file has: DuckDB SQL over other fields of the same entity, `{name}` for each."""
 
     expression: str
 
@@ -63,9 +63,9 @@ class Made:
 
 @dataclass(frozen=True)
 class OrMade:
-    """A value of the pipeline's last entity that is made where a record has none of its own.
+    """A value of the pipeline's last entity that is computed if a record has none.
 
-    DuckDB SQL over other fields of the same entity, `{sale.gclid}` where each stands.
+    DuckDB SQL over other fields of the same entity, `{sale.gclid}` for each.
     """
 
     expression: str
@@ -85,11 +85,9 @@ class Field:
     normalise: Sequence[Normaliser] = ()
     validate: Sequence[Validator] = ()
     required: bool = False  # a file without the column fails; a row without a value is rejected
-    otherwise: NamePath | InHeader | Made | OrMade | None = (
-        None  # where the value comes from when the file has none
-    )
-    personal: bool = False  # no sentence, log line or answer repeats its values
-    label: str = ""  # what sentences about a record call it; its name unless given
+    otherwise: NamePath | InHeader | Made | OrMade | None = None  # source of the value if the file has none
+    personal: bool = False  # no message, log line or response repeats its values
+    label: str = ""  # its name in messages; default: the field's name
     additive: bool = False  # values of several records may be added up: spend may, reach may not
 
     def __post_init__(self) -> None:
@@ -98,7 +96,7 @@ class Field:
         object.__setattr__(self, "validate", tuple(self.validate))
         check_name(self.name, "Field")
         if self.name in RESERVED:
-            raise ConfigError(f"Field {self.name}: the name is Weighbridge's own; choose another")
+            raise ConfigError(f"Field {self.name}: the name is reserved by Weighbridge; choose another")
         if self.type not in SQL_TYPES:
             known = ", ".join(t.__name__ for t in SQL_TYPES)
             raise ConfigError(f"Field {self.name}: expected a type of {known}, got {self.type!r}")
@@ -115,7 +113,7 @@ class Field:
 
 
 def named_in(expression: str) -> tuple[str, ...]:
-    """The fields that a rule names beside its own, `{sale.currency}`."""
+    """Other fields that a rule refers to: `{sale.currency}`."""
     return tuple(dict.fromkeys(re.findall(r"\{([a-z]\w*\.[a-z]\w*)\}", expression)))
 
 

@@ -1,4 +1,4 @@
-"""Modules of users, which a setting or an installed package names: imported, or explained why not."""
+"""Imports users' modules, named by a setting or an installed package; ConfigError explains a failure."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from weighbridge.model.errors import ConfigError
 
 
 def imported(name: str, setting: str) -> ModuleType:
-    """The module that a setting names, or a ConfigError that says in which line it cannot be imported."""
+    """The module that a setting names, or a ConfigError with the line at which the import fails."""
     with explained(f"{setting}: cannot import '{name}'"):
         return import_module(name)
 
 
 def installed(group: str) -> EntryPoints:
-    """What installed packages declare for a group."""
+    """Entry points of installed packages in a group."""
     return _installed(group, tuple(sys.path))
 
 
 @cache
 def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Once for each path: every installed package is looked at."""
+    """Cached per path, because it reads every installed package."""
     return entry_points(group=group)
 
 
 @contextmanager
 def explained(complaint: str) -> Iterator[None]:
-    """Whatever other people's code raises in here becomes a ConfigError that begins with the complaint."""
+    """Turns any exception of users' code into a ConfigError that begins with the complaint."""
     try:
         yield
-    except (Exception, SystemExit) as error:  # other people's code: it may raise anything
+    except (Exception, SystemExit) as error:  # users' code may raise anything
         text = error.msg if isinstance(error, SyntaxError) else str(error).partition("\n")[0]
-        told = text if isinstance(error, ConfigError | ImportError) else f"{type(error).__name__}: {text}"
-        raise ConfigError(f"{complaint}: {told.rstrip('.')}{_place(error)}.") from error
+        message = text if isinstance(error, ConfigError | ImportError) else f"{type(error).__name__}: {text}"
+        raise ConfigError(f"{complaint}: {message.rstrip('.')}{_place(error)}.") from error
 
 
 def _place(error: BaseException) -> str:
-    """The line of one's own at which it went wrong: not one of Python's, of a library's, or of ours."""
+    """The line of the user's code that failed: not one of Python, a library or Weighbridge."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}, line {error.lineno})"
     others = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib")))

@@ -1,4 +1,4 @@
-"""Limits from the settings that the steps keep."""
+"""Limits from the settings that the steps apply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Allowance:
 class Limits:
     max_upload_bytes: int = 50 * 1024 * 1024
     batch_rows: int = 1000
-    stage_rows: int = 40_000  # staged in one transaction
+    stage_rows: int = 40_000  # rows staged per transaction
     parse_memory_mb: int = 96
     staging_days: int = 7
     blob_days: int | None = None

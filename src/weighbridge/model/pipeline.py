@@ -1,4 +1,4 @@
-"""What an author declares: entities and pipelines, of fields (field.py). Frozen, and checked when built.
+"""Declarations of entities and pipelines, made of fields (field.py). Frozen, and checked when built.
 
     judgment = Entity(table="judgments", key=["case_number"], fields=[Field("case_number", str, …), …])
     pipeline = Pipeline(name="judgments", accepts=["csv", "json"], entities=[judgment])
@@ -52,7 +52,7 @@ _VIEW = re.compile(r"^[a-z][a-z0-9_]{0,47}\.[a-z][a-z0-9_]{0,47}$")
 
 @dataclass(frozen=True)
 class Ref:
-    """A column that holds the id of an earlier entity, NULL where the record names none."""
+    """A column with the id of an earlier entity; NULL if the record names none."""
 
     name: str
     entity: str
@@ -67,9 +67,9 @@ class Entity:
     fields: Sequence[Field]
     refs: Sequence[Ref] = ()
     upsert: Upsert = keep_known_values
-    name: str = ""  # singular; S1's entity_type
+    name: str = ""  # singular; the entity_type of events and staging views
     scope: Sequence[str] = ()  # which of SCOPES belong to the key
-    source_file: str = ""  # a column for the name of the file that a row first came in
+    source_file: str = ""  # a column for the name of the file that first had the row
 
     def __post_init__(self) -> None:
         for name in ("key", "fields", "refs", "scope"):
@@ -103,7 +103,7 @@ class Entity:
                 )
 
     def __hash__(self) -> int:
-        return hash(self.table)  # what it holds need not be hashable
+        return hash(self.table)  # its parts need not be hashable
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -129,24 +129,24 @@ class Pipeline:
     profiles: Sequence[Profile] = ()
     min_valid: float = 0.9
     affected: str | None = None  # the grain's date field that IngestionCompleteEvent reports
-    nulls: Sequence[str] = ()  # cells that say "no value", besides the empty one and those of a profile
-    decimal: str = ""  # '.' or ',': which decimal mark a cell is taken to have that can be read either way
-    day_first: bool | None = None  # whether 3/4 is the third of April, unless its file clearly says otherwise
+    nulls: Sequence[str] = ()  # cells that mean "no value", besides empty ones and those of a profile
+    decimal: str = ""  # '.' or ',': the decimal mark of ambiguous cells
+    day_first: bool | None = None  # whether 3/4 is 3 April, unless the file shows otherwise
     staged_as: str = ""  # "intake.rows": a view of the grain's staged rows, unique by upload and key
     headerless: str = (
         ""  # the grain's field that a text file with no header, and one value a line, is a list of
     )
-    # So many records right after the header may be aggregates: no key, but a figure. They count as totals.
+    # Number of records right after the header that may be aggregates: no key, but a figure. They count as totals.
     leading_totals: int = 0
     # A regular expression over the lines above the header, whose group is the time zone of times without one.
     zone_above: str = ""
-    # Fields ("judgment.court") that every file should have besides the required ones. One that is missing is a warning;
-    # without half of them all the file is refused. Unless given: every field that is read from a column. A profile has
+    # Fields ("judgment.court") that every file should have besides the required ones. A missing one causes a warning;
+    # if more than half are missing, the file is refused. Default: every field that is read from a column. A profile has
     # its own.
     expects: Sequence[str] | None = None
-    # Where a file has all of these fields, it is of a kind that lacks the expected one.
+    # If a file has all of these fields, it is of a kind that lacks the expected one.
     instead: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    sites: bool = False  # the client of an upload is one of the workspace's sites, and has to be named
+    sites: bool = False  # uploads must name one of the workspace's sites as client
     _by_name: Mapping[str, Entity] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ class Pipeline:
         for entity in self.entities:
             if len(f"{self.name}_{entity.name}") > LONGEST_NAME:
                 raise ConfigError(
-                    f"Pipeline {self.name}: its name and that of the entity {entity.name} make a name for staging, "
+                    f"Pipeline {self.name}: the staging table is named after pipeline and entity ({entity.name}), "
                     f"expected at most {LONGEST_NAME} characters together; choose shorter ones"
                 )
         if self.decimal not in ("", ".", ","):
@@ -233,7 +233,7 @@ class Pipeline:
             )
 
     def _check_others(self, entity: Entity, declared: Field) -> None:
-        """Rules over several fields of a record: only the last entity has all of them side by side."""
+        """Rules may combine fields only in the last entity, whose records have all of them."""
         own = [f"{self.grain.name}.{each.name}" for each in self.grain.fields]
         named = [name for rule in declared.validate for name in named_in(rule.predicate)]
         if isinstance(declared.otherwise, OrMade):
@@ -254,7 +254,7 @@ class Pipeline:
             )
 
     def _check_repeats(self) -> None:
-        """Where records with the same key are combined, there must be values of theirs to combine."""
+        """If records with the same key are combined, all values must be combinable."""
         for entity in self.entities:
             refs = [ref.name for ref in entity.refs if ref.name not in entity.key]
             if entity.upsert.repeats and (refs or entity is not self.grain):
@@ -264,11 +264,11 @@ class Pipeline:
                 )
 
     def __hash__(self) -> int:
-        return hash(self.name)  # what it holds need not be hashable
+        return hash(self.name)  # its parts need not be hashable
 
     @property
     def grain(self) -> Entity:
-        """The entity of which each record of the file is one row."""
+        """The entity with one row per record of the file."""
         return self.entities[-1]
 
     @property
@@ -286,7 +286,7 @@ class Pipeline:
 
     @cached_property
     def required(self) -> frozenset[str]:
-        """The fields that every record must have: those that say so, and those of the grain's key."""
+        """The fields that every record must have: required ones, and those of the grain's key."""
         of_key = {f"{self.grain.name}.{name}" for name in self.grain.key}
         return frozenset(
             name for name, declared in self.fields.items() if declared.required or name in of_key
@@ -294,12 +294,12 @@ class Pipeline:
 
     @property
     def grouped(self) -> bool:
-        """Do rows of the same affected date stand together, so that there can be a receipt for them?"""
+        """Whether rows with the same affected date form a group, for which a receipt can be stored."""
         return self.affected is not None and self.grain.key[0] == self.affected
 
     @property
     def scope(self) -> tuple[str, ...]:
-        """What the pipeline needs to know of an upload besides its workspace."""
+        """What the pipeline needs to know about an upload besides its workspace."""
         return tuple(s for s in SCOPES if any(s in e.scope for e in self.entities))
 
     def expected(self, profile: Profile | None) -> tuple[str, ...]:
@@ -316,7 +316,7 @@ class Pipeline:
 
     @property
     def measures(self) -> dict[str, Field]:
-        """The figures of the grain, where some of them add up; else its numbers are attributes."""
+        """The figures of the grain, if some of them are additive; otherwise numbers are attributes."""
         if not any(each.additive for each in self.grain.fields):
             return {}
         return {
@@ -327,7 +327,7 @@ class Pipeline:
 
     @property
     def personal(self) -> bool:
-        """Does any field hold what nobody but its owner should read?"""
+        """Whether any field contains personal data."""
         return any(declared.personal for declared in self.fields.values())
 
     def profile(self, platform: str) -> Profile | None:

@@ -1,4 +1,4 @@
-"""How one platform's export is laid out."""
+"""The layout of one platform's exports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Daily:
-    """Each record is one day. Without a column for `field`, a period of a single day will do."""
+    """Each record is one day. Without a column for `field`, a period of a single day is accepted."""
 
     field: str  # "daily_metric.metric_date"
     starts: Sequence[str] = ()  # headers
@@ -21,11 +21,11 @@ class Daily:
 
 @dataclass(frozen=True)
 class Results:
-    """Columns that count whatever each campaign is optimised for: purchases, clicks, reach."""
+    """Columns that count the result each campaign is optimised for: purchases, clicks, reach."""
 
     field: str  # "daily_metric.conversions": the field that such a column fills
     headers: Sequence[str]
-    indicators: Sequence[str] = ()  # headers of the column that says what was counted
+    indicators: Sequence[str] = ()  # headers of the column that names what was counted
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Profile:
 
     name: str
     headers: Mapping[str, Sequence[str]]  # the best column first, when an export can have several
-    nulls: Sequence[str] = ()  # cells that say "no value", besides the empty one
+    nulls: Sequence[str] = ()  # cells that mean "no value", besides empty ones
     totals: Sequence[str] = ()  # regular expressions over a whole cell, in any cell of a record without a day
-    nameless_totals: bool = False  # the record after the header is a totals row when it names nothing
+    nameless_totals: bool = False  # the record after the header is a totals row if it has no names
     daily: Daily | None = None
-    breakdowns: Sequence[str] = ()  # headers that split a day further: named when records then contradict
+    breakdowns: Sequence[str] = ()  # headers that split a day further; shown if records contradict
     expects: Sequence[str] = ()  # fields ("daily_metric.spend") that every export has
     results: Results | None = None

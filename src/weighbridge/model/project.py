@@ -1,4 +1,4 @@
-"""A project as the rest of the system sees it: its files as jobs, and what is said of their progress (S2 §7)."""
+"""A project: its files as jobs, and their progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 @dataclass(frozen=True)
 class Project:
-    """One row of `projects`. Its number is its own only within its workspace; the key is nobody else's."""
+    """One row of `projects`. Its number is unique within its workspace; its key is unique everywhere."""
 
     workspace_id: UUID
     id: int
@@ -19,12 +19,12 @@ class Project:
     created_at: datetime
     grouped_at: datetime | None
     groupings: int
-    failures: int  # groupings in a row that went wrong
+    failures: int  # consecutive failed groupings
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a project, as its job stands."""
+    """A file of a project and the state of its job."""
 
     job_id: UUID
     filename: str | None
@@ -33,7 +33,7 @@ class File:
     rows_total: int
     rows_processed: int
     inserted: int
-    duplicate: int  # told twice in the file, or known from another one
+    duplicate: int  # repeated in the file, or known from another one
     invalid: int
     error: str | None
     message: str | None
@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A file that was here already: shown, never counted."""
+    """A file that was already known: shown, never counted."""
 
     filename: str | None
     duplicate_of: UUID
@@ -50,7 +50,7 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class ProjectStatus:
-    """Everything that is said of a project's files, all of it from its job rows and its lease, at one moment."""
+    """The status of a project's files, from its jobs and its lease, at one moment."""
 
     project_id: int
     name: str
@@ -79,7 +79,7 @@ class ProjectStatus:
         return sum(file.status == status for file in self.files)
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields of S2 §7.4 and the names of §7.5 and §11.0.1, in one object."""
+        """All fields and names of the status response, in one object."""
         queued, running, succeeded, failed = map(self.count, ("queued", "running", "succeeded", "failed"))
         current = next((file.filename for file in self.files if file.status == "running"), None)
         processed = [file.filename for file in self.files if file.status in ("succeeded", "failed")]
@@ -117,12 +117,12 @@ class ProjectStatus:
 
 
 def is_locked(*, leased: bool, under_way: int) -> bool:
-    """May the groups not be edited now?"""
+    """Whether the groups cannot be edited now."""
     return leased or under_way > 0
 
 
 def state_of(*, leased: bool, ungrouped: bool, queued: int, running: int, files: int) -> str:
-    """idle: no file yet; queued: nobody works on it; then processing, grouping, complete."""
+    """idle: no file yet; queued: no worker has it; then processing, grouping, complete."""
     if running or (leased and queued):
         return "processing"
     if queued:
@@ -134,7 +134,7 @@ def state_of(*, leased: bool, ungrouped: bool, queued: int, running: int, files:
 
 @dataclass(frozen=True)
 class Job:
-    """A row of `csv_processing_jobs` (S2 §3.1), for an administrator."""
+    """A row of `csv_processing_jobs`, for an administrator."""
 
     id: UUID
     project_id: int

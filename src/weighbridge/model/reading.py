@@ -1,4 +1,4 @@
-"""How a sender says that a file is written. What is not said is detected from the file."""
+"""Read options that a sender gives for a file. The others are detected from the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DATE_ORDERS = ("dmy", "mdy", "ymd")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Each option overrides the detection of one thing; an empty one leaves it to detection."""
+    """Each option overrides one detection; an empty one is detected."""
 
     encoding: str = ""  # a name from model.encodings.ENCODINGS
     delimiter: str = ""  # one character
@@ -21,17 +21,17 @@ class ReadOptions:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> ReadOptions:
-        """From what `as_dict` gave."""
+        """From the result of `as_dict`."""
         return cls(**stored)
 
     def as_dict(self) -> dict[str, Any]:
-        """Only the options that were given: what is stored on the upload."""
+        """Only the options that were given, as stored on the upload."""
         return {each.name: value for each in fields(self) if (value := getattr(self, each.name))}
 
 
 DETECT_ALL = ReadOptions()
 
-# One sentence on each option: for the command line, the API and the console.
+# One sentence per option, for the command line, the API and the console.
 ABOUT = {
     "encoding": "Encoding of the file, such as utf-8, windows-1252 or utf-16. Default: detected from the file.",
     "delimiter": "Character between columns, or one of the words comma, semicolon, tab, pipe, space. "

@@ -26,10 +26,10 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9][0-9,. ]*|\.[0-9]+)%?")
 
 
 def added_columns(header: Sequence[str]) -> dict[str, int]:
-    """The positions of the columns that Weighbridge added; empty for a file that is no rejects file.
+    """The positions of the columns that Weighbridge added; empty if the file is not a rejects file.
 
-    One such name alone is a column of the sender's own. Where the sender has a column of such a name as well, ours is
-    the last one.
+    One such name alone is a column of the sender. If the sender has a column with such a name as well, ours is the
+    last one.
     """
     names = {cell.strip(" \t\ufeff").lower(): position for position, cell in enumerate(header)}
     found = {name: names[name] for name in (*ADDED, SAFE) if name in names}

@@ -1,4 +1,4 @@
-"""How long to wait and how often to try, by kind of trouble (S1 §6.2)."""
+"""Backoff policies: how long to wait and how often to retry, by kind of failure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import timedelta
 
 @dataclass(frozen=True)
 class Backoff:
-    """`first · factor^(n-1)` before try n+1, at most `tries` repeats."""
+    """Wait `first · factor^(n-1)` before attempt n+1, with at most `tries` repeats."""
 
     tries: int
     first: timedelta
     factor: int = 2
 
     def wait(self, failures: int) -> timedelta | None:
-        """The pause after the given number of failures; None when it was the last one."""
+        """The pause after this many failures; None after the last attempt."""
         if failures > self.tries:
             return None
         return self.first * int(self.factor ** (failures - 1))
@@ -25,7 +25,7 @@ POLICIES: dict[str, Backoff] = {
     "connection": Backoff(tries=3, first=timedelta(seconds=1)),  # 1 s, 2 s, 4 s, then the upload fails
     "timeout": Backoff(tries=3, first=timedelta(seconds=1)),
     "deadlock": Backoff(tries=3, first=timedelta(milliseconds=100)),  # then the batch fails
-    # A stored file cannot be read now: nearly as patient as with one that cannot be stored, four hours and a half.
+    # A stored file cannot be read now: 4.5 hours in all, nearly as long as for a file that cannot be stored.
     "store": Backoff(tries=8, first=timedelta(seconds=5), factor=3),
     "rate_limit": Backoff(tries=5, first=timedelta(seconds=60), factor=1),  # fixed
 }
@@ -37,7 +37,7 @@ _DAY = timedelta(days=1)
 
 
 def storage_pause(failures: int, retries: int) -> timedelta | None:
-    """Before a file is offered to the store again: 30 s, then five times longer each time, at most a day.
+    """The pause before a file is stored again: 30 s, then five times longer each time, at most a day.
 
     None after the last of `retries`.
     """

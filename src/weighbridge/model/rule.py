@@ -1,7 +1,7 @@
 """Rules on one column, as data. `weighbridge.rules` has the ready-made ones and runs them all.
 
-An expression is DuckDB SQL over a whole column, with `{x}` where the column stands, so a rule costs the
-same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for what was decided once for the
+An expression is DuckDB SQL over a whole column, with `{x}` for the column, so a rule costs the
+same for ten rows and for ten million. `{decimal}` and `{day_first}` stand for decisions made once for the
 file: its decimal mark ('.' or ','; '' while undecided), and whether 3/4 is the third of April (true, false;
 NULL while undecided). `{order}` is the same for strptime, %d/%m or %m/%d; `{year_first}` is true where 25/4/3
 is the third of April 2025. `{mark}` and `{group}` are
@@ -9,8 +9,8 @@ regular expressions for the decimal mark and the thousands separator that goes w
 for digits in groups of three and, in a file with Indian grouping, of two; `{zeros}` for the zeros that a
 whole number may have behind the mark. `{today}` is the day of the check.
 
-A validator of the pipeline's last entity may ask other fields of the record: `{sale.currency}` is the typed value, NULL
-where there is none.
+A validator of the pipeline's last entity may use other fields of the record: `{sale.currency}` is the typed value, NULL
+if there is none.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a normaliser may have failed, known by the look of the text: a closer code than the rule's own."""
+    """Why a normaliser may have failed, recognised from the text: a more precise code than the rule's own."""
 
     pattern: str  # a regular expression over the whole cell
     code: str
-    expected: str  # with {value} where the value below stands
+    expected: str  # with {value} for the value below
     hint: str = ""
-    when: str = ""  # SQL over {x} that must hold, too
+    when: str = ""  # SQL over {x} that must also be true
     value: str = ""  # SQL
 
 
 @dataclass(frozen=True)
 class Normaliser:
-    """Text in, tidier text or a typed value out; NULL where the text makes no sense."""
+    """Text in, cleaned text or a typed value out; NULL if the text is not valid."""
 
     name: str
     expression: str
@@ -42,7 +42,7 @@ class Normaliser:
     code: str = ""  # "bad_amount"; empty for rules that cannot fail
     reasons: Sequence[Reason] = ()
     reduces: str = (
-        ""  # SQL over {x}, cheap: is the cell a range, of which one figure is kept? Such cells are reported
+        ""  # SQL over {x}, cheap: is the cell a range of which one figure is kept? Such cells are reported
     )
 
     def __repr__(self) -> str:

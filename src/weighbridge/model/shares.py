@@ -1,4 +1,4 @@
-"""How many rows each group may send in one run: by its backlog, and at least one (S4, PR7)."""
+"""How many rows each group may send in one run: in proportion to its backlog, and at least one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 
 class Backlog(Protocol):
-    """A group that waits."""
+    """A group with queued rows."""
 
     @property
     def queued_count(self) -> int: ...
@@ -18,14 +18,14 @@ class Backlog(Protocol):
     @property
     def min_created_at(self) -> datetime: ...
     @property
-    def name(self) -> str: ...  # settles what the times leave open
+    def name(self) -> str: ...  # breaks ties of the times
 
 
 Group = TypeVar("Group", bound=Backlog)
 
 
 def in_turn(groups: Sequence[Group]) -> list[Group]:
-    """S4's order: min_next_retry_at ASC NULLS FIRST, min_created_at ASC."""
+    """In the order min_next_retry_at ASC NULLS FIRST, min_created_at ASC."""
     return sorted(
         groups,
         key=lambda g: (
@@ -38,9 +38,9 @@ def in_turn(groups: Sequence[Group]) -> list[Group]:
 
 
 def shares(groups: Sequence[Group], limit: int) -> list[tuple[Group, int]]:
-    """Groups in their turn, each with its share. The sum is `limit`, or all that is queued where that is less.
+    """Groups in order, each with its share. The sum is `limit`, or everything queued if that is less.
 
-    Where there are more groups than `limit`, the last in turn go without this time.
+    If there are more groups than `limit`, the last ones get nothing this time.
     """
     ordered = in_turn(groups)
     total = sum(group.queued_count for group in ordered)
@@ -53,7 +53,7 @@ def shares(groups: Sequence[Group], limit: int) -> list[tuple[Group, int]]:
 
 
 def _take_back(weighed: list[int], excess: int) -> None:
-    """One at a time from the largest; of equals from the last in turn, or the first would never be served."""
+    """Take one at a time from the largest; among equals from the last, or the first would never be served."""
     largest = [(-share, -place) for place, share in enumerate(weighed)]
     heapq.heapify(largest)
     for _ in range(excess):
@@ -63,7 +63,7 @@ def _take_back(weighed: list[int], excess: int) -> None:
 
 
 def _hand_out(weighed: list[int], queued: list[int], left: int) -> None:
-    """What rounding left, one each in turn, to those that can use it."""
+    """Distribute the remainder of rounding one by one, in order, to groups that can use it."""
     hungry = [place for place in range(len(weighed)) if weighed[place] < queued[place]]
     while left > 0 and hungry:
         for place in hungry[:left]:

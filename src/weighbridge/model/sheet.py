@@ -1,11 +1,11 @@
-"""A file as text columns: what `formats` produces and `rules` checks."""
+"""A file as text columns: the output of `formats` and the input of `rules`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-# Why a record could not be read: what people are told of it, and what to do.
+# Why a record could not be read: the message, and the hint.
 _QUOTES = "Double a quote that belongs to a quoted cell, and remove one that does not."
 FAULTS: Mapping[str, tuple[str, str]] = {
     "wrong_cell_count": ("It has more or fewer cells than the header", "Check its quotes and separators."),
@@ -38,10 +38,10 @@ class Sheet(Protocol):
     Each batch (an Arrow RecordBatch) has the columns `row_index`, `line`, `cells`, then `c0` … `cN`, one
     per header cell, then `surplus`. `row_index` counts the records after the header from 0, `line` is the
     physical line a record starts on, `cells` how many cells it really had. A cell is '' when empty and NULL when the
-    record has none there. `surplus` holds what stands beyond the last header cell.
+    record has none there. `surplus` holds the cells beyond the last header cell.
 
     `fault` is NULL for a record that fits the header. Otherwise it is a code (FAULTS). A record that could not be read
-    at all has no cells, and `surplus` holds its first physical line as it stands in the file.
+    at all has no cells, and `surplus` holds its first physical line as it is in the file.
     """
 
     @property
@@ -58,7 +58,7 @@ class Sheet(Protocol):
     def preamble(self) -> tuple[str, ...]: ...  # the text before the header, a string per record
 
     @property
-    def warnings(self) -> Mapping[str, str]: ...  # what was assumed in reading it: code → sentence
+    def warnings(self) -> Mapping[str, str]: ...  # assumptions made in reading it: code → sentence
     @property
     def extra_cells(self) -> int: ...  # empty cells that nearly every record has beyond the header
 
@@ -66,17 +66,17 @@ class Sheet(Protocol):
 
     @property
     def records(self) -> int:
-        """Physical records of the whole file, counted apart from the reader; known when batches() is through."""
+        """Physical records of the whole file, counted independently of the reader; known after batches() has ended."""
         ...
 
 
 @runtime_checkable
 class WithNumbers(Protocol):
-    """A sheet of a format that has numbers of its own, and not only text."""
+    """A sheet of a format that has numbers, not only text."""
 
     @property
     def fraction(self) -> str:
-        """A number with a decimal point; empty if there is none. Known when batches() is through."""
+        """A number with a decimal point; empty if there is none. Known after batches() has ended."""
         ...
 
 
@@ -86,7 +86,7 @@ class WithLateKeys(Protocol):
 
     @property
     def late(self) -> Iterable[str]:
-        """These keys. Known when batches() is through."""
+        """These keys. Known after batches() has ended."""
         ...
 
 
@@ -96,7 +96,7 @@ class WithNested(Protocol):
 
     @property
     def nested(self) -> Mapping[str, int]:
-        """Header → the first line that has an object or a list there. Known when batches() is through."""
+        """Header → the first line that has an object or a list there. Known after batches() has ended."""
         ...
 
 
@@ -106,7 +106,7 @@ class Linked(Protocol):
 
     @property
     def links(self) -> Any:
-        """An Arrow table of row_index, original_upload, original_row; complete when batches() is through."""
+        """An Arrow table of row_index, original_upload, original_row; complete after batches() has ended."""
         ...
 
     def originals(self) -> Sequence[str]:

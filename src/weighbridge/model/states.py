@@ -1,4 +1,4 @@
-"""The life of an upload. These states and moves are the only ones there are.
+"""The states of an upload. There are no other states and moves.
 
     pending ──claim──▶ processing ──stage──▶ staging_complete ──promote──▶ promoting
        ▲                   │                        │                         │
@@ -20,11 +20,11 @@ from enum import StrEnum
 class Status(StrEnum):
     PENDING = "pending"  # stored, waiting for a worker
     PROCESSING = "processing"  # being parsed, checked and staged
-    STAGING_COMPLETE = "staging_complete"  # every row staged and judged, waiting for promotion
+    STAGING_COMPLETE = "staging_complete"  # every row staged or rejected, waiting for promotion
     PROMOTING = "promoting"  # being written to production
     COMPLETED = "completed"  # every valid row is in production
-    PARTIAL = "partial"  # a valid row failed, or force_partial let a poor file through
-    FAILED = "failed"  # nothing more happens without an operator
+    PARTIAL = "partial"  # a valid row failed, or force_partial accepted a file with too few valid rows
+    FAILED = "failed"  # stays so until an operator retries it
 
 
 LIVE = frozenset({Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING})
@@ -33,7 +33,7 @@ TERMINAL = frozenset(Status) - LIVE
 
 @dataclass(frozen=True)
 class Move:
-    """One verb of the machine. An operator's move is the only way out of a terminal state."""
+    """One move of the state machine. Only an operator's move leaves a terminal state."""
 
     verb: str
     sources: frozenset[Status]

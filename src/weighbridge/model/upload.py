@@ -1,4 +1,4 @@
-"""An upload as the rest of the system sees it, and what is counted along its way."""
+"""An upload, and the counts made while it is processed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weighbridge.model.states import Status
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """Who sends a file, and where to: all there is to know before its pipeline is recognised."""
+    """The sender of a file and its destination, as known before its pipeline is recognised."""
 
     workspace_id: UUID
     created_by: UUID | None
@@ -22,7 +22,7 @@ class Sender:
 
 @dataclass(frozen=True)
 class Bins:
-    """Where every physical record of a file ended. They add up to the file, or the upload fails."""
+    """The result of every physical record of a file. They add up to the file, or the upload fails."""
 
     preamble: int = 0
     header: int = 0
@@ -50,7 +50,7 @@ class Bins:
 
 @dataclass(frozen=True)
 class Scope:
-    """What is true of every row of an upload; the ids of its rows are made with it."""
+    """Values that all rows of an upload share; the ids of its rows are derived from them."""
 
     upload_id: UUID
     workspace_id: UUID
@@ -66,7 +66,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Changes:
-    """What one or more batches did to a production table."""
+    """The effect of one or more batches on a production table."""
 
     inserted: int = 0
     updated: int = 0
@@ -80,7 +80,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far a promotion came: the entity under way and the last staged row of it that is in production."""
+    """Progress of a promotion: the current entity, and its last staged row that is in production."""
 
     entity: str = ""
     seq: int = 0
@@ -130,23 +130,23 @@ class Upload:
     project_id: int | None = None
     attempts: int = 0
     storage_status: str = (
-        "stored"  # pending_retry, retry_failed: the store could not take it; removed: too old
+        "stored"  # pending_retry, retry_failed: the store could not accept it; removed: retention period over
     )
-    preview: bool = False  # stops at staging_complete until a person has decided
-    held: bool = False  # and has: nobody is at it
-    reading: ReadOptions = DETECT_ALL  # what its sender said of how it is written
+    preview: bool = False  # stops at staging_complete until a person decides
+    held: bool = False  # on hold: stopped, and no worker has it
+    reading: ReadOptions = DETECT_ALL  # read options of its sender
     column_report: ColumnReport = NO_COLUMNS
     read_as: ReadAs = UNDECIDED  # how it was read
     released_batch_id: str | None = None  # the batch name that an operator freed for the fixed file
 
     @property
     def set_aside(self) -> bool:
-        """A preview that was discarded, or that nobody came for: no failure."""
+        """A preview that was discarded or expired: not a failure."""
         return self.preview and self.error_code in ("discarded", "preview_expired")
 
     @property
     def batch(self) -> str:
-        """What it is called in logs and alerts: as its sender called it, or by its id. Never the file's name."""
+        """Its name in logs and alerts: the sender's batch name, or its id. Never the file's name."""
         return self.source_batch_id or str(self.id)
 
     @property

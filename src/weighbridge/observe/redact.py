@@ -1,7 +1,7 @@
-"""What no log line and no alert may carry, whoever wrote it: patterns of S3 §5.4, and what else identifies people.
+"""Removes from log lines and alerts everything that identifies people: secrets, addresses, numbers, quoted text.
 
-A name has no pattern. Names stay out because of where words come from: our own sentences put what others wrote in
-quotes, and everything in quotes goes; of what libraries say only their own words are kept (see logs.py).
+A name has no pattern. Our own messages put the text of others in quotes, and everything in quotes is removed; of
+libraries only their own text is logged (see logs.py).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 from uuid import UUID
 
 LONGEST = 4_000  # characters
-SHORT = 30  # what is kept of what was looked through; longer words seldom come twice
+SHORT = 30  # longest text whose result is cached; longer ones seldom repeat
 _OPENS = r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|api[_-]?key|authorization|cookie|credentials?)"
 
-# In this order: an address before what looks like an e-mail in it, a social security number before a phone number.
-# Ten digits that begin with a one, or read as a day and hour, are a time and not a phone. Quantifiers are bounded where
-# a text of one's choice could otherwise cost its square.
+# In this order: a URL before what looks like an e-mail address in it, a social security number before a phone number.
+# Ten digits that begin with a one, or read as a day and hour, are a time, not a phone number. Quantifiers are bounded
+# where a crafted text could otherwise take quadratic time.
 SENSITIVE_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"eyJ[A-Za-z0-9_-]{1,2000}\.eyJ[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"), "[JWT_REDACTED]"),
     (re.compile(r"\bwb_[A-Za-z0-9_-]+|\b[a-z]{2}_(?:live|test)_\w+|\bAKIA[A-Z0-9]{16}\b"), "[KEY_REDACTED]"),
     (re.compile(r"(?i)\b(bearer)\s+[A-Za-z0-9._~+/=-]+"), r"\1 [REDACTED]"),
     (re.compile(r"\b([Bb]asic)\s+(?=[a-z+/]*[A-Z0-9=])[A-Za-z0-9+/]{4,}={0,2}"), r"\1 [REDACTED]"),
-    # The last @ of an address ends its password, which may have one itself.
+    # The last @ of a URL ends its password, which may contain one itself.
     (re.compile(r"\b([A-Za-z][A-Za-z0-9+.-]{0,30})://[^\s'\"]*@"), r"\1://[REDACTED]@"),
     (
         re.compile(r"\b(https?://[^\s/'\"]+)/[^\s'\"]+"),
@@ -46,13 +46,13 @@ SENSITIVE_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
         "[PHONE_REDACTED]",
     ),
 )
-# What `repr` puts around others' words. A quote behind a letter is an apostrophe.
+# The quotes that `repr` puts around the text of others. A quote after a letter is an apostrophe.
 _QUOTED = re.compile(r"""(?<!\w)'(?:[^'\\]|\\.)*'|(?<!\w)"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 _SECRET_NAME = re.compile(rf"(?i)^(?:\w*_)?{_OPENS}$")
 
 
 def redacted(text: str) -> str:
-    """The text, or as much of it as anyone reads, without what the patterns find."""
+    """The text, cut to a readable length, with every match of a pattern replaced."""
     text = text[:LONGEST]
     for pattern, instead in SENSITIVE_PATTERNS:
         text = pattern.sub(instead, text)
@@ -60,19 +60,19 @@ def redacted(text: str) -> str:
 
 
 def unquoted(text: str) -> str:
-    """A sentence of ours without the words of others."""
+    """One of our messages without the quoted text of others."""
     return _QUOTED.sub("'…'", text[:LONGEST])
 
 
 def said_back(text: str) -> str:
-    """A sender's own words in quotes, short, and without what should not be said at all."""
+    """A sender's own text in quotes, short and redacted."""
     text = redacted(text[:200])
     return repr(text if len(text) <= 60 else text[:57] + "…")
 
 
 @lru_cache(maxsize=1000)
 def _short(text: str) -> str:
-    """The names of fields and the words of our own come with every line: they are looked through once."""
+    """Cached: field names and our own words occur in every line."""
     return redacted(unquoted(text))
 
 
@@ -82,7 +82,7 @@ def _opens(name: str) -> bool:
 
 
 def scrubbed(value: Any) -> Any:
-    """Whatever a log line carries, at any depth, without others' words and without what identifies people."""
+    """The value of a log field, at any depth, without the text of others and without what identifies people."""
     match value:
         case str():
             return _short(value) if len(value) <= SHORT else redacted(unquoted(value))

@@ -1,7 +1,7 @@
-"""Traces: one id from a request to the worker to every log line between (W3C trace context).
+"""Traces: one id from the request through the worker to every log line (W3C trace context).
 
-Where OTEL_EXPORTER_OTLP_ENDPOINT is set, each span is also sent there by OpenTelemetry; its other variables hold as
-OpenTelemetry documents them. Without it nothing of OpenTelemetry is loaded.
+If OTEL_EXPORTER_OTLP_ENDPOINT is set, OpenTelemetry also sends each span there; its other variables work as
+OpenTelemetry documents them. Without it OpenTelemetry is not loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HEADER = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-_GOODBYE = 3  # seconds for the last spans when a process ends; a collector that is away must not hold it up
+_EXIT_SECONDS = 3  # seconds to send the last spans at exit; an unreachable collector must not block it
 
 _provider: TracerProvider | None = None
 _current: ContextVar[str | None] = ContextVar("traceparent", default=None)
@@ -31,7 +31,7 @@ _current: ContextVar[str | None] = ContextVar("traceparent", default=None)
 
 @contextmanager
 def exported(service: str) -> Iterator[None]:
-    """Send the spans of this process to the collector that the environment names, if it names one."""
+    """Send the spans of this process to the collector in the environment, if there is one."""
     global _provider
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if off or not any(os.environ.get(name) for name in _ENDPOINTS):
@@ -42,7 +42,7 @@ def exported(service: str) -> Iterator[None]:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # The name that the environment gives wins: OTEL_SERVICE_NAME.
+    # OTEL_SERVICE_NAME in the environment has priority.
     resource = Resource({SERVICE_NAME: service}).merge(Resource.create())
     _provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     _provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
@@ -50,16 +50,16 @@ def exported(service: str) -> Iterator[None]:
         yield
     finally:
         provider, _provider = _provider, None
-        ending = threading.Thread(target=provider.shutdown, daemon=True)  # it sends what is left
+        ending = threading.Thread(target=provider.shutdown, daemon=True)  # it sends the remaining spans
         ending.start()
-        ending.join(_GOODBYE)
+        ending.join(_EXIT_SECONDS)
 
 
 @dataclass
 class Span:
-    """A piece of work in a trace. Attributes are ids and counts: a trace leaves the house."""
+    """A unit of work in a trace. Attributes are ids and counts: traces leave the machine."""
 
-    traceparent: str  # to hand on
+    traceparent: str  # to pass on
     _exported: Any = None
 
     @property
@@ -67,7 +67,7 @@ class Span:
         return self.traceparent.split("-")[1]
 
     def note(self, name: str | None = None, **attributes: str | int) -> None:
-        """What is known of it only at its end."""
+        """Add attributes that are known only at the end."""
         if self._exported is not None:
             self._exported.set_attributes(attributes)
             if name:
@@ -76,7 +76,7 @@ class Span:
 
 @contextmanager
 def span(name: str, parent: str | None, **attributes: str | int) -> Iterator[Span]:
-    """A span in the trace that `parent` names, or in a new one. Every log line inside carries the trace's id."""
+    """A span in the trace of `parent`, or in a new one. Every log line inside has the trace id."""
     with _opened(name, parent if parent and _HEADER.fullmatch(parent) else None, attributes) as opened:
         token = _current.set(opened.traceparent)
         try:
@@ -87,7 +87,7 @@ def span(name: str, parent: str | None, **attributes: str | int) -> Iterator[Spa
 
 
 def current() -> str | None:
-    """The traceparent of the span that we are in."""
+    """The traceparent of the current span."""
     return _current.get()
 
 
@@ -101,7 +101,7 @@ def _opened(name: str, parent: str | None, attributes: dict[str, str | int]) -> 
 
     headers = TraceContextTextMapPropagator()
     tracer = _provider.get_tracer("weighbridge")
-    # Exceptions are not recorded: their messages quote values, and stack traces are not for others (S3 §5.3).
+    # Exceptions are not recorded: their messages quote values, and stack traces must not leave the machine.
     with tracer.start_as_current_span(
         name,
         headers.extract({"traceparent": parent} if parent else {}),

@@ -1,6 +1,6 @@
-"""Trying an address for alerts out.
+"""Tests an address for alerts.
 
-What goes wrong is told in our own words: an address holds a secret, and libraries repeat it in what they log.
+Failures are described in our own words: an address contains a secret, and libraries repeat it in their logs.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from http import HTTPStatus
 from weighbridge.model.errors import ConfigError
 from weighbridge.observe.alerts import TITLE, Alerts
 
-MESSAGE = "A test by weighbridge doctor: alerts arrive here."
-UNKNOWN = "is none that apprise knows"
+MESSAGE = "Test message from weighbridge doctor: alerts will arrive here."
+UNKNOWN = "is not an address that apprise knows"
 _TALKATIVE = ("apprise", "urllib3", "requests")
 
 
-def trouble_with(url: str, *, send: bool) -> str | None:
-    """What is wrong with an address, if anything: "did not take …". With `send` it gets a message. Blocking."""
-    with _overheard() as said:
+def problem_with(url: str, *, send: bool) -> str | None:
+    """What is wrong with an address, or None. With `send` it gets a test message. Blocking."""
+    with _captured_logs() as lines:
         try:
             [address] = Alerts([url]).addresses
         except ConfigError:
@@ -30,34 +30,34 @@ def trouble_with(url: str, *, send: bool) -> str | None:
             return None
         try:
             taken = address.notify(body=MESSAGE, title=TITLE)
-        except Exception:  # plugins raise what they like, and their words may hold the address
+        except Exception:  # plugins may raise anything, and their messages may contain the address
             taken = False
-    return None if taken else f"did not take a test message{_answer(said)}"
+    return None if taken else f"did not accept a test message{_answer(lines)}"
 
 
-def _answer(said: list[str]) -> str:
-    """The HTTP status that a plugin logged, if it did: a number is all that is taken over."""
-    codes = re.findall(r"error=(\d{3})\b", " ".join(said))
+def _answer(lines: list[str]) -> str:
+    """The HTTP status that a plugin logged, if any; nothing else is taken from its log."""
+    codes = re.findall(r"error=(\d{3})\b", " ".join(lines))
     if not codes:
-        return " (no HTTP answer came)"
+        return " (no HTTP response)"
     known = {each.value: each.phrase for each in HTTPStatus}
     return f" (it answered {codes[-1]} {known.get(int(codes[-1]), '')}".rstrip() + ")"
 
 
 class _Listener(logging.Handler):
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, lines: list[str]) -> None:
         super().__init__()
-        self._heard = heard
+        self._lines = lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._heard.append(record.getMessage())
+        self._lines.append(record.getMessage())
 
 
 @contextmanager
-def _overheard() -> Iterator[list[str]]:
-    """What the libraries log goes here, and nowhere else."""
-    said: list[str] = []
-    listener = _Listener(said)
+def _captured_logs() -> Iterator[list[str]]:
+    """Captures the logs of the libraries, and keeps them from all other handlers."""
+    lines: list[str] = []
+    listener = _Listener(lines)
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     before = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
@@ -65,7 +65,7 @@ def _overheard() -> Iterator[list[str]]:
         logger.setLevel(logging.WARNING)
         logger.addHandler(listener)
     try:
-        yield said
+        yield lines
     finally:
         for logger, (propagates, level) in zip(loggers, before, strict=True):
             logger.propagate = propagates

@@ -38,7 +38,7 @@ def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Pipeline]]:
                 f"{did_you_mean(attribute, declared) or '.'}"
             )
         if not declared:
-            raise ConfigError(f"WEIGHBRIDGE_PIPELINES: {module_name} has no Pipeline in it.")
+            raise ConfigError(f"WEIGHBRIDGE_PIPELINES: {module_name} contains no Pipeline.")
         yield from ((named, value) for name, value in declared.items() if attribute in ("", name))
 
 

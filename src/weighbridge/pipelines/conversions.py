@@ -1,8 +1,8 @@
-"""Conversions (S4): sales that an ad platform is to hear of, by the click that led to them.
+"""Conversions: sales to report to an ad platform, with the click that led to them.
 
-The template that Google Ads has for offline conversions loads as it is. A sale is known again by its order id, or where
-the file has none by its click and its time; delivery/sales.py makes the same id of what comes over HTTP. The client of
-an upload is the site, and a sale makes its rows of offline_conversion_queue in the transaction that writes it.
+Google Ads' template for offline conversions loads unchanged. A sale is identified by its order id or, if the file has
+none, by its click and time; delivery/sales.py derives the same id for sales over HTTP. The client of an upload is the
+site. Writing a sale adds its rows to offline_conversion_queue in the same transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VALUE = [
 CURRENCY = ["Conversion Currency", "Currency Code", "Currency"]
 GCLID = ["Google Click ID", "GCLID", "Click ID"]
 
-# A time without a zone is in the zone that the file names above its header, or in UTC.
+# A time without a zone is in the zone named above the header, or in UTC.
 moment = replace(
     n.timestamp,
     name="moment",
@@ -39,10 +39,10 @@ moment = replace(
     hint="Use 2026-01-31T14:30:00+01:00. A day without a time is rejected.",
 )
 come = Validator(
-    "come",  # a day more than any zone is ahead
+    "come",  # one day more than any time zone is ahead
     "{x} < {today} + INTERVAL 2 DAY",
     "in_future",
-    "a time that has come",
+    "a time in the past",
     "Check the year and the order of day and month.",
 )
 with_click = Validator(
@@ -50,20 +50,20 @@ with_click = Validator(
     f"coalesce({', '.join(f'{{sale.{name}}}' for name in CLICKS)}) IS NOT NULL",
     "no_click_id",
     "the time of a conversion with a click id",
-    f"Nobody can be told of it without one of {', '.join(CLICKS)}.",
+    f"At least one click id is required: {', '.join(CLICKS)}.",
 )
 with_currency = Validator(
     "with_currency",
     "{x} IS NULL OR {sale.currency} IS NOT NULL",
     "missing_currency",
     "an amount with its currency",
-    "Fill the column Conversion Currency, with EUR or the like.",
+    "Fill the column Conversion Currency, for example with EUR.",
 )
 before_sale = Validator(
     "before_sale",
     "{x} <= {sale.occurred_at}",
     "click_after_conversion",
-    "a time before the conversion's own",
+    "a time before the conversion",
 )
 printable = Validator(
     "printable", r"NOT regexp_matches({x}, '\p{Cc}')", "bad_order_id", "an id without control characters"
@@ -73,9 +73,9 @@ not_rounded = Validator(
     r"NOT regexp_full_match({x}, '[0-9]+[.,][0-9]*[eE]\+?[0-9]+|[0-9]+[eE]\+[0-9]+')",
     "mangled_id",
     "an id with all its digits",
-    "A spreadsheet has rounded it: export again and upload the file without opening it there.",
+    "A spreadsheet program has rounded it. Export the file again and upload it without opening it there.",
 )
-# delivery/sales.py makes the same.
+# delivery/sales.py derives the same id.
 ORDER_OF_CLICK = (
     f"'wb-' || sha256(coalesce({', '.join(f'{{sale.{name}}}' for name in CLICKS)}) || '|' ||"
     " strftime({sale.occurred_at} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ'))[:32]"
@@ -83,7 +83,7 @@ ORDER_OF_CLICK = (
 
 
 def _click(name: str, header: Sequence[str]) -> Field:
-    """An id that stands for a person's click: no sentence repeats it."""
+    """An id of a person's click: no message repeats it."""
     written = v.matches(r"[!-~]+", expected="a click id as the platform writes it", code="bad_click_id")
     return Field(name, header=header, validate=[v.max_length(512), written], personal=True)
 

@@ -11,23 +11,23 @@ from weighbridge.postgres.pool import connect
 
 
 async def reach(url: str) -> None:
-    """Connect once; ConfigError where that cannot be done."""
+    """Connect once; ConfigError if that fails."""
     try:
         await (await connect(url)).close()
     except WeighbridgeError as error:
         raise ConfigError(f"DATABASE_URL: {_why_not(error.__cause__)}") from error
     except psycopg.ProgrammingError:
-        # libpq quotes what it cannot read.
+        # libpq quotes what it cannot parse.
         raise ConfigError(
-            "DATABASE_URL: expected postgresql://user@host/database, got something that is no such address."
+            "DATABASE_URL: expected postgresql://user@host/database, got something else."
         ) from None
 
 
 def _why_not(error: object) -> str:
-    """libpq's reason. Where an address is mistyped its parts are not what they seem to be, so none is shown."""
+    """libpq's reason. If an address is mistyped, its parts may be in the wrong place, so none is shown."""
     answer = re.search(r"(?:FATAL|ERROR): +(.+)", str(error))
     if answer:
         return f"the server answered: {answer[1].rstrip('.')}."
     reason = re.search(r".* failed: (.+)", str(error))
-    told = f" ({reason[1].rstrip('.')})" if reason else ""
-    return f"no Postgres answers there{told}. Is it running, is the address right?"
+    detail = f" ({reason[1].rstrip('.')})" if reason else ""
+    return f"no Postgres answers there{detail}. Check that it is running and that the address is correct."

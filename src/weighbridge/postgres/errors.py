@@ -16,7 +16,7 @@ NO_PROJECT = "WB005"
 
 
 class RowFault(Exception):
-    """Postgres refused a row of the batch: a constraint or a value. Split the batch to find it."""
+    """Postgres rejected a row of the batch: a constraint or a value. Split the batch to find it."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -25,9 +25,9 @@ class RowFault(Exception):
 
 
 class Contention(RetryLater):
-    """Two transactions stood in each other's way, or a parent is still in flight; the same may well pass now.
+    """Two transactions blocked each other, or a parent is not committed yet; a retry may succeed at once.
 
-    The writer of batches tries the batch again at once; for everyone else it is passing trouble like any other.
+    The writer of batches retries the batch at once; for all others it is an ordinary temporary failure.
     """
 
     def __init__(self, message: str, *, parent: bool) -> None:
@@ -37,7 +37,7 @@ class Contention(RetryLater):
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn psycopg's errors into the three ways a step can fail, and into RowFault and Contention."""
+    """Turns psycopg's errors into the three ways a step can fail, and into RowFault and Contention."""
     try:
         yield
     except psycopg.Error as error:
@@ -56,9 +56,7 @@ def _meaning(error: psycopg.Error) -> Exception:
     if state == NO_PROJECT:
         return NoProject()
     if state == CRASHED:
-        return RetryLater(
-            "connection", "The database crashed and is back; what it may have lost is done again."
-        )
+        return RetryLater("connection", "The database crashed and recovered; possibly lost work is repeated.")
     if state in (
         "40P01",
         "40001",
@@ -78,17 +76,17 @@ def _meaning(error: psycopg.Error) -> Exception:
 
 
 def _row_fault(error: psycopg.Error) -> tuple[str, str]:
-    """A code and a sentence. Never Postgres's DETAIL: it carries the row's values."""
+    """A code and a sentence. Never Postgres's DETAIL: it contains the row's values."""
     constraint = error.diag.constraint_name
     if error.sqlstate == "23505":
-        return "unique_violation", f"Another row already holds this value ({constraint})."
+        return "unique_violation", f"Another row already has this value ({constraint})."
     if error.sqlstate == "23514":
-        return "check_violation", f"The row breaks the rule {constraint}."
+        return "check_violation", f"The row violates the constraint {constraint}."
     if error.sqlstate == "23502":
         return "missing_value", f"The column {error.diag.column_name} must have a value."
     if error.sqlstate == "21000":
-        return "unique_violation", "Two rows of this file want to be the same production row."
-    return "refused_by_database", f"Postgres refused the row (SQLSTATE {error.sqlstate})."
+        return "unique_violation", "Two rows of this file have the key of the same production row."
+    return "refused_by_database", f"Postgres rejected the row (SQLSTATE {error.sqlstate})."
 
 
 def _primary(error: psycopg.Error) -> str:

@@ -68,7 +68,7 @@ def digest() -> str:
 
 
 async def are_current(tx: Tx) -> bool:
-    """Whether the files were last applied with their present text. Needs the ledger of `migrate`."""
+    """Whether the files were last applied with their current text. Needs the ledger of `migrate`."""
     return await fetch_all(tx, "SELECT digest FROM weighbridge_migrations.functions") == [(digest(),)]
 
 
@@ -108,7 +108,7 @@ async def refuse_names_in_use(tx: Tx) -> None:
 
 
 async def _drop_undefined(tx: Tx, before: list[tuple[int, str]]) -> None:
-    """A function that a file defines has a new row in pg_proc; one at its old place is defined by no file any more."""
+    """A function that a file defines has a new row in pg_proc; one with an unchanged row is no longer defined."""
     params = {"oids": [oid for oid, _ in before], "places": [place for _, place in before]}
     for oid, name in await fetch_all(tx, _UNCHANGED, params):
         for trigger, table in await fetch_all(tx, _TRIGGERS, (oid,)):

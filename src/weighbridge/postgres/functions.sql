@@ -7,7 +7,7 @@
 --
 -- Rules for every functions.sql:
 --   * The files are the source of truth. `weighbridge db migrate` applies all of them when one has changed, and drops
---     functions of the schemas weighbridge and ingest that no file defines any more.
+--     functions of the schemas weighbridge and ingest that no file defines.
 --   * CREATE OR REPLACE keeps the rights that a function has. Those of our roles in these two schemas are revoked before
 --     the files are applied, and each function is followed by its REVOKE and GRANT: what the files grant is what there is.
 --   * A function with other parameter types is another function, and the old one is dropped. One that returns another

@@ -12,7 +12,7 @@ from weighbridge.postgres.pool import connect
 
 
 async def notifications(url: str, channel: str) -> AsyncIterator[str]:
-    """Payloads of a channel, for ever. An empty payload also follows every (re)connection: look at once."""
+    """Payloads of a channel, for ever. An empty payload also follows every (re)connection: check at once."""
     pause = 0.5
     while True:
         try:

@@ -60,7 +60,7 @@ def migrations() -> list[Migration]:
 
 
 async def pending(tx: Tx) -> list[str]:
-    """What `migrate` would apply, in words. Raises ConfigError where an applied file has changed since."""
+    """What `migrate` would apply, in words. Raises ConfigError if an applied file has changed since."""
     missing = await _pending_migrations(tx)
     current = not missing and await functions.are_current(tx)
     return [*map(str, missing), *([] if current else [_FUNCTIONS])]

@@ -14,7 +14,7 @@ from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
 from weighbridge.postgres.production_columns import refuse_unfit
 
 SCOPE_TYPES = {"client_id": "uuid", "platform": "text", "project_id": "bigint"}
-# Views see with their owner's eyes: what row-level security hides from our roles stays hidden here.
+# Views run with their owner's rights: this hides from our roles what row-level security hides.
 _VISIBLE = sql.SQL(
     "s.workspace_id = (SELECT weighbridge.workspace()) OR current_setting('role') NOT LIKE 'weighbridge\\_%'"
 )
@@ -22,7 +22,7 @@ _VISIBLE = sql.SQL(
 
 @cache
 def fingerprint(pipeline: Pipeline) -> str:
-    """Changes whenever staged rows of the old declaration could mean something else under the new one."""
+    """Changes whenever rows staged under the old declaration could mean something else under the new one."""
     return sha256(repr(asdict(pipeline)).encode()).hexdigest()[
         :16
     ]  # every rule's expression, not its name only
@@ -33,11 +33,11 @@ def staging_table(pipeline: Pipeline, entity: Entity) -> sql.Identifier:
 
 
 async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
-    """Make the tables that the declarations need; returns the pipelines whose tables were made or made anew."""
+    """Create the tables that the declarations need; returns the pipelines whose tables were created or replaced."""
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     known: dict[str, str] = dict(await fetch_all(tx, "SELECT name, fingerprint FROM weighbridge.pipelines"))
     _refuse_clashes(pipelines)
-    await refuse_unfit(tx, pipelines)  # of all: the table may have changed where the declaration has not
+    await refuse_unfit(tx, pipelines)  # all pipelines: a table may have changed without its declaration
     changed = [p for p in pipelines if known.get(p.name) != fingerprint(p)]
     for pipeline in changed:
         await _send_back_staged(tx, pipeline)
@@ -55,7 +55,7 @@ async def install(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
 
 
 def _refuse_clashes(pipelines: list[Pipeline]) -> None:
-    """Two pipelines may write to one table, if they agree on what a row of it is; they never share staging."""
+    """Two pipelines may write to one table if they agree on its key; they never share staging tables."""
     staged: dict[str, str] = {}
     tables: dict[str, Pipeline] = {}
     for pipeline in pipelines:
@@ -79,7 +79,7 @@ def _refuse_clashes(pipelines: list[Pipeline]) -> None:
 
 
 async def _send_back_staged(tx: Tx, pipeline: Pipeline) -> None:
-    """Uploads staged under the old declaration are parsed again; those in work find their staging gone."""
+    """Uploads staged under the old declaration are parsed again; running attempts find their staging gone."""
     await tx.execute(
         "UPDATE public.data_uploads SET status = 'pending', staged = '{}', staged_at = NULL"
         " WHERE pipeline = %s AND status = 'staging_complete' AND NOT EXISTS (SELECT FROM weighbridge.attempts a"
@@ -91,7 +91,7 @@ async def _send_back_staged(tx: Tx, pipeline: Pipeline) -> None:
 async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     table = staging_table(pipeline, entity)
     await tx.execute("DROP VIEW IF EXISTS public.staging_rows")
-    # With what else reads it: the view of the pipeline, under the name that it has now or had before.
+    # Together with its readers: the view of the pipeline, under its present or earlier name.
     await tx.execute(sql.SQL("DROP TABLE IF EXISTS {} CASCADE").format(table))
     columns: list[sql.Composable] = [
         sql.SQL("upload_id uuid NOT NULL, workspace_id uuid NOT NULL"),
@@ -103,7 +103,7 @@ async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
     if pipeline.staged_as and entity is pipeline.grain:
         key = sql.SQL(", ").join(map(sql.Identifier, ("upload_id", *entity.key)))
         columns.append(sql.SQL("UNIQUE NULLS NOT DISTINCT ({})").format(key))
-    # Unlogged: what a crash of the server loses here is parsed again from the stored file.
+    # Unlogged: rows that a server crash loses are parsed again from the stored file.
     await tx.execute(
         sql.SQL("CREATE UNLOGGED TABLE {} ({}, PRIMARY KEY (upload_id, workspace_id, seq))").format(
             table, sql.SQL(", ").join(columns)
@@ -117,7 +117,7 @@ async def _make_staging(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
 
 
 async def _make_staged_as(tx: Tx, pipeline: Pipeline) -> None:
-    """The grain's staged rows under the name that the pipeline's users know."""
+    """The grain's staged rows under the declared name."""
     view, grain = _staged_as(pipeline), pipeline.grain
     schema = sql.Identifier(pipeline.staged_as.split(".")[0])
     readers = sql.SQL("weighbridge_parse, weighbridge_promote, weighbridge_clean")
@@ -143,7 +143,7 @@ def _staged_as(pipeline: Pipeline) -> sql.Identifier:
 
 
 async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
-    """Make the production table, or check that the one that is there can take the rows."""
+    """Create the production table, or check that the existing one fits."""
     there = [
         name
         for (name,) in await fetch_all(
@@ -193,7 +193,7 @@ async def _make_production(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
 
 
 async def _open_to_promotion(tx: Tx, pipeline: Pipeline, entity: Entity) -> None:
-    """The rights to write and, for the grain, the trigger that voids receipts where anyone else does."""
+    """The privileges to write and, for the grain, the trigger that voids receipts when others write."""
     table = sql.Identifier("public", entity.table)
     await tx.execute(sql.SQL("GRANT SELECT, INSERT, UPDATE ON {} TO weighbridge_promote").format(table))
     if entity is pipeline.grain:
@@ -234,7 +234,7 @@ def _column(entity: Entity, name: str) -> sql.Composed:
 
 
 async def _make_view(tx: Tx, pipelines: list[Pipeline]) -> None:
-    """S1's staging_rows over the typed staging tables; refused rows are its invalid ones."""
+    """The view staging_rows over the typed staging tables; rejected rows are its invalid ones."""
     parts: list[sql.Composable] = [_view_part(p, e) for p in pipelines for e in p.entities]
     parts.append(
         sql.SQL(

@@ -20,12 +20,12 @@ from weighbridge.postgres.errors import translated
 
 Tx = AsyncConnection[TupleRow]
 
-FRESH = 0.5  # seconds for which a connection is trusted
+FRESH = 0.5  # seconds for which a used connection is not checked again
 
 
 @dataclass(frozen=True)
 class Lease:
-    """One attempt's right to work on one thing."""
+    """The right of one attempt to work on one subject."""
 
     token: UUID
     subject: UUID
@@ -33,17 +33,17 @@ class Lease:
 
 
 class _Connection(AsyncConnection[TupleRow]):
-    used = 0.0  # when its last transaction was about to end, of the machine's `monotonic`
+    used = 0.0  # `monotonic` time at the end of its last transaction
 
 
 async def _check(connection: _Connection) -> None:
-    """Whether the server still knows it, unless it did a moment ago: that is a fifth of a short transaction."""
+    """Check that the server still knows the connection, unless it was just used: a check is not free."""
     if monotonic() - connection.used > FRESH:
         await AsyncConnectionPool.check_connection(connection)
 
 
 class Database:
-    """A pool, and the three kinds of transaction there are."""
+    """A pool, and the three kinds of transactions."""
 
     def __init__(self, url: str, *, size: int = 8, statement_timeout_ms: int = 120_000) -> None:
         self.url = url
@@ -70,7 +70,7 @@ class Database:
     async def tx(
         self, role: LiteralString | None = None, workspace_id: UUID | None = None
     ) -> AsyncIterator[Tx]:
-        """A transaction as the service itself or in a role, for a workspace or for none."""
+        """A transaction as the service itself or in a role, for one workspace or none."""
         async with self._begin() as tx:
             if role is not None or workspace_id is not None:
                 await tx.execute(
@@ -81,12 +81,12 @@ class Database:
 
     @asynccontextmanager
     async def fenced(self, lease: Lease, role: LiteralString, *, durable: bool = True) -> AsyncIterator[Tx]:
-        """A transaction that only the holder of the lease can make, in the role of its step.
+        """A transaction that only the holder of the lease can commit, in the role of its step.
 
-        Raises LeaseLost before anything is written. With durable=False the commit does not wait for the disk:
-        a crash of the server may undo it, rows and watermark together, so nothing is half done; a later durable
-        commit makes all earlier ones durable too. After a crash the holder remembers what may be undone: RetryLater,
-        and the next attempt begins from what the tables say.
+        Raises LeaseLost before anything is written. With durable=False the commit does not wait for the disk: a crash
+        of the server may undo it, rows and watermark together, so nothing is half done; a later durable commit makes
+        all earlier ones durable too. After a crash the holder's knowledge may be outdated: it gets RetryLater, and the
+        next attempt starts from the state in the tables.
         """
         async with self._begin() as tx:
             await tx.execute(
@@ -111,12 +111,12 @@ class Database:
                     yield connection
                     connection.used = monotonic()
             except PoolTimeout as error:
-                raise RetryLater("connection", "No connection to the database could be had.") from error
+                raise RetryLater("connection", "Could not connect to the database.") from error
 
 
 @asynccontextmanager
 async def savepoint(tx: Tx) -> AsyncIterator[None]:
-    """A part of a transaction that can fail on its own: what it did is undone, the rest goes on."""
+    """A part of a transaction that can fail on its own: only its changes are undone."""
     with translated():
         async with tx.transaction():
             yield
@@ -131,13 +131,13 @@ async def fetch_one(tx: Tx, query: Query, params: Any = None) -> TupleRow | None
 
 
 async def fetch_named(tx: Tx, query: Query, params: Any = None) -> list[dict[str, Any]]:
-    """Rows by column name, for the functions of this folder that build dataclasses from them."""
+    """Rows by column name, for functions that build dataclasses from them."""
     cursor = tx.cursor(row_factory=dict_row)
     return await (await cursor.execute(query, params)).fetchall()
 
 
 async def connect(url: str) -> Tx:
-    """A connection of one's own, for LISTEN."""
+    """A separate connection, for LISTEN."""
     with translated():
         return await psycopg.AsyncConnection.connect(
             url, autocommit=True, application_name="weighbridge listen"

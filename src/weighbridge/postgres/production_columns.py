@@ -1,6 +1,6 @@
 """Columns of production tables that users created: can they hold the values of a pipeline, and how many digits?
 
-Postgres rounds a number or a time to what its column holds, without a word. So a column must be able to hold every
+Postgres rounds a number or a time to what its column holds, without an error. So a column must be able to hold every
 value of its field (refused at `db migrate` otherwise), or be narrower in a way that can be checked record by record.
 """
 
@@ -70,7 +70,7 @@ async def refuse_unfit(tx: Tx, pipelines: Sequence[Pipeline]) -> None:
 
 
 async def _columns(tx: Tx, pipelines: Sequence[Pipeline]) -> dict[tuple[str, str], _Column]:
-    """Those of all their tables, by table and column; none for a table that is not there yet."""
+    """Columns of all their tables, by table and column; none for a table that does not exist yet."""
     tables = sorted({entity.table for pipeline in pipelines for entity in pipeline.entities})
     rows = await fetch_all(tx, _COLUMNS, (tables,))
     return {(table, name): _Column(*rest) for table, name, *rest in rows}
@@ -87,10 +87,10 @@ def _fitting(pipeline: Pipeline, columns: Mapping[tuple[str, str], _Column]) -> 
 
 
 def _capacity(pipeline: Pipeline, entity: Entity, field: Field, column: _Column) -> Capacity | None:
-    """None for a column that holds whatever its field can be. Raises ConfigError for one that cannot be faithful."""
+    """None for a column that holds every value of its field. Raises ConfigError for one that would change values."""
     made = isinstance(field.otherwise, Made | OrMade)
     fits = _FITS[field.type](column)
-    # A made value is no cell that could be rejected, so nothing may round it.
+    # A made value is not a cell that could be rejected, so it must not be rounded.
     rounds = fits is not None and fits.places is not None and fits.places < _PLACES.get(field.type, 0)
     if fits is None or (made and (rounds or fits.digits)):
         kind = f"a field of type {field.type.__name__}"
@@ -147,7 +147,8 @@ def _below(column: _Column) -> Capacity | None:
 
 
 def _day(column: _Column) -> Capacity | None:
-    return _any(column, "date", "timestamp")  # midnight of it; with a zone it would depend on the session
+    # A timestamp stores midnight; with a time zone it would depend on the session.
+    return _any(column, "date", "timestamp")
 
 
 def _time(column: _Column) -> Capacity | None:
@@ -161,7 +162,7 @@ def _truth(column: _Column) -> Capacity | None:
 
 
 def _any(column: _Column, *types: str) -> Capacity | None:
-    """Without a limit, if it is one of these and has no length of its own."""
+    """Without a limit, if it has one of these types and no length."""
     limited = column.base == "varchar" and column.length is not None
     return _all(column) if column.base in types and not limited else None
 

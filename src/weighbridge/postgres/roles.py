@@ -22,32 +22,32 @@ _SQL = load(__name__)
 
 
 async def ensure(tx: Tx) -> None:
-    """Make the roles and let the login take them on; ConfigError with what an administrator has to run."""
+    """Create the roles and let the login use them; ConfigError with the statements for an administrator."""
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.roles'))")
     try:
         async with tx.transaction():
-            for name in await _those(tx, "missing_roles"):
+            for name in await _role_names(tx, "missing_roles"):
                 await tx.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(name)))
-            for name in await _those(tx, "closed_roles"):
+            for name in await _role_names(tx, "closed_roles"):
                 await tx.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(name)))
     except errors.InsufficientPrivilege as error:
-        raise ConfigError(await _errand(tx)) from error
-    closed = await _those(tx, "closed_roles")
+        raise ConfigError(await _missing_grants(tx)) from error
+    closed = await _role_names(tx, "closed_roles")
     if closed:
-        raise ConfigError(await _errand(tx))
+        raise ConfigError(await _missing_grants(tx))
 
 
-async def _those(tx: Tx, query: str) -> list[str]:
+async def _role_names(tx: Tx, query: str) -> list[str]:
     return [name for (name,) in await fetch_all(tx, _SQL[query], (list(NAMES),))]
 
 
-async def _errand(tx: Tx) -> str:
-    """What is missing, as statements for somebody who may."""
+async def _missing_grants(tx: Tx) -> str:
+    """What is missing, as statements for an administrator."""
     [(login,)] = await fetch_all(tx, "SELECT quote_ident(current_user)")
-    missing, closed = await _those(tx, "missing_roles"), await _those(tx, "closed_roles")
+    missing, closed = await _role_names(tx, "missing_roles"), await _role_names(tx, "closed_roles")
     statements = [f"CREATE ROLE {name} NOLOGIN;" for name in missing]
     statements.append(f"GRANT {', '.join([*missing, *closed])} TO {login};")
     return (
-        f"The login {login} may not take on the roles that Weighbridge's workers act in. "
+        f"The login {login} may not use the roles of Weighbridge's workers. "
         f"Have an administrator run: {' '.join(statements)}"
     )

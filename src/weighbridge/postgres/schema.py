@@ -22,7 +22,7 @@ _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restr
 def dump(url: str) -> str:
     """Tables, functions, rights and policies of a database, without comments and session settings.
 
-    Staging tables and the views on them are left out: declarations make them, not migrations.
+    Staging tables and the views on them are omitted: they come from declarations, not migrations.
     """
     left_out = [f"--exclude-table={name}" for name in ("staging.*", "public.staging_rows", "intake.*")]
     done = subprocess.run(

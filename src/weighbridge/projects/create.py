@@ -1,4 +1,4 @@
-"""Projects are created, and all failed files of a project are retried."""
+"""Creates projects, and retries all failed files of a project."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from weighbridge.projects.edits import name_of
 from weighbridge.storage import quota
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.request import HIGHEST_PROJECT
-from weighbridge.uploads.retry import open_again
+from weighbridge.uploads.retry import reopen_one
 
-_PAGE = 500  # jobs read at once
+_PAGE = 500  # jobs read per query
 
 
 async def make(db: Database, workspace_id: UUID, number: int | None, name: str) -> tuple[Project, bool]:
-    """Make a project, or give the one of that number another name; True where it is new."""
+    """Create a project, or rename the one with this number; True if it is new."""
     name = name_of(name)
     known = number is not None and await find(db, workspace_id, number) is not None
     try:
         async with db.tx("weighbridge_intake", workspace_id) as tx:
             number = await projects_queue.make(tx, number, name)
     except RowFault as fault:
-        message = f"project_id: the highest number, {HIGHEST_PROJECT}, is taken; say which one it is to be."
+        message = f"project_id: the highest number, {HIGHEST_PROJECT}, is taken; give a number."
         raise RequestRefused(409, "no_number_left", message) from fault
     project = await find(db, workspace_id, number)
     assert project is not None
@@ -43,7 +43,7 @@ async def find(db: Database, workspace_id: UUID, number: int) -> Project | None:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A failed job that was not opened again, and why."""
+    """A failed job that was not reopened, and why."""
 
     job_id: UUID
     error: str
@@ -59,9 +59,9 @@ class Retried:
 async def retry_failed(
     db: Database, project: Project, *, force_partial: bool, actor: str, limited: bool = False
 ) -> Retried:
-    """Open every failed job of a project again, audited; of those with the same content the last.
+    """Reopen every failed job of a project, audited; of several with the same content, the last one.
 
-    `limited`: QuotaExceeded(429) and none of them, where that is more than their users may have read again.
+    `limited`: QuotaExceeded(429), and none is reopened, if that exceeds a user's monthly limit for reading files again.
     """
     retried: list[Upload] = []
     skipped: list[Skipped] = []
@@ -71,7 +71,7 @@ async def retry_failed(
             upload = await uploads_queue.get(tx, job.csv_upload_id)
             assert upload is not None
             try:
-                await open_again(tx, upload, force_partial=force_partial, actor=actor)
+                await reopen_one(tx, upload, force_partial=force_partial, actor=actor)
                 retried.append(upload)
             except RequestRefused as refusal:
                 skipped.append(Skipped(job.id, refusal.code, refusal.message))

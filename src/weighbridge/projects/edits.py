@@ -1,7 +1,7 @@
 """People edit the groups of a project, while none of its files is being processed.
 
-Every edit asks inside its own transaction whether it may, and raises ProcessingLocked where it may not. What it leaves
-without a group is grouped before it commits, so nobody sees a project half grouped.
+Every edit checks inside its own transaction whether it is allowed, and raises ProcessingLocked if not. Keywords that it
+leaves without a group are grouped before it commits, so no reader sees a partly grouped project.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from weighbridge.projects.grouping import ROLE
 from weighbridge.projects.groups import Grouped, ProjectKey
 
 LONGEST_NAME = 200
-MOST_AT_ONCE = 1000  # tokens or keywords of one edit
+MOST_AT_ONCE = 1000  # tokens or keywords per edit
 
 
 @dataclass(frozen=True)
 class Editor:
-    """Whose hands, on which project."""
+    """The person who edits, and the project."""
 
     db: Database
     key: ProjectKey
@@ -34,14 +34,14 @@ class Editor:
 
 
 async def merge_tokens(editor: Editor, words: Sequence[str], into: str) -> list[tuple[str, str]]:
-    """Let words count as another in this project; all merges there are now."""
+    """Merge words into another word of this project; returns all merges."""
     (target,) = await _tokens([into], "into")
     given = await _tokens(words, "tokens")
     async with _edit(editor, "project.merge_tokens") as tx:
         target = await groups.merged_into(tx, editor.key, target)
         tokens = [token for token in dict.fromkeys(given) if token != target]
         if not tokens:
-            message = f"tokens: expected words that do not count as {said_back(target)} already."
+            message = f"tokens: expected words that are not merged into {said_back(target)} yet."
             raise RequestRefused(422, "nothing_to_merge", message)
         changed = await groups.merge(tx, editor.key, tokens, target)
         await _regroup_tokens(tx, editor.key, changed)
@@ -49,7 +49,7 @@ async def merge_tokens(editor: Editor, words: Sequence[str], into: str) -> list[
 
 
 async def unmerge_tokens(editor: Editor, words: Sequence[str]) -> list[tuple[str, str]]:
-    """Let words count as themselves again; all merges that are left."""
+    """Undo the merges of these words; returns the remaining merges."""
     tokens = await _tokens(words, "tokens")
     async with _edit(editor, "project.unmerge_tokens") as tx:
         changed = await groups.unmerge(tx, editor.key, tokens)
@@ -60,21 +60,21 @@ async def unmerge_tokens(editor: Editor, words: Sequence[str]) -> list[tuple[str
 
 
 async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
-    """Give a group a name; without one it goes by its parent again."""
+    """Rename a group; without a name it shows its parent keyword again."""
     tidy = None if name is None else name_of(name)
     async with _edit(editor, "group.rename") as tx:
         _there(await groups.rename(tx, editor.key, group, tidy), group)
 
 
 async def confirm_group(editor: Editor, group: UUID) -> None:
-    """Keep a group as it is: grouping does not touch it any more."""
+    """Keep a group as it is: automatic grouping no longer changes it."""
     async with _edit(editor, "group.confirm") as tx:
-        await groups.settle(tx, editor.key)  # what is confirmed is what is true now
+        await groups.settle(tx, editor.key)  # the current state is what is confirmed
         _there(await groups.confirm(tx, editor.key, group), group)
 
 
 async def unconfirm_group(editor: Editor, group: UUID) -> None:
-    """Give a group back to grouping, which may put its keywords elsewhere by now."""
+    """Return a group to automatic grouping, which may then move its keywords."""
     async with _edit(editor, "group.unconfirm") as tx:
         _there(await groups.unconfirm(tx, editor.key, group), group)
         await groups.ungroup_changed(tx, editor.key, group=group)
@@ -83,14 +83,14 @@ async def unconfirm_group(editor: Editor, group: UUID) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Where keywords go: a group there is, a new one, or back to where grouping puts them."""
+    """Where keywords go: an existing group, a new one, or back to automatic grouping."""
 
     group: UUID | None = None
     new_name: str | None = None
 
 
 async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target) -> UUID | None:
-    """Put keywords into another group, where grouping leaves them; the group they are in now."""
+    """Move keywords into another group, where automatic grouping leaves them; returns that group."""
     wanted = list(dict.fromkeys(await asyncio.to_thread(normalised, _several(keywords, "keywords"))))
     new_name = None if target.new_name is None else name_of(target.new_name)
     async with _edit(editor, "group.move_keywords") as tx:
@@ -113,17 +113,17 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
 
 
 async def regroup(editor: Editor, *, by_hand: bool = False) -> Grouped:
-    """Make all groups anew that nobody confirmed. What was moved by hand stays, unless `by_hand` says otherwise."""
+    """Make all unconfirmed groups again. Keywords that were moved by hand stay, unless `by_hand` is set."""
     async with _edit(editor, "project.regroup") as tx:
         if by_hand:
-            await groups.forget_hands(tx, editor.key)
+            await groups.forget_manual_moves(tx, editor.key)
         await groups.ungroup_changed(tx, editor.key)
         return await groups.group(tx, editor.key)
 
 
 @asynccontextmanager
 async def _edit(editor: Editor, action: str) -> AsyncIterator[Tx]:
-    """The transaction of one edit: nothing else edits, no file comes, until it commits."""
+    """The transaction of one edit: it excludes other edits and new files until it commits."""
     async with editor.db.tx(ROLE, editor.key.workspace_id) as tx:
         await queue.lock(tx, editor.key.project_id, editor.actor, action)
         await groups.prepare(tx)
@@ -136,11 +136,11 @@ async def _regroup_tokens(tx: Tx, key: ProjectKey, tokens: Sequence[str]) -> Non
 
 
 async def _tokens(words: Sequence[str], field: str) -> list[str]:
-    """Words as grouping sees them: lower case, in the singular. RequestRefused for what is not one word."""
+    """Words as grouping sees them: lower case, singular. RequestRefused for anything but single words."""
     found = await asyncio.to_thread(tokens_of, _several(words, field))
     for word, token in zip(words, found, strict=True):
         if " " in token:
-            message = f"{field}: expected single words, got {said_back(word)}. Merge its words one by one."
+            message = f"{field}: expected single words, got {said_back(word)}. Merge its words separately."
             raise RequestRefused(422, "invalid_token", message)
     return found
 
@@ -155,7 +155,7 @@ def _several(texts: Sequence[str], field: str) -> Sequence[str]:
 
 
 def name_of(name: str) -> str:
-    """What a group or a project is called, without surplus space; RequestRefused(422) for what is no name."""
+    """The name of a group or a project without surplus space; RequestRefused(422) if it is not valid."""
     tidy = " ".join(name.split())
     if not tidy or len(tidy) > LONGEST_NAME or not tidy.isprintable():
         message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {said_back(name)}."

@@ -240,7 +240,7 @@ DECLARE
     v_project projects;
 BEGIN
     IF EXISTS (SELECT FROM attempts a WHERE a.lease_token = p_token AND a.lease_until < weighbridge.now()) THEN
-        RAISE EXCEPTION 'lease % has run out', p_token USING ERRCODE = 'WB001';
+        RAISE EXCEPTION 'lease % has expired', p_token USING ERRCODE = 'WB001';
     END IF;
     SELECT * INTO v_project FROM projects p WHERE p.key = v_key;
     RETURN v_project;
@@ -470,7 +470,7 @@ CREATE OR REPLACE TRIGGER note_volumes AFTER UPDATE ON public.keywords
     REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
--- A deleted keyword leaves its group, whoever deletes it.
+-- A deleted keyword leaves its group, whatever deletes it.
 CREATE OR REPLACE FUNCTION weighbridge.leave_groups() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$

@@ -1,4 +1,4 @@
-"""When all files of a project have ended: its keywords are grouped, once."""
+"""Groups the keywords of a project, once, when all its files have ended."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROLE = "weighbridge_group"
 
 
 async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None:
-    """Make the groups, or None where a file has not ended or nothing began since the last time."""
+    """Make the groups. None if a file has not ended, or nothing began since the last grouping."""
     async with ctx.db.fenced(lease, ROLE) as tx:
         if not await queue.may_group(tx, lease):
             return None

@@ -13,13 +13,13 @@ from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
 
 _SQL = load(__name__)
-WORK_MEMORY = "64MB"  # for sorts and hashes, whatever the size of the project; the rest goes to disk
-PATIENCE = "1h"  # for one statement over all keywords of a project
+WORK_MEMORY = "64MB"  # for sorts and hashes of any project; the rest spills to disk
+PATIENCE = "1h"  # statement timeout for all keywords of a project
 
 
 @dataclass(frozen=True)
 class ProjectKey:
-    """Which project, of which workspace."""
+    """Identifies a project and its workspace."""
 
     workspace_id: UUID
     project_id: int
@@ -30,19 +30,19 @@ class ProjectKey:
 
 @dataclass(frozen=True)
 class Grouped:
-    """What a grouping did."""
+    """The result of a grouping."""
 
-    keywords: int  # that had no group
-    groups: int  # that they are in now
+    keywords: int  # keywords that had no group
+    groups: int  # groups that contain them now
 
 
 @dataclass(frozen=True)
 class Group:
     id: UUID
-    name: str  # given by hand, or as its parent is spelled
+    name: str  # given by a person, or the spelling of its parent
     renamed: bool
     parent: str | None
-    tokens: str | None  # None: made by hand
+    tokens: str | None  # None: made by a person
     confirmed: bool
     created_at: datetime
     keywords: int
@@ -66,12 +66,12 @@ class Keyword:
 
 
 async def prepare(tx: Tx) -> None:
-    """Begin a transaction that groups: statements over all keywords of a project."""
+    """Set up a transaction for statements over all keywords of a project."""
     await tx.execute(_SQL["prepare"], (WORK_MEMORY, PATIENCE))
 
 
 async def group(tx: Tx, key: ProjectKey) -> Grouped:
-    """Give every ungrouped keyword its group, and every changed group its parent."""
+    """Assign every ungrouped keyword to a group, and a parent to every changed group."""
     await tx.execute(_SQL["make_ungrouped"])
     keywords = (await tx.execute(_SQL["collect_ungrouped"], key.params())).rowcount
     await tx.execute(_SQL["analyze_ungrouped"])
@@ -82,7 +82,7 @@ async def group(tx: Tx, key: ProjectKey) -> Grouped:
 
 
 async def settle(tx: Tx, key: ProjectKey) -> None:
-    """Of the groups whose keywords changed: remove what is empty, and find the parents of the others."""
+    """Among groups whose keywords changed: remove empty ones, and find the parents of the others."""
     await tx.execute(_SQL["drop_empty_groups"], key.params())
     await tx.execute(_SQL["find_parents"], key.params())
 
@@ -90,55 +90,55 @@ async def settle(tx: Tx, key: ProjectKey) -> None:
 async def ungroup_changed(
     tx: Tx, key: ProjectKey, *, tokens: Sequence[str] | None = None, group: UUID | None = None
 ) -> None:
-    """Take out keywords that grouping would put elsewhere now: all, those with one of the tokens, those of one group.
+    """Ungroup keywords that would now be grouped differently: all, those with one of the tokens, or those of one group.
 
-    Confirmed groups and keywords that were moved by hand are left alone.
+    Confirmed groups and keywords that were moved by hand do not change.
     """
     having = list(tokens) if tokens is not None else None
     await tx.execute(_SQL["ungroup_changed"], key.params(tokens=having, group=group))
 
 
-async def forget_hands(tx: Tx, key: ProjectKey) -> None:
-    """What was moved by hand is as if it were not, but for confirmed groups."""
-    await tx.execute(_SQL["forget_hands"], key.params())
+async def forget_manual_moves(tx: Tx, key: ProjectKey) -> None:
+    """Treat keywords that were moved by hand as automatic again, except in confirmed groups."""
+    await tx.execute(_SQL["forget_manual_moves"], key.params())
 
 
 async def merged_into(tx: Tx, key: ProjectKey, token: str) -> str:
-    """What a token counts as; itself, if it is not merged."""
+    """The token that a token is merged into; itself if it is not merged."""
     row = await fetch_one(tx, _SQL["merged_into"], key.params(token=token))
     assert row is not None
     return str(row[0])
 
 
 async def merge(tx: Tx, key: ProjectKey, tokens: Sequence[str], into: str) -> list[str]:
-    """Let tokens count as another, which is not merged itself; gives those that did not before."""
+    """Merge tokens into another, which is not merged itself; returns those that changed."""
     rows = await fetch_all(tx, _SQL["merge_tokens"], key.params(tokens=list(tokens), into=into))
     return [row[0] for row in rows]
 
 
 async def unmerge(tx: Tx, key: ProjectKey, tokens: Sequence[str]) -> list[str]:
-    """Let tokens count as themselves again; gives those that did not."""
+    """Undo merges; returns the tokens that were merged."""
     return [row[0] for row in await fetch_all(tx, _SQL["unmerge_tokens"], key.params(tokens=list(tokens)))]
 
 
 async def rename(tx: Tx, key: ProjectKey, group: UUID, name: str | None) -> bool:
-    """Give a group a name, or none, so that it goes by its parent. False: there is no such group."""
+    """Name a group; with None it shows its parent's name. False: there is no such group."""
     return await _one(tx, "rename_group", key.params(group=group, name=name))
 
 
 async def confirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
-    """From now on only hands change it. False: there is no such group."""
+    """Automatic grouping no longer changes this group. False: there is no such group."""
     return await _one(tx, "confirm_group", key.params(group=group))
 
 
 async def unconfirm(tx: Tx, key: ProjectKey, group: UUID) -> bool:
-    """Give a group back to grouping, with what came up beside it meanwhile. False: there is no such group."""
+    """Return a group to automatic grouping, with groups of the same tokens made meanwhile. False: no such group."""
     await tx.execute(_SQL["absorb_twin"], key.params(group=group))
     return await _one(tx, "unconfirm_group", key.params(group=group))
 
 
 async def make(tx: Tx, key: ProjectKey, name: str) -> UUID:
-    """A group of one's own, to move keywords into."""
+    """A new empty group made by a person."""
     row = await fetch_one(tx, _SQL["make_group"], key.params(name=name))
     assert row is not None
     found: UUID = row[0]
@@ -146,18 +146,18 @@ async def make(tx: Tx, key: ProjectKey, name: str) -> UUID:
 
 
 async def unknown(tx: Tx, key: ProjectKey, keywords: Sequence[str]) -> list[str]:
-    """Those of these that are no keywords of the project."""
+    """The texts that are not keywords of the project."""
     rows = await fetch_all(tx, _SQL["unknown_keywords"], key.params(keywords=list(keywords)))
     return [row[0] for row in rows]
 
 
 async def leave(tx: Tx, key: ProjectKey, keywords: Sequence[str]) -> None:
-    """Take keywords out of their groups."""
+    """Remove keywords from their groups."""
     await tx.execute(_SQL["leave_groups"], key.params(keywords=list(keywords)))
 
 
 async def enter(tx: Tx, key: ProjectKey, keywords: Sequence[str], group: UUID) -> None:
-    """Put keywords that are in no group into one, by hand."""
+    """Move ungrouped keywords into a group by hand."""
     await tx.execute(_SQL["enter_group"], key.params(keywords=list(keywords), group=group))
 
 
@@ -173,7 +173,7 @@ _FIRST = GroupCursor("", UUID(int=0))
 
 
 async def groups(tx: Tx, key: ProjectKey, after: GroupCursor | None, limit: int) -> list[Group]:
-    """The groups of a project in the order of their parents, a page at a time."""
+    """The groups of a project ordered by parent, one page at a time."""
     params = key.params(**vars(after or _FIRST), limit=limit)
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
 
@@ -184,7 +184,7 @@ async def find(tx: Tx, key: ProjectKey, group: UUID) -> Group | None:
 
 
 async def members(tx: Tx, key: ProjectKey, groups: Sequence[UUID]) -> dict[UUID, list[str]]:
-    """The keywords of some groups, as they are spelled, in the order of the alphabet."""
+    """The keywords of some groups as spelled, in alphabetical order."""
     found: dict[UUID, list[str]] = {group: [] for group in groups}
     for group_id, keyword in await fetch_all(tx, _SQL["members"], key.params(groups=list(groups))):
         found[group_id].append(keyword)
@@ -192,14 +192,14 @@ async def members(tx: Tx, key: ProjectKey, groups: Sequence[UUID]) -> dict[UUID,
 
 
 async def keywords(tx: Tx, key: ProjectKey, group: UUID | None, after: str, limit: int) -> list[Keyword]:
-    """Keywords of a project, or of one group of it, a page at a time."""
+    """Keywords of a project or of one of its groups, one page at a time."""
     query = _SQL["keywords"] if group is None else _SQL["keywords_of_group"]
     params = key.params(group=group, after=after, limit=limit)
     return [Keyword(**row) for row in await fetch_named(tx, query, params)]
 
 
 async def merges(tx: Tx, key: ProjectKey) -> list[tuple[str, str]]:
-    """Which token counts as which."""
+    """All merges: a token and the token that it is merged into."""
     return [(token, into) for token, into in await fetch_all(tx, _SQL["merges"], key.params())]
 
 

@@ -1,8 +1,8 @@
 -- Grouping, in one transaction: each ungrouped keyword gets the group of its signature.
 
 -- name: prepare
--- Right after a load the planner knows nothing of these tables. A nested loop over a million rows would never end; hash
--- joins do, whatever it believes. Where a look-up by key is right, a statement says so by OFFSET 0.
+-- Right after a load the planner has no statistics for these tables. A nested loop over a million rows would never end;
+-- hash joins do in any case. Where a lookup by key is right, OFFSET 0 enforces it.
 SELECT set_config('enable_nestloop', 'off', true), set_config('work_mem', %s, true), set_config('statement_timeout', %s, true)
 
 -- name: make_ungrouped
@@ -51,7 +51,7 @@ WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.stale
                   WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.group_id = g.id OFFSET 0)
 
 -- name: find_parents
--- Of the groups whose keywords changed.
+-- For groups whose keywords changed.
 UPDATE public.keyword_groups g
 SET stale = false, parent = (
     SELECT k.keyword_normalized
@@ -64,11 +64,11 @@ SET stale = false, parent = (
     ORDER BY coalesce(k.volume, 0) DESC, length(k.keyword_normalized), k.keyword_normalized LIMIT 1)
 WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.stale
 
--- Edits: what leaves a group marks it stale; the statements above do the rest.
+-- Edits: removing keywords from a group marks it stale; the statements above do the rest.
 
 -- name: ungroup_changed
--- Keywords that grouping would put elsewhere now, but for what somebody confirmed or moved by hand. With tokens: only
--- those that have one of them; with a group: only its own.
+-- Keywords that would now be grouped differently, except confirmed ones and those moved by hand. With tokens: only
+-- keywords with one of them; with a group: only its own.
 WITH merges AS MATERIALIZED (
     SELECT array_agg(token) AS tokens, jsonb_object_agg(token, into_token) AS map
     FROM public.token_merges WHERE workspace_id = %(workspace)s AND project_id = %(project)s
@@ -88,20 +88,20 @@ WITH merges AS MATERIALIZED (
 UPDATE public.keyword_groups g SET stale = true
 WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
 
--- name: forget_hands
--- What was moved by hand is as if it were not, but for confirmed groups.
+-- name: forget_manual_moves
+-- Treats keywords that were moved by hand as automatic again, except in confirmed groups.
 UPDATE public.group_keywords m SET by_hand = false
 FROM public.keyword_groups g
 WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.by_hand
   AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id AND NOT g.confirmed
 
 -- name: merged_into
--- What a token counts as; itself, if it is not merged.
+-- The token that a token is merged into; itself if it is not merged.
 SELECT coalesce((SELECT into_token FROM public.token_merges
                  WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND token = %(token)s), %(token)s)
 
 -- name: merge_tokens
--- Tokens that were merged into one of these follow it. Gives all that now count as another than before.
+-- Tokens that were merged into one of these follow it. Returns all tokens whose merge changed.
 WITH redirected AS (
     UPDATE public.token_merges SET into_token = %(into)s
     WHERE workspace_id = %(workspace)s AND project_id = %(project)s
@@ -130,7 +130,7 @@ UPDATE public.keyword_groups SET confirmed = true
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 
 -- name: absorb_twin
--- The group of the same signature that came up beside a confirmed one gives its keywords to it: stale, and empty.
+-- A group with the same signature that was made beside a confirmed one gives it its keywords: stale, and empty.
 WITH twin AS (
     UPDATE public.keyword_groups t SET stale = true, signature = NULL
     FROM public.keyword_groups g
@@ -175,8 +175,8 @@ WITH joined AS (
 UPDATE public.keyword_groups SET stale = true
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 
--- Reading. Groups stand in the order of their parents, keywords in that of the alphabet; both bytewise. OFFSET 0 holds the
--- planner to the order of the joins: right after a load it knows no better.
+-- Reading. Groups are ordered by parent, keywords alphabetically; both bytewise. OFFSET 0 fixes the order of the
+-- joins: right after a load the planner has no statistics.
 
 -- name: groups
 SELECT g.id, coalesce(g.name, head.keyword, g.parent, '') AS name, g.name IS NOT NULL AS renamed, g.parent,

@@ -16,16 +16,16 @@ _FIRST = GroupCursor("", UUID(int=0))
 
 @dataclass(frozen=True)
 class Text:
-    """What is looked for: as it was said, and as keywords are spelled."""
+    """The search text: as typed, and as keywords are spelled."""
 
-    said: str
+    typed: str
     normalised: str
 
 
 async def keywords_with(
     tx: Tx, key: ProjectKey, text: Text, group: UUID | None, after: str, limit: int
 ) -> list[Keyword]:
-    """Keywords of a project, or of one group of it, that contain a text, a page at a time."""
+    """Keywords of a project or of one of its groups that contain a text, one page at a time."""
     params = key.params(text=text.normalised, group=group, after=after, limit=limit)
     return [Keyword(**row) for row in await fetch_named(tx, _SQL["keywords_with"], params)]
 
@@ -33,17 +33,17 @@ async def keywords_with(
 async def groups_with(
     tx: Tx, key: ProjectKey, text: Text, after: GroupCursor | None, limit: int
 ) -> list[UUID]:
-    """Groups whose parent or name contains a text, in the order of their parents, a page at a time."""
-    params = key.params(text=text.normalised, said=text.said, **vars(after or _FIRST), limit=limit)
+    """Groups whose parent or name contains a text, ordered by parent, one page at a time."""
+    params = key.params(text=text.normalised, typed=text.typed, **vars(after or _FIRST), limit=limit)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_with"], params)]
 
 
 async def groups_called(tx: Tx, key: ProjectKey, text: Text) -> list[UUID]:
-    """The group of exactly this parent or name; two where there are several."""
-    params = key.params(text=text.normalised, said=text.said)
+    """The group with exactly this parent or name; two if there are several."""
+    params = key.params(text=text.normalised, typed=text.typed)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_called"], params)]
 
 
 async def group_names(tx: Tx, key: ProjectKey, groups: Collection[UUID]) -> dict[UUID, str]:
-    """What some groups are called."""
+    """The names of some groups."""
     return dict(await fetch_all(tx, _SQL["group_names"], key.params(groups=list(groups))))

@@ -1,8 +1,8 @@
--- Keywords and groups by what they are called. They are read along their keys in the order of the lists, and a page ends
--- the reading: whatever is looked for, no row is touched twice and none beyond it.
+-- Keywords and groups by name. They are read along their keys in the order of the lists, and reading stops at the end
+-- of the page: no row is read twice, and none beyond the page.
 
 -- name: keywords_with
--- Those that contain a text, of the project or of one group. Only keys are compared; the rest is read of what fits.
+-- Keywords that contain a text, of the project or of one group. Only keys are compared; matches are then read in full.
 SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
        k.clicks, k.impressions, m.group_id, coalesce(m.by_hand, false) AS by_hand, k.upload_id, k.line
 FROM (
@@ -28,16 +28,16 @@ LEFT JOIN LATERAL (
 ORDER BY k.keyword_normalized
 
 -- name: groups_with
--- Those whose parent or own name contains a text.
+-- Groups whose parent or own name contains a text.
 SELECT id FROM public.keyword_groups
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent, id) > (%(parent)s, %(id)s)
-  AND (strpos(parent, %(text)s) > 0 OR strpos(lower(name), lower(%(said)s)) > 0)
+  AND (strpos(parent, %(text)s) > 0 OR strpos(lower(name), lower(%(typed)s)) > 0)
 ORDER BY parent, id LIMIT %(limit)s
 
 -- name: groups_called
--- By the whole of their parent or of their own name.
+-- By exact parent or own name.
 SELECT id FROM public.keyword_groups
-WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent = %(text)s OR name = %(said)s)
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent = %(text)s OR name = %(typed)s)
 ORDER BY parent, id LIMIT 2
 
 -- name: group_names

@@ -1,6 +1,6 @@
 """Queries of the project pages: counts, and files page by page.
 
-Leases are the service's, so the first two are asked by the service itself, and name the workspace.
+Only the service's own role may read leases, so it runs the first two queries, which name the workspace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Overview:
-    """What a list says of a project."""
+    """One project in a list."""
 
     project_id: int
     name: str
@@ -57,13 +57,13 @@ class Overview:
 
     @property
     def active(self) -> bool:
-        """Whether a page must go on asking (S2 §11.0.1)."""
+        """Whether a page must keep polling."""
         return self.locked or self.status == "grouping" or self.processed != self.uploaded
 
 
 @dataclass(frozen=True)
-class InFull(Overview):
-    """What its own page says, too."""
+class ProjectDetails(Overview):
+    """One project on its own page."""
 
     rows_total: int
     inserted: int
@@ -74,7 +74,7 @@ class InFull(Overview):
 
 @dataclass(frozen=True)
 class Copy:
-    """A file that was here already: shown, never counted."""
+    """A file that was already known: shown, never counted."""
 
     filename: str | None
     duplicate_of: UUID
@@ -83,18 +83,18 @@ class Copy:
 
 
 async def listed(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Overview]:
-    """A workspace's projects by number, a page at a time."""
+    """A workspace's projects by number, one page at a time."""
     params = {"workspace": workspace_id, "after": after, "limit": limit}
     return [Overview(**row) for row in await fetch_named(tx, _SQL["projects_listed"], params)]
 
 
-async def in_full(tx: Tx, key: ProjectKey) -> InFull | None:
-    found = await fetch_named(tx, _SQL["project_in_full"], key.params())
-    return InFull(**found[0]) if found else None
+async def details(tx: Tx, key: ProjectKey) -> ProjectDetails | None:
+    found = await fetch_named(tx, _SQL["project_details"], key.params())
+    return ProjectDetails(**found[0]) if found else None
 
 
 async def files(tx: Tx, key: ProjectKey, state: str | None, first: int, limit: int) -> list[File]:
-    """Files in order of arrival, those in one state or all of them, after the first so many."""
+    """Files in order of arrival, in one state or all, after skipping the first ones."""
     params = key.params(state=state, first=first, limit=limit)
     return [File(**row) for row in await fetch_named(tx, _SQL["files_of_project"], params)]
 

@@ -1,9 +1,9 @@
--- Projects as pages show them: counts of their files, made where the files are. What they say is what
--- weighbridge.project_status says of each file: of content that failed and came again, the last one counts.
+-- Projects as pages show them, with counts of their files. The counts agree with weighbridge.project_status:
+-- if failed content was received again, only the last upload counts.
 
 -- name: projects_listed
--- A page of projects by number. Two things are taken from the view of jobs for the few files that have not ended only;
--- of the others the rows are a column. With the view alone this takes four times as long.
+-- A page of projects by number. The view of jobs is used only for the few files that have not ended; for the others
+-- the number of rows is a column. Using the view for all takes four times as long.
 WITH page AS MATERIALIZED (
     SELECT p.* FROM public.projects p
     WHERE p.workspace_id = %(workspace)s AND p.id > %(after)s
@@ -40,8 +40,8 @@ SELECT p.id AS project_id, p.name, p.ungrouped, p.grouped_at, p.groupings,
 FROM page p LEFT JOIN jobs j ON j.project_id = p.id LEFT JOIN live l ON l.project_id = p.id
 ORDER BY p.id
 
--- name: project_in_full
--- One project, with what its files came to.
+-- name: project_details
+-- One project, with totals of its files.
 SELECT p.id AS project_id, p.name, p.ungrouped, p.grouped_at, p.groupings,
        EXISTS (SELECT FROM public.project_processing_leases l
                WHERE l.workspace_id = p.workspace_id AND l.project_id = p.id
@@ -69,7 +69,7 @@ CROSS JOIN LATERAL (
 WHERE p.workspace_id = %(workspace)s AND p.id = %(project)s
 
 -- name: files_of_project
--- In order of arrival, a page at a time; what is computed of a file is computed of those of the page only.
+-- In order of arrival, one page at a time; computed columns are computed for the rows of the page only.
 SELECT j.id AS job_id, j.source_filename AS filename, j.status, j.attempts, j.rows_total, j.rows_processed, j.inserted,
        j.duplicate, j.invalid, j.error_code AS error, j.error AS message
 FROM (
@@ -86,7 +86,7 @@ JOIN public.csv_processing_jobs j ON j.id = page.id
 ORDER BY j.created_at, j.id
 
 -- name: copies_of_project
--- Files that were here already, with the name of what they are a copy of.
+-- Files that were already known, with the name of the original.
 SELECT nullif(u.filename, '') AS filename, u.upload_id AS duplicate_of, d.filename AS original, u.times
 FROM public.upload_duplicates u JOIN public.data_uploads d ON d.id = u.upload_id
 WHERE d.workspace_id = %(workspace)s AND d.project_id = %(project)s

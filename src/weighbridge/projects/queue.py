@@ -19,7 +19,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """A project with a lease on it, if there was one to run, and what was taken over on the way."""
+    """A leased project, if there was one to run, and the abandoned ones that were recovered on the way."""
 
     lease: Lease | None = None
     project: Project | None = None
@@ -27,7 +27,7 @@ class Run:
 
 
 async def make(tx: Tx, project_id: int | None, name: str | None) -> int:
-    """Make a project, or give it another name; without a number it gets the next one of its workspace."""
+    """Create a project, or rename it; without a number it gets the next one of its workspace."""
     row = await fetch_one(tx, _SQL["make_project"], (project_id, name))
     assert row is not None
     return int(row[0])
@@ -40,13 +40,13 @@ async def find(tx: Tx, workspace_id: UUID, project_id: int) -> Project | None:
 
 
 async def page(tx: Tx, workspace_id: UUID, after: int, limit: int) -> list[Project]:
-    """A workspace's projects by number, a page at a time."""
+    """A workspace's projects by number, one page at a time."""
     params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
     return [Project(**row) for row in await fetch_named(tx, _SQL["get_projects"], params)]
 
 
-async def standing(tx: Tx, project_id: int) -> ProjectStatus | None:
-    """How the files of a project of the transaction's workspace stand, at one moment."""
+async def status(tx: Tx, project_id: int) -> ProjectStatus | None:
+    """The status of a project's files in the transaction's workspace, at one moment."""
     found = await fetch_named(tx, _SQL["project_status"], (project_id,))
     if not found:
         return None
@@ -68,7 +68,7 @@ class JobCursor:
 async def jobs(
     tx: Tx, project: Project, *, status: str | None = None, after: JobCursor | None = None, limit: int
 ) -> list[Job]:
-    """The job rows of a project in order of arrival, a page at a time."""
+    """The jobs of a project in order of arrival, one page at a time."""
     params = {
         "workspace": project.workspace_id,
         "project": project.id,
@@ -81,7 +81,7 @@ async def jobs(
 
 
 async def claim(tx: Tx, request: ClaimRequest, only: UUID | None = None) -> Run:
-    """Lease the project whose turn it is; `only` names the one and no other. What was abandoned goes back first."""
+    """Lease the next project, or `only` this one. The same statement recovers abandoned ones first."""
     row = await fetch_one(
         tx, _SQL["claim_project"], {**_params(request), "only": only, "max_crashes": request.max_crashes}
     )
@@ -96,7 +96,7 @@ async def claim(tx: Tx, request: ClaimRequest, only: UUID | None = None) -> Run:
 
 
 async def claim_job(tx: Tx, lease: Lease, request: ClaimRequest) -> Claimed:
-    """The next job of the project whose lease it is, in order of arrival."""
+    """Claim the next job of the leased project, in order of arrival."""
     row = await fetch_one(tx, _SQL["claim_job"], {**_params(request), "token": lease.token})
     if row is None:
         return Claimed()
@@ -106,7 +106,7 @@ async def claim_job(tx: Tx, lease: Lease, request: ClaimRequest) -> Claimed:
 
 
 async def may_group(tx: Tx, lease: Lease) -> bool:
-    """Have all jobs ended, and some since the last grouping?"""
+    """Whether all jobs have ended, and some of them since the last grouping."""
     row = await fetch_one(tx, _SQL["may_group"], (lease.token,))
     return bool(row and row[0])
 
@@ -116,19 +116,19 @@ async def note_grouped(tx: Tx, lease: Lease) -> None:
 
 
 async def release(tx: Tx, lease: Lease, request: ClaimRequest, *, anyway: bool) -> bool:
-    """End a run, unless there is more that it could do: False. `anyway`: the worker is stopping."""
+    """End a run. False: there is more work for it. `anyway`: end it regardless, as the worker is stopping."""
     params = {**_params(request), "token": lease.token, "anyway": anyway}
     row = await fetch_one(tx, _SQL["release_project"], params)
     return bool(row and row[0])
 
 
 async def fail(tx: Tx, lease: Lease, delay: timedelta, error: str) -> None:
-    """End a run whose grouping failed; it is tried again after the delay."""
+    """End a run whose grouping failed; it is retried after the delay."""
     await tx.execute(_SQL["fail_project"], (lease.token, delay, error))
 
 
 async def kick(tx: Tx, project_id: int) -> bool:
-    """Wake whoever can run the project. False: there is none of that number."""
+    """Notify workers that the project can run. False: there is no project with this number."""
     row = await fetch_one(tx, _SQL["kick_project"], (project_id,))
     return bool(row and row[0])
 
@@ -136,14 +136,14 @@ async def kick(tx: Tx, project_id: int) -> bool:
 async def lock(tx: Tx, project_id: int, actor: str, action: str) -> None:
     """Begin an edit of the project's groups, audited.
 
-    Raises ProcessingLocked while its files are processed, NoProject where there is none.
+    Raises ProcessingLocked while its files are processed, NoProject if it does not exist.
     """
     await tx.execute(_SQL["lock_project"], (project_id, actor, action))
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who runs a project, and until when its lease runs if nothing more is heard."""
+    """The worker that runs a project, and when its lease expires without a heartbeat."""
 
     worker: str
     lease_until: datetime
@@ -155,7 +155,7 @@ async def holder(tx: Tx, project: Project) -> Holder | None:
 
 
 async def grouped_since(tx: Tx, upload_ids: list[UUID], pipelines: Collection[str]) -> set[UUID]:
-    """Those of many ended uploads that a grouping has followed, that need none, or for which none can come soon."""
+    """Ended uploads that have been grouped since, that need no grouping, or whose grouping cannot happen soon."""
     params = {"uploads": upload_ids, "pipelines": list(pipelines)}
     return {row[0] for row in await fetch_all(tx, _SQL["grouped_since"], params)}
 

@@ -15,7 +15,7 @@ SELECT project_id, name, leased, ungrouped, grouped_at, groupings, files, duplic
 FROM weighbridge.project_status(%s)
 
 -- name: jobs
--- In order of arrival, a page at a time.
+-- In order of arrival, one page at a time.
 SELECT id, project_id, csv_upload_id, status, source_filename, idempotency_key, attempts, error, created_at, started_at,
        finished_at, upload_status, error_code, rows, inserted, duplicate, invalid
 FROM public.csv_processing_jobs
@@ -55,15 +55,15 @@ SELECT l.lease_owner, l.lease_expires_at FROM public.project_processing_leases l
 WHERE l.workspace_id = %s AND l.project_id = %s AND l.lease_expires_at >= weighbridge.now()
 
 -- name: grouped_since
--- Those of many uploads that a grouping has followed, that need none,
+-- Uploads that have been grouped since, that need no grouping,
 SELECT d.id FROM public.data_uploads d
 LEFT JOIN public.projects p ON p.workspace_id = d.workspace_id AND p.id = d.project_id
 WHERE d.id = ANY (%(uploads)s) AND (
     p.id IS NULL OR NOT p.ungrouped OR p.grouped_at >= d.finished_at
-    -- or that it would not help to wait for: the project, or another file of it, is put off or nobody's here
+    -- or whose grouping cannot happen soon: the project, or another file of it, is postponed or has no worker here
     OR p.run_after > weighbridge.now()
     OR EXISTS (SELECT FROM public.data_uploads o
                WHERE o.workspace_id = p.workspace_id AND o.project_id = p.id
                  AND o.status IN ('pending', 'processing', 'staging_complete', 'promoting')
-                 AND NOT (o.preview AND o.status = 'staging_complete') -- which waits for a person, and nobody for it
+                 AND NOT (o.preview AND o.status = 'staging_complete') -- it waits for a person and blocks nothing
                  AND (o.run_after > weighbridge.now() OR o.pipeline <> ALL (%(pipelines)s))))

@@ -1,7 +1,7 @@
-"""One run over a project: its jobs in order of arrival until none is queued, then the grouping, once (S2 §4).
+"""One run over a project: its jobs in order of arrival until none is queued, then one grouping.
 
 lease → [job → job → …] → group → release
-          ↑                          │ a file came meanwhile
+          ↑                          │ a file arrived meanwhile
           └──────────────────────────┘
 """
 
@@ -33,7 +33,7 @@ from weighbridge.uploads.queue import ClaimRequest
 
 log = structlog.get_logger()
 
-LONGEST_PAUSE = timedelta(minutes=1)  # between two tries of a run that goes wrong
+LONGEST_PAUSE = timedelta(minutes=1)  # between two attempts of a failing run
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Runner:
     _interrupt: WeighbridgeError | None = field(default=None, repr=False)
 
     def interrupt(self, reason: WeighbridgeError) -> None:
-        """Ask the run to end, from any thread: the job in hand at its next safe point, a grouping at once."""
+        """Ask the run to end, from any thread: the current job at its next safe point, a grouping at once."""
         if self._interrupt is None:
             self._interrupt = reason
         if self._job is not None:
@@ -83,21 +83,21 @@ class Runner:
             grouping.get_loop().call_soon_threadsafe(grouping.cancel)
 
     async def run(self) -> None:
-        """Never raises: what goes wrong is logged, and the project can be leased again."""
+        """Never raises: failures are logged, and the project can be leased again."""
         with bound_contextvars(worker_id=self.options.name, project_id=self.project.id):
-            await self._run_to_the_end()
+            await self._run_until_released()
 
-    async def _run_to_the_end(self) -> None:
+    async def _run_until_released(self) -> None:
         journal.lease_acquired(self.project, self.request.worker)
         try:
             await self._run()
         except LeaseLost:
             journal.lease_lost_of(self.project)
         except HandBack:
-            await self._let_go()
-        except RetryLater as trouble:
-            log.warning("worker.database_away", reason=trouble.message)
-            await self._fail(trouble.kind)
+            await self._try_release()
+        except RetryLater as failure:
+            log.warning("worker.database_away", reason=failure.message)
+            await self._fail(failure.kind)
         except Exception as error:
             log.exception("Bug", project_id=self.project.id)
             await self._fail(type(error).__name__)
@@ -109,7 +109,7 @@ class Runner:
             await self._group()
             if await self._release(anyway=False):
                 return
-            await asyncio.sleep(0.05)  # a file came, or somebody's transaction has the next one for a moment
+            await asyncio.sleep(0.05)  # a file arrived, or another transaction has the next one locked
 
     async def _next_job(self) -> bool:
         self._check()
@@ -118,7 +118,7 @@ class Runner:
         if claimed.lease is None or claimed.upload is None:
             return False
         self._job = UploadWork(Attempt(claimed.lease, claimed.upload), self.ctx, self.options)
-        if self._interrupt is not None:  # it came between the check and the claim
+        if self._interrupt is not None:  # interrupted between the check and the claim
             self._job.interrupt(HandBack("its run is ending"))
         try:
             with self.leases.holding(self._job):
@@ -135,7 +135,7 @@ class Runner:
             try:
                 grouped = await self._grouping
             except asyncio.CancelledError:
-                self._check()  # the run is to end; Postgres has undone what was grouped so far
+                self._check()  # the run must end; Postgres has rolled the grouping back
                 raise
             finally:
                 self._grouping = None
@@ -149,8 +149,8 @@ class Runner:
             journal.lease_released(self.project, self.request.worker)
         return released
 
-    async def _let_go(self) -> None:
-        with suppress(RetryLater, LeaseLost):  # if it cannot be said, the lease runs out
+    async def _try_release(self) -> None:
+        with suppress(RetryLater, LeaseLost):  # if this fails, the lease expires
             await self._release(anyway=True)
 
     async def _fail(self, error: str) -> None:

@@ -18,21 +18,21 @@ class Blobs(Protocol):
     async def put(self, key: str, file: Path, *, keep: bool = False) -> str:
         """Store a local file, streaming, and return the file_url that names it from now on.
 
-        The file is moved away, unless it is to be kept. It is tried once.
+        The file is moved away unless `keep` is set. There is one attempt.
 
-        Raises RetryLater when the store cannot take it now.
+        Raises RetryLater if the store cannot accept it now.
         """
         ...
 
     async def fetch(self, file_url: str, scratch: Path) -> Path:
-        """A local path with the blob's bytes: the blob itself where it is local, else a copy in `scratch`.
+        """A local path with the blob's bytes: the blob itself if the store is local, else a copy in `scratch`.
 
-        Raises BlobMissing, or RetryLater("connection" or "rate_limit") when the store cannot give it now.
+        Raises BlobMissing, or RetryLater("connection" or "rate_limit") if the store cannot deliver it now.
         """
         ...
 
     async def digest(self, key: str) -> bytes:
-        """The SHA-256 of what lies there, read to its end. Raises as `fetch`."""
+        """The SHA-256 of the blob, read completely. Raises as `fetch`."""
         ...
 
     def listing(self, workspace_id: UUID | None = None) -> AsyncIterator[tuple[str, int]]:
@@ -40,22 +40,22 @@ class Blobs(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove one blob; one that is not there is removed already. Raises RetryLater."""
+        """Remove one blob; a blob that does not exist counts as removed. Raises RetryLater."""
         ...
 
     async def remove(self, workspace_id: UUID) -> None:
-        """Everything that a workspace has stored. Not part of the flow: for operators' tools.
+        """Remove all blobs of a workspace. Not part of the flow: for operators' tools.
 
-        Raises RetryLater when the store cannot do it now.
+        Raises RetryLater if the store cannot do it now.
         """
         ...
 
     @property
     def bucket(self) -> str:
-        """What metrics, logs and `upload_queue` call the store: the bucket's name, or "local"."""
+        """The name of the store in metrics, logs and `upload_queue`: the bucket's name, or "local"."""
         ...
 
     @property
     def folder(self) -> Path | None:
-        """Where the blobs lie on this machine, if they lie in a folder."""
+        """The folder with the blobs, if the store is a folder on this machine."""
         ...

@@ -1,4 +1,4 @@
-"""Writes files atomically and durably: a file is complete or does not exist, also after a power failure."""
+"""Writes files atomically and durably: a file is complete or does not exist, even after a power failure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from uuid import uuid4
 
 
 def place(file: Path, target: Path, *, keep: bool = False) -> None:
-    """The file's bytes under another name, 0600, on the disk when this returns; nobody ever sees half of them.
+    """Put the file's bytes under another name, mode 0600, synced to disk; no reader ever sees a partial file.
 
-    The file is moved, or copied where it is to be kept or lies on another file system.
+    The file is moved, or copied if it is to be kept or is on another file system.
     """
     made = make_folders(target.parent)
     if keep or not _moved(file, target):
@@ -33,7 +33,7 @@ def place(file: Path, target: Path, *, keep: bool = False) -> None:
 
 
 def _moved(file: Path, target: Path) -> bool:
-    """False: it lies on another file system."""
+    """False: it is on another file system."""
     _to_disk(file)
     try:
         os.replace(file, target)
@@ -50,12 +50,12 @@ def sha256(path: Path) -> bytes:
 
 
 def private(path: Path) -> BinaryIO:
-    """A new file that nobody else may read."""
+    """A new file that only the service may read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; returns the folders that got a new entry."""
+    """Make a folder and its parents; returns the folders that got a new entry."""
     changed = []
     for each in reversed([folder, *folder.parents]):
         if not each.is_dir():

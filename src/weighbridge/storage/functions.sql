@@ -158,7 +158,7 @@ CREATE OR REPLACE FUNCTION weighbridge.exhaust_replay(p_queue public.upload_queu
 BEGIN
     UPDATE upload_queue q SET retry_count = q.max_retries WHERE q.id = p_queue.id;
     PERFORM fail_unstored(p_queue.payload_submission_id, 'STORAGE_RETRY_FAILED', format(
-        'The file could not be stored and was tried again %s times. It is kept: an operator can try it once more, with weighbridge storage retry %s.',
+        'The file could not be stored after %s retries. It is kept: an operator can try again with weighbridge storage retry %s.',
         p_queue.max_retries, p_queue.id));
     PERFORM emit(p_queue.workspace_id, p_queue.payload_submission_id, 'storage.upload.retry_failed', jsonb_build_object(
         'upload_id', p_queue.payload_submission_id, 'workspace_id', p_queue.workspace_id, 'queue_id', p_queue.id,
@@ -190,7 +190,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_replay(uuid, interval, text, boolean, text[]) FROM PUBLIC;
 
--- The deferred file does not exist any more, so the upload fails. Without a token only where no attempt is open.
+-- The deferred file no longer exists, so the upload fails. Without a token only where no attempt is open.
 CREATE OR REPLACE FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -208,7 +208,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM give_up_unstored(v_upload, 'STORAGE_FILE_LOST',
-        'The file could not be stored when it came, and the copy that waited for the store is gone. Upload it again.');
+        'The file could not be stored when it was received, and its queued copy is lost. Upload it again.');
     RETURN true;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.lose_replay(uuid, uuid) FROM PUBLIC;
@@ -279,7 +279,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM give_up_unstored(v_queue.payload_submission_id, 'STORAGE_DROPPED',
-        'The file could not be stored, and an operator gave it up. Upload it again.');
+        'The file could not be stored, and an operator dropped it. Upload it again.');
     PERFORM dismiss_upload(v_queue.payload_submission_id, p_actor);
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_queue.workspace_id, p_actor, 'storage.drop', v_queue.payload_submission_id,
@@ -310,9 +310,9 @@ BEGIN
     END IF;
     IF v_left > 0 THEN
         PERFORM raise_alert('storage_left', '', 'ERROR',
-            format('%s files wait for the file store on a machine that does not try any more', v_left));
+            format('%s files wait for the file store on a machine that has stopped retrying', v_left));
     ELSE
-        PERFORM withdraw_alert('storage_left', '', 'No file waits on a machine that does not try any more');
+        PERFORM withdraw_alert('storage_left', '', 'No file waits on a machine that has stopped retrying');
     END IF;
     RETURN v_depth;
 END $$;
@@ -497,7 +497,7 @@ CREATE OR REPLACE FUNCTION weighbridge.release_storage(p_grant uuid) RETURNS voi
 REVOKE ALL ON FUNCTION weighbridge.release_storage(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.release_storage(uuid) TO weighbridge_intake;
 
--- Deletes reservations of killed processes. Expired ones do not count any more.
+-- Deletes reservations of killed processes. Expired ones no longer count.
 CREATE OR REPLACE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -735,7 +735,7 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.retire_blob(uuid, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.retire_blob(uuid, interval) TO weighbridge_clean;
 
--- The blob is deleted: it does not count any more.
+-- The blob is deleted: it no longer counts.
 CREATE OR REPLACE FUNCTION weighbridge.note_blob_removed(p_upload uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$

@@ -1,8 +1,8 @@
-"""Files that are still coming: one each in `files` of the spool, written at their end and cut back to what counts.
+"""Incomplete files of resumable uploads: one file each in `files` of the spool, appended to, truncated to what counts.
 
-Whoever writes one holds its lock, which dies with the process; nothing here needs cleaning up after a kill -9 but the
-bytes that nobody has noted. The lock is the file's own: another process on this machine sees it, another machine does
-not see the file.
+The writer of a file holds its lock, which ends with the process; after a kill -9 only the bytes beyond the recorded
+offset need removing. The lock is on the file: other processes on this machine see it; other machines do not see the
+file.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from weighbridge.storage.spool import Spool
 
 
 class PartHeld(Exception):
-    """Somebody else writes it."""
+    """Another process writes the file."""
 
 
 class Part:
-    """One such file, held."""
+    """One incomplete file, locked."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._busy = (
-            threading.Lock()
-        )  # a thread that still writes when its request is ended must not meet the next file
+        # A thread may still write after its request ended; it must not reach the next file.
+        self._busy = threading.Lock()
 
     @property
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
     def cut(self, size: int) -> None:
-        """Drop what is behind so many bytes, and go on there."""
+        """Truncate to this size and continue there."""
         os.ftruncate(self._descriptor, size)
         os.lseek(self._descriptor, size, os.SEEK_SET)
 
@@ -49,13 +48,13 @@ class Part:
                 view = view[os.write(self._descriptor, view) :]
 
     def sync(self) -> None:
-        """On the disk when this returns."""
+        """The bytes are on disk when this returns."""
         os.fsync(self._descriptor)
 
     def link(self) -> Path:
-        """The same bytes under another name, which may be moved away or removed; this one stays."""
+        """The same bytes under another name, which may be moved or removed; this one stays."""
         other = self.path.with_name(f".{self.path.name}")
-        other.unlink(missing_ok=True)  # of a process that was killed
+        other.unlink(missing_ok=True)  # left by a killed process
         os.link(self.path, other)
         return other
 
@@ -64,7 +63,7 @@ class Part:
         self.path.with_name(f".{self.path.name}").unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         with self._busy:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -77,9 +76,9 @@ class Part:
 
 
 def hold(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
-    """The file, held until it is closed. Raises PartHeld, FileNotFoundError, another OSError, or RetryLater.
+    """The file, locked until it is closed. Raises PartHeld, FileNotFoundError, another OSError, or RetryLater.
 
-    With `make` an empty one where there is none.
+    With `make`, creates an empty file if there is none.
     """
     path = _folder(spool) / str(id_)
     while True:
@@ -94,16 +93,16 @@ def hold(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
         except BlockingIOError:
             os.close(descriptor)
             raise PartHeld from None
-        os.close(descriptor)  # whoever held it has removed it
+        os.close(descriptor)  # its holder has removed the file
 
 
 def drop(spool: Spool, id_: UUID) -> None:
-    """Remove what a killed process left of a file that is gone itself."""
+    """Remove leftovers of a killed process for a file that no longer exists."""
     (_folder(spool) / f".{id_}").unlink(missing_ok=True)
 
 
-def lying(spool: Spool) -> Iterator[UUID]:
-    """What lies there."""
+def ids(spool: Spool) -> Iterator[UUID]:
+    """Ids of the files in the folder."""
     folder = _folder(spool)
     if folder.is_dir():
         for path in folder.iterdir():
@@ -111,8 +110,8 @@ def lying(spool: Spool) -> Iterator[UUID]:
                 yield UUID(path.name.removeprefix("."))
 
 
-def any_lying(spool: Spool) -> bool:
-    return next(lying(spool), None) is not None
+def any_files(spool: Spool) -> bool:
+    return next(ids(spool), None) is not None
 
 
 def _folder(spool: Spool) -> Path:

@@ -16,7 +16,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Deferral:
-    """A file that waits from now on, and what is known of it."""
+    """A file that is queued for the store, and its details."""
 
     upload_id: UUID
     queue_id: UUID
@@ -33,7 +33,7 @@ class Deferral:
 
 @dataclass(frozen=True)
 class Replay:
-    """One file that waits, claimed."""
+    """One queued file, claimed."""
 
     lease: Lease
     upload_id: UUID | None
@@ -43,7 +43,7 @@ class Replay:
     byte_size: int
     retry_count: int
     max_retries: int
-    early: bool  # before its time: a failure does not count
+    early: bool  # tried before it is due: a failure does not count
 
     @property
     def queue_id(self) -> UUID:
@@ -52,7 +52,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A row of `upload_queue`, for people: without the path."""
+    """A row of `upload_queue` for display: without the path."""
 
     queue_id: UUID
     upload_id: UUID | None
@@ -73,30 +73,30 @@ class Waiting:
 
 
 async def defer(tx: Tx, deferral: Deferral) -> None:
-    """In the transaction that has recorded the upload."""
+    """Queue a file, in the transaction that recorded its upload."""
     await tx.execute(_SQL["defer_upload"], asdict(deferral))
 
 
 async def upload_of(tx: Tx, queue_id: UUID) -> UUID | None:
-    """The upload of a file that waits; None where none waits under this id."""
+    """The upload of a queued file; None if this id is not queued."""
     row = await fetch_one(tx, _SQL["upload_of_queue"], (queue_id,))
     return row[0] if row else None
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a process is ready to replay."""
+    """Which files a process may replay."""
 
     worker: str
     spool_id: UUID
     lease: timedelta
     limit: int
-    early: bool = False  # also files whose time has not come, but for those tried within the last minute
+    early: bool = False  # also files that are not due, except those tried within the last minute
 
 
-async def claim(tx: Tx, wish: Claim) -> list[Replay]:
-    """Files of a spool, each with a lease of its own."""
-    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(wish).values()))
+async def claim(tx: Tx, request: Claim) -> list[Replay]:
+    """Claim files of a spool, each with its own lease."""
+    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(request).values()))
     return [
         Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), *rest)
         for token, queue, workspace, upload, user, path, digest, *rest in rows
@@ -104,14 +104,14 @@ async def claim(tx: Tx, wish: Claim) -> list[Replay]:
 
 
 async def finish(tx: Tx, replay: Replay, file_url: str) -> bool:
-    """The object is there. False: the upload does not wait for it any more."""
+    """The blob is stored. False: the upload no longer waits for it."""
     row = await fetch_one(tx, _SQL["finish_replay"], (replay.lease.token, file_url))
     return bool(row and row[0])
 
 
 @dataclass(frozen=True)
 class Failure:
-    """How a replay failed. Without a delay it was the last time; one that does not count leaves its time as it is."""
+    """How a replay failed. Without a delay it was the last attempt; one that does not count keeps its due time."""
 
     error: str
     delay: timedelta | None
@@ -120,40 +120,40 @@ class Failure:
 
 
 async def fail(tx: Tx, replay: Replay, how: Failure) -> None:
-    """Put it off, or give up and leave file and row for an operator."""
+    """Postpone the file, or give up and leave file and row for an operator."""
     params = (replay.lease.token, how.delay, how.error, how.counts, how.consumers)
     await tx.execute(_SQL["fail_replay"], params)
 
 
 async def release(tx: Tx, replay: Replay) -> None:
-    """Hand it back as it is: the process is stopping."""
+    """Return the file unchanged: the process is stopping."""
     await tx.execute(_SQL["close_attempt"], (replay.lease.token, "released", None))
 
 
 async def lose(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:
-    """The file that waited is gone: its upload fails. False: somebody has it in hand, or it is settled."""
+    """The queued file is lost: fail its upload. False: another process has it, or it is settled."""
     row = await fetch_one(tx, _SQL["lose_replay"], (queue_id, lease and lease.token))
     return bool(row and row[0])
 
 
 async def spooled(tx: Tx, spool_id: UUID) -> set[UUID]:
-    """Every file that should lie in this spool."""
+    """Every file that should be in this spool."""
     return {row[0] for row in await fetch_all(tx, _SQL["spooled"], (spool_id,))}
 
 
 async def adopt(tx: Tx, spool_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
-    """Files that lie in this spool belong to it, whatever their rows say; those of them that have a row."""
+    """Assign files that are in this spool to it, whatever their rows say; returns those that have a row."""
     return {row[0] for row in await fetch_all(tx, _SQL["adopt"], (spool_id, list(ids)))}
 
 
 async def store_waiting(tx: Tx, upload_id: UUID, file_url: str) -> bool:
-    """The content of an upload that waits came again, and is stored now. False: it waits no more."""
+    """The content of a waiting upload was received again and is now stored. False: it no longer waits."""
     row = await fetch_one(tx, _SQL["store_waiting"], (upload_id, file_url))
     return bool(row and row[0])
 
 
 async def identity(tx: Tx) -> UUID:
-    """Which database this is."""
+    """The identity of this database."""
     row = await fetch_one(tx, _SQL["identity"])
     assert row is not None
     return UUID(str(row[0]))
@@ -162,13 +162,13 @@ async def identity(tx: Tx) -> UUID:
 async def waiting(
     tx: Tx, *, workspace_id: UUID | None = None, failed: bool | None = None, limit: int = 200
 ) -> list[Waiting]:
-    """The oldest first; `failed`: only those that were given up, or only those that were not."""
+    """Queued files, oldest first; `failed`: only those that were given up, or only those that were not."""
     params = {"workspace": workspace_id, "failed": failed, "limit": limit}
     return [Waiting(**row) for row in await fetch_named(tx, _SQL["waiting_files"], params)]
 
 
 async def of_upload(tx: Tx, upload_id: UUID) -> UUID | None:
-    """The queue's id of the file of an upload, where it waits."""
+    """The queue id of an upload's file, if it is queued."""
     row = await fetch_one(tx, _SQL["queue_of_upload"], (upload_id,))
     return row[0] if row else None
 
@@ -186,7 +186,7 @@ async def drop(tx: Tx, queue_id: UUID, actor: str) -> bool:
 
 
 async def watch(tx: Tx, threshold: int, patience: timedelta) -> int:
-    """Raise or withdraw the alert about files that wait; how many do."""
+    """Raise or withdraw the alert about queued files; returns how many there are."""
     row = await fetch_one(tx, _SQL["watch_storage"], (threshold, patience))
     assert row is not None
     return int(row[0])

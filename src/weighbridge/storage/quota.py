@@ -1,11 +1,11 @@
-"""Before a file is stored: does the quota allow it? After it: the usage counters.
+"""Before a file is stored: does the quota allow it? Afterwards: update the usage counters.
 
-    reserve   before the bytes are taken     QuotaExceeded, or they are set aside
-    count     with the upload's row          set aside → used, once for each blob
-    let_go    nothing was stored after all   set aside → free
+    reserve   before the bytes are received   QuotaExceeded, or the bytes are reserved
+    count     with the upload's row           reserved → used, once per blob
+    release   nothing was stored              reserved → free
 
-A reservation that nobody ends runs out by itself. Parallel uploads cannot pass a limit together: each sees what the
-others have set aside.
+A reservation that is not ended expires. Parallel uploads cannot exceed a limit together: each sees the reservations
+of the others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from weighbridge.engine.announce import TOLD
+from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import QuotaExceeded, Refused, RetryLater
 from weighbridge.model.limits import Limits
 from weighbridge.model.upload import Sender
@@ -28,24 +28,24 @@ from weighbridge.storage.context import Context
 from weighbridge.storage.usage import Defaults, Over, Reservation
 
 ROLE = "weighbridge_intake"
-DEFAULT_USER = UUID(int=0)  # S5's single user, where a request names none
+DEFAULT_USER = UUID(int=0)  # the user of requests that name none
 
 
 async def reserve(
     ctx: Context, sender: Sender, size: int, grant: UUID, *, lasts: timedelta = timedelta(hours=1)
 ) -> None:
-    """Set bytes aside under this grant, in place of what it had. QuotaExceeded(413) where they would be too many."""
-    consumers = [name for name in TOLD if name in ctx.consumers]
+    """Reserve bytes under this grant, replacing its earlier reservation. QuotaExceeded(413) if they exceed a limit."""
+    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
     reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
     async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
         over = await usage.reserve(tx, reservation, defaults(ctx.limits))
-    if over is not None:  # said after the commit: the event that tells of it is in the same transaction
+    if over is not None:  # raised after the commit: the event about it is in the same transaction
         journal.quota_reached()
         raise _too_much(over, size)
 
 
-async def let_go(ctx: Context, sender: Sender, grant: UUID) -> None:
-    """Nothing was stored under this grant, or it is counted; harmless twice. Never raises: it runs out by itself."""
+async def release(ctx: Context, sender: Sender, grant: UUID) -> None:
+    """End a reservation: nothing was stored, or it is counted. Idempotent. Never raises, as it also expires."""
     with suppress(RetryLater):
         async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
             await usage.release(tx, grant)
@@ -54,10 +54,10 @@ async def let_go(ctx: Context, sender: Sender, grant: UUID) -> None:
 async def count(
     tx: Tx, upload_id: UUID, user_id: UUID | None, size: int, file_url: str, grant: UUID | None
 ) -> None:
-    """In the transaction that records the stored upload: its blob counts, unless it does already.
+    """In the transaction that records the stored upload: count its blob, unless it is already counted.
 
-    What goes wrong here does not hold the upload up: it is logged, and `weighbridge storage recount` mends it. Only a
-    lost connection is raised: then the upload is not recorded either.
+    An error here does not stop the upload: it is logged, and `weighbridge storage recount` corrects the counters. Only
+    a lost connection is raised: then the upload is not recorded either.
     """
     user = user_id or DEFAULT_USER
     try:
@@ -70,17 +70,17 @@ async def count(
 
 
 async def read_again(tx: Tx, users: Iterable[UUID | None], *, limited: bool) -> None:
-    """S5's interpretations: stored files of these users are read again at somebody's request, each counts one.
+    """Count that stored files of these users are read again on request: one interpretation per file.
 
-    In the transaction that opens them. QuotaExceeded(429) where that is more than one of them may this month.
+    In the transaction that reopens them. QuotaExceeded(429) if it exceeds a user's monthly limit.
     """
     for user, number in sorted(Counter(user or DEFAULT_USER for user in users).items()):
         spent = await usage.take_interpretations(tx, user, number, limited=limited)
         if spent is not None:
             journal.interpretations_spent()
             message = (
-                f"Monthly interpretation quota reached: {spent.used} of the {spent.allowed} times that files of this "
-                f"user may be read again this month are used, and this would be {number} more. "
+                f"Monthly interpretation quota reached: {spent.used} of {spent.allowed} are used, and this needs "
+                f"{number} more. An interpretation is one file of this user that is read again. "
                 f"It resets on {spent.resets_at:%Y-%m-%d} (UTC)."
             )
             raise QuotaExceeded(
@@ -89,12 +89,12 @@ async def read_again(tx: Tx, users: Iterable[UUID | None], *, limited: bool) -> 
 
 
 def defaults(limits: Limits) -> Defaults:
-    """What the settings allow; the database knows who may have more or less."""
+    """The limits from the settings; the database has the exceptions."""
     return Defaults(limits.workspace.month, limits.workspace.total, limits.user.month, limits.user.total)
 
 
 def readable(size: int) -> str:
-    """`500 MB`, `1.5 GB`: in the settings' own units, of 1024."""
+    """`500 MB`, `1.5 GB`: with units of 1024, as in the settings."""
     units = ["bytes", "KB", "MB", "GB", "TB"]
     amount = float(size)
     while amount >= 1024 and len(units) > 1:
@@ -117,7 +117,7 @@ def _too_much(over: Over, size: int) -> QuotaExceeded:
 
 
 def _kind(error: Exception) -> str:
-    """What sort of error it was, without a value in it."""
+    """The kind of an error, without any values."""
     match error:
         case RetryLater():
             return error.kind

@@ -1,7 +1,7 @@
 """Compares the usage counters with the store (`weighbridge storage recount`).
 
-The database's clock is read, then the blobs are listed, then each workspace is compared in one transaction in which
-nobody else counts. The listing is older than the comparison; weighbridge.recount_storage says what it still tells.
+It reads the database's clock, lists the blobs, and compares each workspace in one transaction in which nothing else is
+counted. The listing is older than the comparison; weighbridge.recount_storage explains what it still proves.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ Listing = dict[UUID, list[tuple[str, int]]]
 
 @dataclass(frozen=True)
 class Recounted:
-    """One workspace: what did not agree."""
+    """The differences in one workspace."""
 
     workspace_id: UUID
     users: tuple[Differing, ...]
-    orphans: tuple[tuple[str, int], ...]  # key and size of blobs that no upload names
-    missing: tuple[UUID, ...]  # uploads whose blob is not there
-    removed: int = 0  # of the orphans
+    orphans: tuple[tuple[str, int], ...]  # key and size of blobs without an upload
+    missing: tuple[UUID, ...]  # uploads whose blob is missing
+    removed: int = 0  # number of orphans removed
 
 
 async def recount(
     ctx: Context, workspace_id: UUID | None, *, dry: bool = False, remove_orphans: bool = False
 ) -> list[Recounted]:
-    """Compare and mend, in one workspace or in all; those where something did not agree. Raises RetryLater."""
+    """Compare and correct one workspace or all; returns those with differences. Raises RetryLater."""
     async with ctx.db.tx() as tx:
         began = await clock.now(tx)
         known = {workspace_id} if workspace_id else set(await usage.workspaces(tx))
     listing = await _listed(ctx, workspace_id)
     found = [await _compare(ctx, each, listing[each], began, dry=dry) for each in sorted({*known, *listing})]
     if remove_orphans and not dry:
-        # Of a workspace that the database does not know they may well be another database's.
-        found = [await _rid_of_orphans(ctx, each) if each.workspace_id in known else each for each in found]
+        # Blobs of a workspace that this database does not know may belong to another database.
+        found = [await _remove_orphans(ctx, each) if each.workspace_id in known else each for each in found]
     return [each for each in found if each.users or each.orphans or each.missing]
 
 
@@ -61,14 +61,14 @@ async def _compare(
         found = await usage.recount(tx, listed, began, dry=dry)
     missing: tuple[UUID, ...] = ()
     if found.missing:
-        # One that waited for the store may have been stored after it was listed: it is there the second time.
+        # A queued file may have been stored after the listing: the second look finds it.
         there = {key for key, _ in (await _listed(ctx, workspace_id))[workspace_id]}
         missing = tuple(upload_id for upload_id, key in found.missing if key not in there)
     return Recounted(workspace_id, found.users, found.orphans, missing)
 
 
-async def _rid_of_orphans(ctx: Context, found: Recounted) -> Recounted:
-    """Safe after the comparison: an old key that nobody names can get no new upload (weighbridge.may_be_removed)."""
+async def _remove_orphans(ctx: Context, found: Recounted) -> Recounted:
+    """Safe after the comparison: an old key without an upload can get no new one (weighbridge.may_be_removed)."""
     for key, _ in found.orphans:
         await ctx.blobs.delete(f"{found.workspace_id}/{key}")
     return Recounted(found.workspace_id, found.users, found.orphans, found.missing, len(found.orphans))

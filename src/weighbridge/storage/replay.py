@@ -10,7 +10,7 @@ from uuid import UUID
 
 import structlog
 
-from weighbridge.engine.announce import TOLD
+from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.model.retry import storage_pause
 from weighbridge.observe import journal
@@ -24,21 +24,21 @@ from weighbridge.storage.queue import Failure, Replay
 log = structlog.get_logger()
 
 ROLE = "weighbridge_intake"
-GRACE = 600  # seconds; far longer than the row of a file takes to come
+GRACE = 600  # seconds; much longer than it takes to write the row of a file
 
 
 async def due(
     ctx: Context, worker: str, lease: timedelta, limit: int, *, early: bool = False
 ) -> list[Replay]:
-    """Claim files of this machine whose time has come; `early`: or has not, to see whether the store is back."""
+    """Claim files of this machine that are due; with `early` also others, to see whether the store works again."""
     async with ctx.db.tx() as tx:
         return await queue.claim(tx, queue.Claim(worker, ctx.spool.id, lease, limit, early))
 
 
 async def replay(ctx: Context, waiting: Replay) -> bool:
-    """One file to the store, verified there, and its upload set free. False: the store did not take it.
+    """Store one file, verify it, and let its upload continue. False: the store did not accept it.
 
-    Never raises but when it is cancelled: what goes wrong has its verdict.
+    Raises only if cancelled: every failure is recorded.
     """
     try:
         file_url = await _stored(ctx, waiting)
@@ -49,13 +49,13 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
             journal.replayed(waiting.queue_id, "stored", waiting.retry_count + 1)
         return file_url is not None
     except LeaseLost:
-        return False  # another has it, and the file with it
-    except _NotNow:
+        return False  # another process has the row, and the file with it
+    except _NotStoreFailure:
         await _release(ctx, waiting)
         return False
-    except RetryLater as trouble:
+    except RetryLater as failure:
         await _fail(
-            ctx, waiting, trouble.message, storage_pause(waiting.retry_count + 2, waiting.max_retries)
+            ctx, waiting, failure.message, storage_pause(waiting.retry_count + 2, waiting.max_retries)
         )
         return False
     except asyncio.CancelledError:
@@ -63,29 +63,29 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
         raise
     except Exception as error:
         log.exception("Bug", queue_id=str(waiting.queue_id))
-        told = f"Something went wrong inside Weighbridge ({type(error).__name__})."
-        await _fail(ctx, waiting, told, storage_pause(waiting.retry_count + 2, waiting.max_retries))
+        text = f"Internal error in Weighbridge ({type(error).__name__})."
+        await _fail(ctx, waiting, text, storage_pause(waiting.retry_count + 2, waiting.max_retries))
         return False
 
 
-class _NotNow(Exception):
-    """Nothing that the store could do anything about: it is handed back as it is."""
+class _NotStoreFailure(Exception):
+    """A failure that is not the store's: the file is released unchanged."""
 
 
 async def _stored(ctx: Context, waiting: Replay) -> str | None:
-    """The file_url of the file, once the store has it. None: there is no such file to store."""
+    """The file_url of the file, once it is stored. None: the file does not exist."""
     path = ctx.spool.path(waiting.queue_id)
     try:
         whole = await asyncio.to_thread(sha256, path) == waiting.content_sha256
     except FileNotFoundError:
         try:
             ctx.spool.look()
-        except RetryLater as trouble:
-            raise _NotNow from trouble
+        except RetryLater as failure:
+            raise _NotStoreFailure from failure
         await _lost(ctx, waiting)
         return None
-    if not whole:  # an operator may know why, and have the right one
-        damaged = "The copy that waits for the store is damaged: its bytes are not those that came."
+    if not whole:  # an operator may know why, and have the correct copy
+        damaged = "The copy that waits for the store is damaged: its bytes differ from the bytes that were received."
         await _fail(ctx, replace(waiting, early=False), damaged, None)
         return None
     file_url = await ctx.blobs.put(waiting.object_path, path, keep=True)
@@ -100,31 +100,33 @@ async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
                 await quota.count(
                     tx, waiting.upload_id, waiting.user_id, waiting.byte_size, file_url, grant=None
                 )
-    except RetryLater as trouble:  # the database's, not the store's
-        raise _NotNow from trouble
+    except RetryLater as failure:  # a failure of the database, not of the store
+        raise _NotStoreFailure from failure
 
 
 async def _release(ctx: Context, waiting: Replay) -> None:
-    with suppress(LeaseLost, RetryLater):  # the lease runs out
+    with suppress(LeaseLost, RetryLater):  # else the lease expires
         async with ctx.db.tx() as tx:
             await queue.release(tx, waiting)
 
 
 async def _verify(ctx: Context, waiting: Replay) -> None:
-    """Read back what the store has: only then may the one copy that is certain go away."""
+    """Read back what was stored: only then may the local copy be removed."""
     try:
         found = await ctx.blobs.digest(waiting.object_path)
     except BlobMissing as error:
-        raise RetryLater("connection", "The file store does not have what it was given just now.") from error
+        raise RetryLater(
+            "connection", "The file store does not have the file that was just stored."
+        ) from error
     if found != waiting.content_sha256:
-        raise RetryLater("connection", "The file store has other bytes than it was given just now.")
+        raise RetryLater("connection", "The file store has other bytes than were just stored.")
 
 
 async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | None) -> None:
-    """Put off, or given up without a delay. The first failure was at intake: its pause is over."""
-    consumers = [name for name in TOLD if name in ctx.consumers]
+    """Postpone the file; without a delay, give it up. The first failure was at intake: its pause is over."""
+    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
     how = Failure(error, delay, counts=not waiting.early, consumers=consumers)
-    with suppress(LeaseLost, RetryLater):  # the lease runs out, and it is tried again
+    with suppress(LeaseLost, RetryLater):  # else the lease expires, and the file is tried again
         async with ctx.db.tx() as tx:
             await queue.fail(tx, waiting, how)
         given_up = how.counts and delay is None
@@ -140,11 +142,11 @@ async def _lost(ctx: Context, waiting: Replay) -> None:
 
 
 async def reconcile(ctx: Context) -> tuple[int, int]:
-    """Folder and table agree again: how many files without a row went, and how many rows had lost their file.
+    """Make folder and table agree: how many files without a row were removed, and how many rows had lost their file.
 
-    A file is there before its row, and goes after it. So a file without a row is new, or was left by a crash: its age
-    tells. A row without a file has lost it, unless it was settled after we looked: then it is gone when we come to it.
-    Raises RetryLater where the folder itself is away.
+    A file is written before its row and removed after it. So a file without a row is new, or left by a crash: its age
+    decides. A row without a file has lost it, unless the row was settled after the listing; then it no longer exists.
+    Raises RetryLater if the folder itself is not available.
     """
     async with ctx.db.tx() as tx:
         rows = await queue.spooled(tx, ctx.spool.id)
@@ -153,7 +155,7 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
     ctx.spool.look()
     unknown = [each for each in there if each not in rows]
     async with ctx.db.tx() as tx:
-        # The folder may have been called otherwise when they came: moved, copied, or its name was lost.
+        # The folder may have had another identity when they arrived: it was moved or copied, or its identity was lost.
         adopted = await queue.adopt(tx, ctx.spool.id, unknown)
     orphans = [each for each in unknown if each not in adopted and there[each] > GRACE]
     for each in orphans:
@@ -171,18 +173,20 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
 
 
 async def again(db: Database, queue_id: UUID, actor: str) -> None:
-    """An operator's: try it now, also where it was given up. Audited."""
+    """For operators: try the file now, even if it was given up. Audited."""
     async with db.tx() as tx:
         found = await queue.retry(tx, queue_id, actor)
     if found == "gone":
         raise _not_waiting(queue_id)
     if found == "superseded":
-        message = "The same content was uploaded again since; look at that upload instead, and drop this one."
+        message = (
+            "The same content has been uploaded again since. Use that upload instead, and drop this file."
+        )
         raise RequestRefused(409, "superseded", message)
 
 
 async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
-    """An operator's: its upload fails and its bytes go, here or by the sweep of the machine that has them. Audited."""
+    """For operators: fail the upload and remove its bytes, here or by the sweep of the machine with them; audited."""
     async with ctx.db.tx() as tx:
         found = await queue.drop(tx, queue_id, actor)
     if not found:
@@ -191,5 +195,5 @@ async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
 
 
 def _not_waiting(queue_id: UUID) -> RequestRefused:
-    message = f"No file waits under {queue_id}. It was stored, or dropped: weighbridge storage list."
+    message = f"There is no queued file {queue_id}: it was stored or dropped. See weighbridge storage list."
     return RequestRefused(404, "unknown_queue_id", message)

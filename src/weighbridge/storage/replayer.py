@@ -1,4 +1,4 @@
-"""Beside the API and the worker: stores the files that wait on this machine, until told to stop."""
+"""Stores queued files of this machine, beside the API and the worker, until it is stopped."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from weighbridge.storage.replay import due, reconcile, replay
 log = structlog.get_logger()
 
 AT_ONCE = 4
-SHORTEST_POLL = timedelta(seconds=0.25)  # most of the time no file waits
-CEILING = timedelta(days=1)  # a store that hangs ends its request by itself; a large file may take its time
+SHORTEST_POLL = timedelta(seconds=0.25)  # most of the time no file is queued
+CEILING = timedelta(days=1)  # a hanging store has its own timeout; a large file may take long
 PROBE_EVERY = 60.0  # seconds; one file is tried before it is due: is the store back?
 SWEEP_EVERY = timedelta(minutes=5)
 
 
 class Replayer:
-    """Works until told to stop; files in hand then go back to the queue unchanged.
+    """Runs until it is stopped; files in progress then go back to the queue unchanged.
 
-    While its folder is empty it does not query the database, except for the sweep. `chores` are done beside it.
+    While its folder is empty it does not query the database, except for the sweep. `chores` run beside it.
     """
 
     def __init__(self, ctx: Context, options: WorkerOptions, chores: Sequence[Chore] = ()) -> None:
@@ -40,9 +40,9 @@ class Replayer:
         self._poll = max(options.poll, SHORTEST_POLL).total_seconds()
         self._chores = [*chores, Chore(self._sweep, SWEEP_EVERY, backs_off=True)]
         self._running: dict[UUID, asyncio.Task[None]] = {}
-        self._works = False  # the store has taken the last file that it was given
+        self._works = False  # the store accepted the last file
         self._probed = -PROBE_EVERY
-        self._rests_until = 0.0  # after a file that was not stored, for whatever reason
+        self._rests_until = 0.0  # no claims until then, after a file was not stored
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heartbeat = Heartbeat(ctx.db.url, options.lease, CEILING, self._lost)
 
@@ -65,7 +65,7 @@ class Replayer:
             self._heartbeat.stop()
 
     async def _claim(self) -> None:
-        """What is due; while the store works, everything that waits; else, now and then, one file to find out."""
+        """Claim files that are due; while the store works, all files; otherwise sometimes one file as a probe."""
         room = AT_ONCE - len(self._running)
         if room <= 0 or monotonic() < self._rests_until or not self.ctx.spool.has_files():
             return

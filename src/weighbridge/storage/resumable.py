@@ -17,7 +17,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class NewResumable:
-    """A file that is about to come in parts."""
+    """A file that will arrive in parts."""
 
     id: UUID
     workspace_id: UUID
@@ -29,7 +29,7 @@ class NewResumable:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What intake said to the whole file."""
+    """Why intake refused the complete file."""
 
     status: int
     code: str
@@ -38,7 +38,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Resumable:
-    """How far a file has come, and how it ended: as an upload, refused, or not yet."""
+    """Progress of a file and its result: an upload, a refusal, or none yet."""
 
     id: UUID
     workspace_id: UUID
@@ -51,7 +51,7 @@ class Resumable:
     expired: bool = False
     upload_id: UUID | None = None
     duplicate: bool = False
-    status: str | None = None  # of the upload
+    status: str | None = None  # status of the upload
     storage_status: str | None = None
     refusal: Refusal | None = None
 
@@ -66,14 +66,14 @@ class Resumable:
 
 @dataclass(frozen=True)
 class ResumableKey:
-    """Which row, and whose."""
+    """Identifies a row and its workspace."""
 
     id: UUID
     workspace_id: UUID
 
 
 async def begin(tx: Tx, new: NewResumable, lasts: timedelta) -> datetime:
-    """Note a file that is to come; returns when it expires."""
+    """Record a file that will arrive in parts; returns when it expires."""
     row = await fetch_one(
         tx, _SQL["begin_resumable"], {**vars(new), "request": Jsonb(new.request), "lasts": lasts}
     )
@@ -91,19 +91,19 @@ async def get(tx: Tx, id_: UUID) -> Resumable | None:
 
 
 async def adopt(tx: Tx, id_: UUID, spool_id: UUID) -> bool:
-    """It is this machine's from now on. False: another one has bytes that count."""
+    """Assign it to this machine. False: another machine has recorded bytes of it."""
     return await fetch_one(tx, _SQL["adopt_resumable"], {"id": id_, "spool": spool_id}) is not None
 
 
 async def note_received(tx: Tx, upload: Resumable, received: int, lasts: timedelta) -> datetime | None:
-    """So many bytes are on the disk; returns when it expires now. None: it has ended, or is another machine's."""
+    """Record how many bytes are on disk; returns the new expiry. None: it has ended, or belongs to another machine."""
     named = {"id": upload.id, "spool": upload.spool_id, "received": received, "lasts": lasts}
     row = await fetch_one(tx, _SQL["note_received"], named)
     return row[0] if row else None
 
 
 async def note_recorded(tx: Tx, id_: UUID, upload_id: UUID, lasts: timedelta, *, duplicate: bool) -> bool:
-    """It is this upload now. False: it has ended before, or is gone."""
+    """Record the upload that it became. False: it has already ended, or no longer exists."""
     named = {"id": id_, "upload": upload_id, "lasts": lasts, "duplicate": duplicate}
     return await fetch_one(tx, _SQL["note_recorded"], named) is not None
 
@@ -113,7 +113,7 @@ async def note_refused(tx: Tx, id_: UUID, refusal: Refusal, lasts: timedelta) ->
 
 
 async def forget_expired(tx: Tx, id_: UUID) -> bool:
-    """False: it has not expired, or not any more."""
+    """False: it has not expired, or no longer."""
     return await fetch_one(tx, _SQL["forget_expired"], (id_,)) is not None
 
 
@@ -122,7 +122,7 @@ async def forget(tx: Tx, id_: UUID) -> None:
 
 
 async def whole(tx: Tx, spool_id: UUID) -> list[ResumableKey]:
-    """Those of this machine that have all their bytes and wait for intake."""
+    """Files of this machine that are complete and wait for intake."""
     return [ResumableKey(*row) for row in await fetch_all(tx, _SQL["whole_resumables"], (spool_id,))]
 
 
@@ -131,6 +131,6 @@ async def expired(tx: Tx) -> list[ResumableKey]:
 
 
 async def unended(tx: Tx, spool_id: UUID) -> list[tuple[ResumableKey, int]]:
-    """Those of this machine that should have bytes there, and how many."""
+    """Files of this machine that should have bytes there, and how many."""
     rows = await fetch_all(tx, _SQL["open_resumables"], (spool_id,))
     return [(ResumableKey(id_, workspace), received) for id_, workspace, received in rows]

@@ -4,7 +4,7 @@ VALUES (%(id)s, %(workspace_id)s, %(spool_id)s, %(request)s, %(metadata)s, %(len
 RETURNING expires_at
 
 -- name: get_resumable
--- Expired is what may not be gone on with; what is whole is not: it waits for intake.
+-- An incomplete file expires; a complete one does not: it waits for intake.
 SELECT r.id, r.workspace_id, r.spool_id, r.request, r.metadata, r.length, r.received, r.expires_at,
        r.expires_at <= weighbridge.now() AND (r.received < r.length OR r.upload_id IS NOT NULL OR r.refusal_code IS NOT NULL)
            AS expired,
@@ -14,12 +14,12 @@ LEFT JOIN public.data_uploads d ON d.id = r.upload_id
 WHERE r.id = %s
 
 -- name: adopt_resumable
--- Nothing counts yet: whichever machine is asked for it may have it.
+-- No bytes are recorded yet: any machine may adopt it.
 UPDATE weighbridge.resumable_uploads SET spool_id = %(spool)s WHERE id = %(id)s AND received = 0
 RETURNING id
 
 -- name: note_received
--- Never less than before, and not of bytes that lie elsewhere: the file may have gone to another machine meanwhile.
+-- Never less than before, and only on the machine that has the file: another one may have adopted it meanwhile.
 UPDATE weighbridge.resumable_uploads
 SET received = %(received)s, expires_at = weighbridge.now() + %(lasts)s
 WHERE id = %(id)s AND spool_id = %(spool)s AND received <= %(received)s AND upload_id IS NULL AND refusal_code IS NULL
@@ -47,17 +47,17 @@ WHERE r.id = %s AND r.expires_at <= weighbridge.now()
 RETURNING r.id
 
 -- name: whole_resumables
--- Those of one machine that have all their bytes and wait for intake.
+-- Complete files of one machine that wait for intake.
 SELECT id, workspace_id FROM weighbridge.resumable_uploads
 WHERE spool_id = %s AND received = length AND upload_id IS NULL AND refusal_code IS NULL
 ORDER BY created_at, id
 
 -- name: expired_resumables
--- Whose machine they are of does not matter: without a row the bytes are nobody's, and their machine removes them.
+-- Of any machine: without a row the bytes belong to nothing, and their machine removes them.
 SELECT id, workspace_id FROM weighbridge.resumable_uploads
 WHERE expires_at <= weighbridge.now() AND (received < length OR upload_id IS NOT NULL OR refusal_code IS NOT NULL)
 
 -- name: open_resumables
--- Those of one machine that should have bytes there.
+-- Files of one machine that should have bytes there.
 SELECT id, workspace_id, received FROM weighbridge.resumable_uploads
 WHERE spool_id = %s AND upload_id IS NULL AND refusal_code IS NULL

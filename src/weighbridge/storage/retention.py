@@ -1,11 +1,11 @@
 """Removes stored files whose retention period is over.
 
-    mark     the uploads that name the blob say 'removed'   from here on no upload that needs it can be opened
-    delete   the object goes                                again, if somebody died here
-    note     the blob counts no more
+    mark     the uploads of the blob get the status 'removed'   from here on none of them can be reopened
+    delete   the object is deleted                              repeated if a process is killed here
+    note     the blob is no longer counted
 
-A blob goes only when every upload that names it has ended long enough ago. No new one can come to name it meanwhile:
-its key has the day on which it was stored, and weighbridge.may_be_removed says why that day is over for everybody.
+A blob is removed only after every upload that uses it has ended long enough ago. No new upload can start to use it:
+the key contains the day on which it was stored, and weighbridge.may_be_removed explains why that day has passed.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from weighbridge.storage import usage
 from weighbridge.storage.context import Context
 
 ROLE = "weighbridge_clean"
-PATIENCE = 3  # blobs that the store does not remove; then it does not remove the others either
+PATIENCE = 3  # failed removals before the run gives up on the store
 
 
 async def retain(ctx: Context) -> int:
-    """Remove what is kept no longer. Returns how many blobs went. RetryLater where the store did not remove some."""
+    """Remove expired blobs. Returns how many were removed. RetryLater if the store did not remove some."""
     days = ctx.limits.blob_days
     async with ctx.db.tx(ROLE) as tx:
         await usage.sweep(tx)
     async with ctx.db.tx() as tx:
         expired = await usage.expired(tx, days)
-    gone = 0
-    troubles: list[RetryLater] = []
+    removed = 0
+    failures: list[RetryLater] = []
     for workspace_id, upload_id in expired:
         try:
-            gone += await _remove(ctx, workspace_id, upload_id, days)
-        except RetryLater as trouble:
-            troubles.append(trouble)
-            if len(troubles) == PATIENCE:
+            removed += await _remove(ctx, workspace_id, upload_id, days)
+        except RetryLater as failure:
+            failures.append(failure)
+            if len(failures) == PATIENCE:
                 break
-    if troubles:
-        raise troubles[-1]
-    return gone
+    if failures:
+        raise failures[-1]
+    return removed
 
 
 async def _remove(ctx: Context, workspace_id: UUID, upload_id: UUID, days: int | None) -> bool:

@@ -1,8 +1,8 @@
-"""Files that wait on this machine: for a store that could not take them, or for the rest of their bytes (S5).
+"""Files that wait on this machine: for a store that could not accept them, or for the rest of their bytes.
 
-UPLOAD_QUEUE_DIR has a folder for each database, and that folder knows who it is: a worker on another machine, which
-cannot see its files, leaves them alone. Files are 0600, the folder 0700; nothing in it is worth anything without its
-row in the database.
+UPLOAD_QUEUE_DIR has a folder for each database, and the folder contains its own identity: a worker on another machine,
+which cannot see its files, leaves their rows alone. Files have mode 0600, the folder 0700. A file without its row in
+the database is of no use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weighbridge.model.errors import ConfigError, RetryLater
 from weighbridge.storage import files
 
 IDENTITY = "spool-id"
-_HALF = re.compile(r"\.[0-9a-f]{32}")  # as files.place calls them
+_HALF = re.compile(r"\.[0-9a-f]{32}")  # temporary names that files.place uses
 
 
 class Spool:
@@ -31,7 +31,7 @@ class Spool:
 
     @cached_property
     def id(self) -> UUID:
-        """What the folder is called in the database; it is made where there is none. Raises ConfigError."""
+        """The identity of the folder in the database; created if there is none. Raises ConfigError."""
         try:
             files.make_folders(self.folder)
             return _identity(self.folder / IDENTITY)
@@ -42,9 +42,9 @@ class Spool:
             ) from error
 
     def keep(self, queue_id: UUID, file: Path) -> Path:
-        """Move a file here, on the disk when this returns. OSError or RetryLater: it stays where it was."""
+        """Move a file here, synced to disk. On OSError or RetryLater it stays where it was."""
         self.look()
-        os.utime(file)  # its age is how long it has waited, not how long it took to come
+        os.utime(file)  # its age is the time since it was queued, not since its first byte
         target = self.path(queue_id)
         files.place(file, target)
         return target
@@ -56,7 +56,7 @@ class Spool:
         self.path(queue_id).unlink(missing_ok=True)
 
     def look(self) -> None:
-        """RetryLater where the folder is not the one that it was: what is not in it then is not lost."""
+        """RetryLater if the folder is not the original one: files that are not in it are then not lost."""
         try:
             there = _read(self.folder / IDENTITY)
         except (OSError, ValueError):
@@ -64,26 +64,26 @@ class Spool:
         if there != self.id:
             raise RetryLater(
                 "connection",
-                "The folder where files wait is not there. Is its disk mounted? See UPLOAD_QUEUE_DIR.",
+                "The folder for queued files is missing. Check that its disk is mounted; see UPLOAD_QUEUE_DIR.",
             )
 
     def waiting(self) -> Iterator[tuple[UUID, float]]:
-        """The files that wait here, and for how many seconds by the machine's own clock."""
+        """The files that wait here, and their age in seconds by the machine's clock."""
         for path in self.folder.iterdir():
             try:
                 yield UUID(path.name), time.time() - path.stat().st_mtime
             except (ValueError, FileNotFoundError):
-                continue  # not one of them, or gone meanwhile
+                continue  # not a queued file, or removed meanwhile
 
     def has_files(self) -> bool:
-        """Does any wait? Not where the folder is away: the sweep says so."""
+        """Whether any file waits. False if the folder is missing: the sweep reports that."""
         try:
             return next(self.waiting(), None) is not None
         except OSError:
             return False
 
     def leftovers(self) -> Iterator[tuple[Path, float]]:
-        """Halves of files, from processes that were killed while they copied, and their ages."""
+        """Partial files of processes that were killed while copying, and their ages."""
         for path in self.folder.iterdir():
             if _HALF.fullmatch(path.name):
                 with suppress(FileNotFoundError):
@@ -91,10 +91,10 @@ class Spool:
 
 
 def _identity(path: Path) -> UUID:
-    """What the folder is called in the database. A copy of it is another folder: it gets a name of its own."""
+    """The identity of the folder in the database. A copy of the folder gets a new identity."""
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # one process gives the name
+        fcntl.flock(folder, fcntl.LOCK_EX)  # one process creates the identity
         with suppress(FileNotFoundError):
             found = _read(path)
             if found is not None:
@@ -117,7 +117,7 @@ def _identity(path: Path) -> UUID:
 
 
 def _read(path: Path) -> UUID | None:
-    """None: it was written for another file than this one, so the folder is a copy. ValueError: it is not ours."""
+    """None: it was written for another inode, so the folder is a copy. ValueError: the file is not ours."""
     with path.open() as file:
         name, _, inode = file.read().partition(" ")
         return UUID(name) if int(inode) == os.fstat(file.fileno()).st_ino else None

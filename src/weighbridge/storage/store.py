@@ -1,7 +1,7 @@
 """Blobs in a folder or in an S3 bucket.
 
-A blob's file_url is complete, for people; only the key at its end counts when it is fetched, so that a folder
-can be moved and a bucket be copied to another one without touching the database.
+A blob's file_url is complete, for people; only the key at its end is used to fetch it, so that a folder can be moved
+and a bucket copied without touching the database.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Of the way to a bucket, by AWS's names in the environment.
+# Connection options of a bucket, by AWS's names in the environment.
 _LINE = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_certificate", "proxy_excludes")
 _KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
 
@@ -37,7 +37,7 @@ _KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
 def open_store(url: str | None, home: Path, patience: timedelta = timedelta(seconds=30)) -> Blobs:
     """The store that `blob_url` names: a folder, file:///folder, s3://bucket/prefix. None: `home`/blobs.
 
-    `patience`: how long a bucket may take to answer one request.
+    `patience`: time limit for a bucket to answer one request.
     """
     scheme, found, rest = (url or "").partition("://")
     if not found:
@@ -52,12 +52,12 @@ def open_store(url: str | None, home: Path, patience: timedelta = timedelta(seco
 
 
 def _shown(url: str) -> str:
-    """Without a name and a password that may stand in it."""
+    """The URL without user name and password."""
     return repr(re.sub(r"//.*@", "//…@", url))
 
 
 def key_of(file_url: str) -> str:
-    """The key at the end of a file_url: workspace, date, content. Anything else names no blob of ours."""
+    """The key at the end of a file_url: workspace, date, content. BlobMissing for anything else."""
     found = _KEY.search(file_url)
     if found is None:
         raise _gone()
@@ -67,7 +67,7 @@ def key_of(file_url: str) -> str:
 class FolderStore:
     """Files under one folder, readable by the service alone.
 
-    Plain system calls: obstore's local store copies where a rename will do, and does not wait for the disk.
+    Plain system calls: obstore's local store copies instead of renaming, and does not sync to disk.
     """
 
     def __init__(self, root: Path) -> None:
@@ -123,7 +123,7 @@ class FolderStore:
         return self._root
 
     def _missing(self, path: Path, file_url: str) -> BlobMissing:
-        """Gone, or never here: machines that share nothing but the database look like a loss."""
+        """Lost, or never here: machines that share only the database see other folders, which looks like a loss."""
         if path.as_uri() != file_url or not self._root.is_dir():
             return _elsewhere()
         return _gone()
@@ -132,8 +132,8 @@ class FolderStore:
 class BucketStore:
     """Objects in an S3 bucket. Credentials, region and endpoint come from the environment, by AWS's names.
 
-    obstore's blocking calls, in threads of ours that Python waits for at its end: threads of obstore's own hand over
-    what its coroutines await, and one of them that still does when the process ends takes it down with SIGABRT.
+    Uses obstore's blocking calls in our own threads, which Python waits for at exit: obstore's own threads complete its
+    coroutines, and one that still does so when the process exits aborts it with SIGABRT.
     """
 
     def __init__(self, url: str, patience: timedelta) -> None:
@@ -149,14 +149,14 @@ class BucketStore:
         self._url = url.rstrip("/")
         self.bucket = self._url.removeprefix("s3://").partition("/")[0]
         try:
-            # What cannot be stored waits in a queue of its own: within the request it is tried once.
+            # Tried once within the request: a file that cannot be stored goes to a queue of its own.
             self._store = S3Store.from_url(
                 url,
                 client_options=_client(patience, timeout=patience),
                 retry_config={"max_retries": 0},
             )
-            # Short: an upload that waits for a store goes back to the queue and is tried again from there. How long a
-            # large blob takes in all is not limited, only how long the store may fall silent.
+            # Short: an upload that cannot reach the store goes back to the queue and is tried again from there. The
+            # total time for a large blob is not limited, only the time without any answer.
             self._reader = S3Store.from_url(
                 url,
                 client_options=_client(patience, timeout=timedelta(days=1), read_timeout=patience),
@@ -171,7 +171,7 @@ class BucketStore:
         try:
             with _bucket_trouble():
                 await self._run(self._store.put, key, file, max_concurrency=2)
-        except BlobMissing as error:  # the parts that it had: it was started anew meanwhile
+        except BlobMissing as error:  # the parts of a multipart upload: the store was restarted meanwhile
             raise RetryLater("connection", "The file store cannot be used now.") from error
         if not keep:
             await asyncio.to_thread(file.unlink)
@@ -230,20 +230,20 @@ class BucketStore:
 
 
 def _client(patience: timedelta, **more: timedelta) -> ClientConfig:
-    """How to speak to a bucket. What is given here replaces all that obstore finds in the environment: hence again."""
+    """Options of the connection to a bucket. They replace those that obstore reads from the environment."""
     named = {name: os.environ[f"AWS_{name.upper()}"] for name in _LINE if f"AWS_{name.upper()}" in os.environ}
     return cast("ClientConfig", {"connect_timeout": min(patience, timedelta(seconds=5)), **named, **more})
 
 
-# Senders read these sentences too: where the service keeps its files is not for them.
+# Senders read these messages too, so they do not name the place where the service stores its files.
 def _gone() -> BlobMissing:
-    return BlobMissing("The stored file is gone. Upload it again.")
+    return BlobMissing("The stored file is missing. Upload it again.")
 
 
 def _elsewhere() -> BlobMissing:
     return BlobMissing(
-        "The file lies in another folder or bucket than this worker reads, perhaps on another machine. "
-        "Give all machines the same WEIGHBRIDGE_BLOB_URL (a shared folder, or s3://…), then try it again."
+        "The file is in another folder or bucket than the one this worker reads, perhaps on another machine. "
+        "Set the same WEIGHBRIDGE_BLOB_URL on all machines (a shared folder, or s3://…), then retry the upload."
     )
 
 
@@ -261,7 +261,7 @@ def _bucket_trouble() -> Iterator[None]:
 
     try:
         yield
-    except (FileNotFoundError, NotFoundError) as error:  # obstore says it in Python's own way
+    except (FileNotFoundError, NotFoundError) as error:  # obstore raises Python's own exception here
         if "NoSuchBucket" in str(error):
             raise RetryLater(
                 "connection", "The file store cannot be used now: there is no such bucket."
@@ -275,26 +275,26 @@ def _bucket_trouble() -> Iterator[None]:
         raise RetryLater("connection", f"A scratch file cannot be written now: {error.strerror}.") from error
 
 
-_SLOWLY = "it asks for fewer requests"
-# What obstore says of a request that failed, without its address: the first that is found.
+_SLOWLY = "it limits the request rate"
+# Patterns over obstore's error, and the message for each, without addresses: the first match counts.
 _REASONS = (
     (r"SlowDown|TooManyRequests|status: 429", _SLOWLY),
     (
         r"PermissionDenied|Unauthenticated|status: 40[13]",
-        "it refuses the credentials, or what they may do there",
+        "it refuses the credentials or their permissions",
     ),
-    (r"kind: Timeout", "it does not answer in time"),
-    (r"dns error|failed to lookup", "nobody knows its address"),
+    (r"kind: Timeout", "it did not answer in time"),
+    (r"dns error|failed to lookup", "its host name cannot be resolved"),
     (r"builder error", "an endpoint without TLS needs AWS_ALLOW_HTTP=true"),
-    (r"kind: Connect", "nothing answers at its address"),
-    (r"status: 5\d\d", "it answers that something is wrong with it"),
+    (r"kind: Connect", "the connection was refused"),
+    (r"status: 5\d\d", "it reported an internal error"),
 )
 
 
 def _why(error: Exception) -> str:
-    """A class of trouble, in words: the text itself has addresses in it."""
-    said = re.sub(r"https?://\S+", "", f"{type(error).__name__} {error}")
-    return next((why for pattern, why in _REASONS if re.search(pattern, said)), "the request broke off")
+    """The kind of failure in words: the error's own text contains addresses."""
+    text = re.sub(r"https?://\S+", "", f"{type(error).__name__} {error}")
+    return next((why for pattern, why in _REASONS if re.search(pattern, text)), "the request was interrupted")
 
 
 def _first_line(error: Exception) -> str:

@@ -13,14 +13,14 @@ from weighbridge.postgres.queries import load
 
 _SQL = load(__name__)
 
-# What a limit can be set to, besides a number of bytes.
+# Values of a limit besides a number of bytes.
 NO_LIMIT = -1
 AS_SETTINGS_SAY = -2
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """The settings' limits, in bytes; None: none."""
+    """The limits from the settings, in bytes; None: no limit."""
 
     workspace_month: int | None = None
     workspace_total: int | None = None
@@ -30,7 +30,7 @@ class Defaults:
 
 @dataclass(frozen=True)
 class Over:
-    """The limit that a file would break."""
+    """The limit that a file would exceed."""
 
     whose: str  # user, workspace
     span: str  # month, total
@@ -42,7 +42,7 @@ class Over:
 
 @dataclass(frozen=True)
 class Spent:
-    """A user's readings of this month, none of which is left."""
+    """A user's monthly interpretations, all used."""
 
     used: int
     allowed: int
@@ -52,14 +52,14 @@ class Spent:
 
 @dataclass(frozen=True)
 class Usage:
-    """How much one user, or the workspace, has stored and may store; by month as of now."""
+    """Storage used and allowed, for one user or the workspace; monthly figures are of the current month."""
 
     user_id: UUID | None  # None: the workspace itself
     total_bytes: int
     total_sources: int
     month_bytes: int
-    waiting_bytes: int  # accepted, and waiting for the store
-    reserved_bytes: int  # set aside for files on their way
+    waiting_bytes: int  # accepted, not stored yet
+    reserved_bytes: int  # reserved for files in transfer
     month_limit: int | None
     total_limit: int | None
     last_calculated: datetime | None
@@ -71,7 +71,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Differing:
-    """A user whose counters were not what lies in the store."""
+    """A user whose counters differed from the store."""
 
     user_id: UUID
     recorded_bytes: int
@@ -82,54 +82,54 @@ class Differing:
 
 @dataclass(frozen=True)
 class Recount:
-    """What a comparison with the store found; keys are within the workspace."""
+    """The result of a comparison with the store; keys are within the workspace."""
 
     users: tuple[Differing, ...]
-    orphans: tuple[tuple[str, int], ...]  # blobs that no upload names
-    missing: tuple[tuple[UUID, str], ...]  # uploads whose blob is not there
+    orphans: tuple[tuple[str, int], ...]  # blobs without an upload
+    missing: tuple[tuple[UUID, str], ...]  # uploads whose blob is missing
 
 
 async def increment(tx: Tx, user_id: UUID, size: int) -> None:
-    """A file more of so many bytes; with negative ones, one less."""
+    """Add one file of this size to the counters; a negative size removes one."""
     await tx.execute(_SQL["increment_storage_usage"], (user_id, size))
 
 
 async def take_interpretations(tx: Tx, user_id: UUID, number: int, *, limited: bool) -> Spent | None:
-    """Count that files of a user are read again: all of them, or none and what is spent."""
+    """Count that files of a user are read again: all of them, or none if that exceeds the limit."""
     row = await fetch_one(tx, _SQL["take_interpretations"], (user_id, number, limited))
     return Spent(*row) if row else None
 
 
 async def count(tx: Tx, user_id: UUID, size: int, file_url: str, grant: UUID | None) -> bool:
-    """A blob of the workspace is stored, and its reservation ends. False: it was counted already."""
+    """Count a stored blob of the workspace and end its reservation. False: it was already counted."""
     row = await fetch_one(tx, _SQL["count_blob"], (user_id, size, file_url, grant))
     return bool(row and row[0])
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """Bytes to be set aside."""
+    """Bytes to reserve."""
 
     grant: UUID
     user_id: UUID
     size: int
     lasts: timedelta
-    consumers: list[str]  # of the event, where they cannot be
+    consumers: list[str]  # of the event if the bytes cannot be reserved
 
 
 async def reserve(tx: Tx, reservation: Reservation, defaults: Defaults) -> Over | None:
-    """Set bytes aside; the limit that they would break, where they cannot be."""
+    """Reserve bytes; returns the limit that they would exceed, if any."""
     row = await fetch_one(tx, _SQL["reserve_storage"], asdict(reservation) | asdict(defaults))
     return Over(*row) if row else None
 
 
 async def release(tx: Tx, grant: UUID) -> None:
-    """Nothing is set aside under this grant any more."""
+    """End the reservation of this grant."""
     await tx.execute(_SQL["release_storage"], (grant,))
 
 
 async def sweep(tx: Tx) -> int:
-    """Forget reservations that have run out."""
+    """Remove expired reservations."""
     row = await fetch_one(tx, _SQL["sweep_reservations"])
     assert row is not None
     return int(row[0])
@@ -142,7 +142,7 @@ async def standing(tx: Tx, defaults: Defaults) -> list[Usage]:
 
 @dataclass(frozen=True)
 class Limit:
-    """New limits, of the workspace or of one user; None leaves one as it is."""
+    """New limits of the workspace or of one user; None leaves a limit unchanged."""
 
     user_id: UUID | None
     month: int | None = None
@@ -159,7 +159,7 @@ async def workspaces(tx: Tx) -> list[UUID]:
 
 
 async def recount(tx: Tx, listing: Sequence[tuple[str, int]], began: datetime, *, dry: bool) -> Recount:
-    """Compare the workspace's counters with a listing that was begun then, and mend them."""
+    """Compare the workspace's counters with a listing that began at `began`, and correct them."""
     keys, sizes = [key for key, _ in listing], [size for _, size in listing]
     row = await fetch_one(tx, _SQL["recount_storage"], (keys, sizes, began, dry))
     assert row is not None
@@ -172,22 +172,22 @@ async def recount(tx: Tx, listing: Sequence[tuple[str, int]], began: datetime, *
 
 
 async def expired(tx: Tx, days: int | None) -> list[tuple[UUID, UUID]]:
-    """Workspace and an upload of each blob that may have to go; without days, where it has begun to."""
+    """Workspace and one upload of each blob that may be due for removal; without days, those already marked."""
     return [(row[0], row[1]) for row in await fetch_all(tx, _SQL["expired_blobs"], (days,))]
 
 
 async def retire(tx: Tx, upload_id: UUID, days: int | None) -> str | None:
-    """Mark the blob of an upload as removed: its key. None: it has to stay."""
+    """Mark the blob of an upload as removed and return its key. None: it must stay."""
     row = await fetch_one(tx, _SQL["retire_blob"], (upload_id, days))
     return row[0] if row else None
 
 
 async def note_removed(tx: Tx, upload_id: UUID) -> None:
-    """The blob is gone, and counts no more."""
+    """The blob is removed and no longer counted."""
     await tx.execute(_SQL["note_blob_removed"], (upload_id,))
 
 
 async def days_kept(tx: Tx, upload_id: UUID) -> int | None:
-    """For how many days the file of an upload was kept; None where it still is."""
+    """How many days the file of an upload was kept; None if it is still kept."""
     row = await fetch_one(tx, _SQL["days_kept"], (upload_id,))
     return row[0] if row else None

@@ -31,12 +31,12 @@ SELECT weighbridge.set_storage_limit(%(user_id)s, %(month)s, %(total)s, %(interp
 SELECT weighbridge.recount_storage(%s, %s, %s, %s)
 
 -- name: counted_workspaces
--- Every workspace that has, or should have, something stored.
+-- Every workspace that has, or should have, stored blobs.
 SELECT workspace_id FROM public.storage_usage
 UNION SELECT workspace_id FROM public.data_uploads WHERE storage_status = 'stored'
 
 -- name: expired_blobs
--- One upload for each blob that may be old enough, and for each whose removal was begun and not ended.
+-- One upload for each blob that may be old enough, and for each whose removal has begun and not ended.
 SELECT DISTINCT ON (d.workspace_id, weighbridge.blob_key(d.file_url)) d.workspace_id, d.id
 FROM public.data_uploads d
 WHERE d.file_url IS NOT NULL AND d.status IN ('completed', 'partial', 'failed')
@@ -51,6 +51,6 @@ SELECT weighbridge.retire_blob(%s, make_interval(days => %s))
 SELECT weighbridge.note_blob_removed(%s)
 
 -- name: days_kept
--- How long the file of an upload was there after it had ended.
+-- How long the file of an upload was kept after the upload ended.
 SELECT EXTRACT(DAY FROM coalesce(blob_removed_at, weighbridge.now()) - finished_at)::int
 FROM public.data_uploads WHERE id = %s AND storage_status = 'removed'

@@ -1,4 +1,4 @@
-"""The bytes of one request of a resumable upload → the end of its file, on disk before they are recorded (tus 1.0)."""
+"""Appends the bytes of one request to a resumable upload (tus 1.0). They are on disk before they are recorded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from weighbridge.uploads.request import Request, check_sender
 
 ROLE = "weighbridge_intake"
 ALGORITHMS = ("sha1", "sha256", "md5")
-_BUFFER = 1 << 20  # written at once, in a thread
-_STRIDE = 8 << 20  # noted at least this often
-_SECONDS = 1.0  # and this often
+_BUFFER = 1 << 20  # written in one call, in a thread
+_STRIDE = 8 << 20  # bytes between two updates of the recorded offset
+_SECONDS = 1.0  # seconds between two updates
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """What the bytes of one part should come to."""
+    """The checksum that the sender announced for one part."""
 
     algorithm: str
     digest: bytes
@@ -37,7 +37,7 @@ async def append(
     chunks: AsyncIterator[bytes],
     checksum: Checksum | None = None,
 ) -> Resumable:
-    """The next bytes. Where they break off, those that came are kept; with a checksum all of them count, or none."""
+    """Append the next bytes. If the connection breaks, the received bytes are kept; with a checksum, all or none."""
     await quota.reserve(
         ctx,
         check_sender(ctx, Request(**upload.request)),
@@ -48,7 +48,7 @@ async def append(
     writer = _Writer(ctx, upload, part, checksum)
     try:
         await asyncio.to_thread(part.cut, upload.received)
-        await writer.note()  # it does not expire while it comes
+        await writer.note()  # so that it does not expire while bytes arrive
         try:
             async for chunk in chunks:
                 await writer.take(chunk)
@@ -59,11 +59,11 @@ async def append(
             raise
         return await writer.end()
     except OSError as error:
-        raise no_room(error) from error
+        raise disk_error(error) from error
 
 
 class _Writer:
-    """Bytes on their way to the file: gathered, written, and noted once they are on the disk."""
+    """Buffers bytes, writes them to the file, and records the offset after they are synced to disk."""
 
     def __init__(self, ctx: Context, upload: Resumable, part: Part, checksum: Checksum | None) -> None:
         self._ctx = ctx
@@ -77,37 +77,37 @@ class _Writer:
 
     async def take(self, chunk: bytes) -> None:
         self._buffer += chunk
-        came = self._written + len(self._buffer)
-        if came > self._upload.length:
+        received = self._written + len(self._buffer)
+        if received > self._upload.length:
             raise _TooMuch(self._upload.length)
         if len(self._buffer) >= _BUFFER:
             await self._flush()
         late = asyncio.get_running_loop().time() - self._noted_at >= _SECONDS
-        due = late or came - self._upload.received >= _STRIDE
-        if due and self._digest is None and came < self._upload.length:
+        due = late or received - self._upload.received >= _STRIDE
+        if due and self._digest is None and received < self._upload.length:
             await self.note()
 
     async def keep(self) -> None:
-        """The part has broken off."""
+        """Keep the received bytes of a part whose connection broke."""
         if self._digest is None:
             await self.note()
         else:
             self._part.cut(self._upload.received)
 
     async def end(self) -> Resumable:
-        """The part is whole."""
+        """End a complete part: verify its checksum and record its bytes."""
         await self._flush()
         if self._checksum is not None and self._digest.digest() != self._checksum.digest:
             self._part.cut(self._upload.received)
             message = (
-                f"Upload-Checksum: the bytes that came have another {self._checksum.algorithm}. Nothing of this "
+                f"Upload-Checksum: the {self._checksum.algorithm} of the received bytes is different. Nothing of this "
                 "part was kept; send it again."
             )
             raise RequestRefused(460, "checksum_mismatch", message)
         return await self.note()
 
     async def note(self) -> Resumable:
-        """What has come counts from now on."""
+        """Record the received bytes: from now on they count."""
         await self._flush()
         if self._written > self._upload.received:
             await asyncio.to_thread(self._part.sync)
@@ -115,7 +115,7 @@ class _Writer:
         async with self._ctx.db.tx(ROLE, self._upload.workspace_id) as tx:
             expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
         if expires_at is None:
-            raise gone(self._upload)
+            raise file_ended(self._upload)
         self._upload = replace(self._upload, received=self._written, expires_at=expires_at)
         self._noted_at = asyncio.get_running_loop().time()
         return self._upload
@@ -136,16 +136,18 @@ class _Writer:
 class _TooMuch(RequestRefused):
     def __init__(self, length: int) -> None:
         message = (
-            f"Upload-Length said {length} bytes; more came. Nothing behind what was noted before is kept."
+            f"Upload-Length: expected {length} bytes, got more. Bytes beyond the recorded offset are dropped."
         )
         super().__init__(413, "too_many_bytes", message)
 
 
-def gone(upload: Resumable) -> RequestRefused:
+def file_ended(upload: Resumable) -> RequestRefused:
     return RequestRefused(
-        410, "file_ended", f"The file {upload.id} has ended or is gone. GET /api/files/{upload.id} says more."
+        410,
+        "file_ended",
+        f"The file {upload.id} has ended or was removed. For details: GET /api/files/{upload.id}.",
     )
 
 
-def no_room(error: OSError) -> RetryLater:
-    return RetryLater("connection", f"The file cannot be taken now: {error.strerror}. Try again later.")
+def disk_error(error: OSError) -> RetryLater:
+    return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

@@ -19,22 +19,22 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Filter:
-    """Which uploads; none of them means all."""
+    """Conditions for a list of uploads. A condition that is None selects all."""
 
     statuses: tuple[Status, ...] = ()
-    held: bool | None = None  # previews that wait for a person
-    deferred: bool | None = None  # of the pending: those whose file waits for the store
-    set_aside: bool | None = None  # of the failed: discarded previews
+    held: bool | None = None  # previews that wait for a decision
+    deferred: bool | None = None  # among pending uploads: the file is not in the store yet
+    set_aside: bool | None = None  # among failed uploads: discarded previews
     pipeline: str | None = None
     project_id: int | None = None
-    words: str | None = None  # anywhere in the file's name or the batch's
-    behind: Cursor | None = None  # those after this one
-    until: Cursor | None = None  # up to and with this one
+    words: str | None = None  # part of the file name or batch name
+    behind: Cursor | None = None  # only uploads after this one
+    until: Cursor | None = None  # only uploads up to and including this one
 
 
 @dataclass(frozen=True)
 class StateCounts:
-    """How many uploads of a workspace there are, by what a person wants to know of them."""
+    """Number of uploads of a workspace, by the states that a page shows."""
 
     uploaded: int
     queued: int
@@ -43,25 +43,25 @@ class StateCounts:
     completed: int
     partial: int
     failed: int
-    discarded: int  # previews; nobody's failure
+    discarded: int  # previews; not counted as failures
 
     @property
     def processed(self) -> int:
-        """Ended, well or not (S2 §11.0.2: a failed file counts, too)."""
+        """Uploads that have ended, including failed ones."""
         return self.completed + self.partial + self.failed + self.discarded
 
     @property
     def active(self) -> bool:
-        """Whether a page must go on asking (S2 §11.0.1). A preview waits for a person, not for a worker.
+        """Whether a page must keep polling. An upload on hold waits for a person, not for a worker.
 
-        All counts are of one statement: where nothing is queued or running, what is uploaded is processed or held.
+        All counts come from one statement: if nothing is queued or running, every upload is processed or on hold.
         """
         return self.queued > 0 or self.running > 0
 
 
 @dataclass(frozen=True)
 class SentAgain:
-    """The same content, sent once more under a name."""
+    """The same content, received once more, with the name of its file."""
 
     filename: str
     times: int
@@ -92,13 +92,13 @@ async def page(tx: Tx, workspace_id: UUID, which: Filter, limit: int) -> list[Up
     return await get_many(tx, [row[0] for row in rows])
 
 
-async def standing(tx: Tx, workspace_id: UUID) -> StateCounts:
-    (row,) = await fetch_named(tx, _SQL["standing"], {"workspace": workspace_id})
+async def state_counts(tx: Tx, workspace_id: UUID) -> StateCounts:
+    (row,) = await fetch_named(tx, _SQL["state_counts"], {"workspace": workspace_id})
     return StateCounts(**row)
 
 
 async def sent_again(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, list[SentAgain]]:
-    """Duplicates of these uploads, by upload."""
+    """Duplicates that were received for these uploads, by upload."""
     found: dict[UUID, list[SentAgain]] = {}
     for upload_id, *rest in await fetch_all(tx, _SQL["sent_again"], (list(upload_ids),)):
         found.setdefault(upload_id, []).append(SentAgain(*rest))
@@ -107,29 +107,29 @@ async def sent_again(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, list[Sent
 
 @dataclass(frozen=True)
 class Why:
-    """One way in which rows of a file are wrong."""
+    """One reason why rows of a file are invalid."""
 
     code: str
     column: str | None
 
 
 @dataclass(frozen=True)
-class RefusedAt:
-    """Where a page of refused rows ended: a row may be refused twice, at parsing and at promotion."""
+class RejectedAt:
+    """Where a page of rejected rows ended. A row may be rejected twice: in parsing and in promotion."""
 
     row_index: int
     stage: str
 
 
-async def refused_for(
-    tx: Tx, upload_id: UUID, why: Why, behind: RefusedAt | None, limit: int
+async def rejected_for(
+    tx: Tx, upload_id: UUID, why: Why, behind: RejectedAt | None, limit: int
 ) -> list[Rejection]:
-    """Refused rows with one reason, those behind a place in the file."""
-    place = behind or RefusedAt(-1, "")
+    """Rejected rows with one reason, after a position in the file."""
+    place = behind or RejectedAt(-1, "")
     values = {"upload": upload_id, **vars(why), **vars(place), "limit": limit}
-    return [Rejection(*row) for row in await fetch_all(tx, _SQL["refused_for"], values)]
+    return [Rejection(*row) for row in await fetch_all(tx, _SQL["rejected_for"], values)]
 
 
 def _literal(words: str) -> str:
-    """For LIKE, without its wildcards."""
+    """A LIKE pattern that matches the text itself: wildcards are escaped."""
     return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_").replace("\0", "")

@@ -1,5 +1,5 @@
 -- name: page_of_uploads
--- Along data_uploads_recent: the order is the index's, and what does not fit is passed over.
+-- Along data_uploads_recent, in the order of the index; rows that do not match are skipped.
 SELECT id FROM public.data_uploads
 WHERE workspace_id = %(workspace)s
   AND (%(statuses)s::text[] IS NULL OR status = ANY (%(statuses)s))
@@ -17,9 +17,9 @@ WHERE workspace_id = %(workspace)s
 ORDER BY created_at DESC, id
 LIMIT %(limit)s
 
--- name: standing
--- What has ended is counted in an index; the partial indexes of what has not are short. A file that waits for the store
--- is under way (S5).
+-- name: state_counts
+-- Ended uploads are counted in an index; the partial indexes of the others are short. A file that waits for the store
+-- is in progress.
 WITH counted AS MATERIALIZED (
     SELECT status, false AS preview, count(*) AS uploads FROM public.data_uploads
     WHERE workspace_id = %(workspace)s AND status IN ('completed', 'partial', 'failed')
@@ -60,8 +60,8 @@ SELECT upload_id, filename, times, last_at FROM public.upload_duplicates
 WHERE upload_id = ANY (%s)
 ORDER BY last_at, filename
 
--- name: refused_for
--- The refused rows of one reason after a place in the file, in its order.
+-- name: rejected_for
+-- Rejected rows with one reason after a position in the file, in file order.
 SELECT row_index, line, stage, column_name, code, message, raw, more
 FROM public.upload_rejections
 WHERE upload_id = %(upload)s AND (row_index, stage) > (%(row_index)s, %(stage)s) AND code = %(code)s

@@ -1,7 +1,7 @@
 """When the store cannot accept a file: keeps it on this machine and queues it in `upload_queue`.
 
-The bytes come first, then the row: what a crash in between leaves is a file without a row, which the sweep removes.
-Nothing is tried again here; storage/replay.py does that.
+The file is written before the row: a crash in between leaves a file without a row, which the sweep removes.
+This module does not retry; storage/replay.py does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from weighbridge.engine.announce import TOLD
+from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.retry import storage_pause
 from weighbridge.observe import journal
@@ -25,15 +25,16 @@ from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import Known, NewUpload
 
-Inside = Callable[[Tx, UUID], Awaitable[None]]  # told of the upload's id in the transaction that records it
+# Called with the upload's id, in the transaction that records it.
+OnRecorded = Callable[[Tx, UUID], Awaitable[None]]
 
 
 async def defer(
-    ctx: Context, new: NewUpload, file: Path, key: str, trouble: RetryLater, inside: Inside | None
+    ctx: Context, new: NewUpload, file: Path, key: str, failure: RetryLater, on_recorded: OnRecorded | None
 ) -> tuple[UUID | Known, UUID]:
-    """Keep the file and note that it waits: its upload, or the one that it is already, and the queue's id.
+    """Keep the file on this machine and queue it: its upload, new or existing, and the id of the queue row.
 
-    Raises RequestRefused(500) where it cannot be kept; then nothing is left of it.
+    Raises RequestRefused(500) if the file cannot be kept; nothing is left behind then.
     """
     queue_id = uuid4()
     try:
@@ -41,7 +42,7 @@ async def defer(
     except (OSError, RetryLater) as error:
         raise _not_queued(ctx, error) from error
     try:
-        received = await _enqueue(ctx, new, path, key, queue_id, trouble, inside)
+        received = await _enqueue(ctx, new, path, key, queue_id, failure, on_recorded)
     except Exception as error:
         found = await _queued(ctx, queue_id)
         if found is None:
@@ -50,7 +51,7 @@ async def defer(
     if isinstance(received, Known):
         ctx.spool.drop(queue_id)
     else:
-        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size, trouble.message)
+        journal.enqueued(queue_id, ctx.blobs.bucket, key, new.byte_size, failure.message)
     return received, queue_id
 
 
@@ -60,10 +61,10 @@ async def _enqueue(
     path: Path,
     key: str,
     queue_id: UUID,
-    trouble: RetryLater,
-    inside: Inside | None,
+    failure: RetryLater,
+    on_recorded: OnRecorded | None,
 ) -> UUID | Known:
-    """Upload and queue row in one transaction."""
+    """Record the upload and its queue row in one transaction."""
     delay = storage_pause(1, ctx.limits.storage_retries)
     assert delay is not None
     async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
@@ -80,19 +81,19 @@ async def _enqueue(
             user_id=new.created_by or DEFAULT_USER,
             max_retries=ctx.limits.storage_retries,
             delay=delay,
-            error=trouble.message,
-            consumers=[name for name in TOLD if name in ctx.consumers],
+            error=failure.message,
+            consumers=[name for name in GENERAL_CONSUMERS if name in ctx.consumers],
         )
         await storage_queue.defer(tx, deferral)
-        if inside is not None:
-            await inside(tx, received)
+        if on_recorded is not None:
+            await on_recorded(tx, received)
     return received
 
 
 async def _queued(ctx: Context, queue_id: UUID) -> UUID | None:
-    """The upload of a row that was written although the answer was lost. None: it was not, and the file is gone.
+    """The upload of a queue row that was committed although the answer was lost; None if it was not committed.
 
-    Where that cannot be asked, the file stays: the sweep knows, once the database is back.
+    In the second case the file is removed. While the database cannot be asked, the file stays; the sweep decides later.
     """
     try:
         async with ctx.db.tx() as tx:

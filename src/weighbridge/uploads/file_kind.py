@@ -20,7 +20,7 @@ def kind_of(head: bytes, filename: str | None) -> str:
 
 
 def accepted(kind: str, filename: str | None, pipeline: Pipeline) -> str:
-    """The kind, if the pipeline takes files of it."""
+    """The kind, if the pipeline accepts it; else RequestRefused."""
     if kind not in pipeline.accepts:
         takes = " or ".join(each.upper() for each in pipeline.accepts)
         message = f"{named(filename)}: the pipeline {pipeline.name} expects {takes}, got {kind.upper()}."

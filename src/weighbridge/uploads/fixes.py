@@ -43,7 +43,7 @@ class Links:
 
 
 async def add(tx: Tx, scope: Scope, pipeline: str, batches: Sequence[Any]) -> None:
-    """Append links, as Arrow batches. Links to uploads of another workspace or pipeline are left out."""
+    """Append links, as Arrow batches. Links to uploads of another workspace or pipeline are skipped."""
     for batch in batches:
         values = {
             "upload": scope.upload_id,
@@ -57,7 +57,7 @@ async def add(tx: Tx, scope: Scope, pipeline: str, batches: Sequence[Any]) -> No
 
 
 async def rejects(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, Rejects]:
-    """Open and fixed rejects by upload; an upload without rejects is left out."""
+    """Open and fixed rejects by upload; an upload without rejects has no entry."""
     rows = await fetch_all(tx, _SQL["count_rejects"], (list(upload_ids),))
     return {row[0]: Rejects(*row[1:]) for row in rows}
 
@@ -70,6 +70,6 @@ async def links(tx: Tx, upload_id: UUID) -> Links:
 
 
 async def release_batch(tx: Tx, upload_id: UUID, actor: str) -> str | None:
-    """Take the batch name off a failed upload: `released`, `unnamed`, or the status that does not allow it."""
+    """Remove the batch name from a failed upload: `released`, `unnamed`, or the status that does not allow it."""
     row = await fetch_one(tx, _SQL["release_batch"], (upload_id, actor))
     return row[0] if row else None

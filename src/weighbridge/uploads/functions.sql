@@ -44,7 +44,7 @@ BEGIN
             USING ERRCODE = 'WB002',
                   HINT = CASE WHEN OLD.status IN ('completed', 'partial', 'failed')
                               THEN 'A finished upload changes only by an operator''s verb: weighbridge uploads retry.'
-                              ELSE 'The moves there are stand in weighbridge.moves.' END;
+                              ELSE 'The permitted moves are in weighbridge.moves.' END;
     END IF;
     NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
                   || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
@@ -756,7 +756,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.lock_held(uuid) FROM PUBLIC;
 
--- True: this call promoted it. False: it is not held, or not any more.
+-- True: this call promoted it. False: it is not held, or no longer.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -1074,7 +1074,7 @@ BEGIN
                       ELSE d.status END,
         error_code = CASE WHEN d.crashes + 1 >= p_max_crashes THEN 'worker_crashed' END,
         error_text = CASE WHEN d.crashes + 1 >= p_max_crashes
-            THEN format('The worker stopped %s times while working on this file. Look at its log, then: weighbridge uploads retry %s', d.crashes + 1, d.id) END,
+            THEN format('The worker stopped %s times while processing this file. Check its log, then run: weighbridge uploads retry %s', d.crashes + 1, d.id) END,
         finished_at = CASE WHEN d.crashes + 1 >= p_max_crashes THEN weighbridge.now() END
     WHERE d.id = p_upload AND d.status IN ('processing', 'staging_complete', 'promoting')
     RETURNING d.status = 'failed' INTO v_gave_up;
@@ -1099,7 +1099,7 @@ BEGIN
         staged_at = CASE WHEN status = 'processing' THEN staged_at END,
         crashes = crashes + 1,
         error_code = CASE WHEN p_fail THEN 'given_up' END,
-        error_text = CASE WHEN p_fail THEN 'An operator gave it up.' END,
+        error_text = CASE WHEN p_fail THEN 'An operator marked it as failed.' END,
         finished_at = CASE WHEN p_fail THEN weighbridge.now() END
     WHERE id = p_upload;
     PERFORM pg_notify('weighbridge_work', '');
@@ -1128,8 +1128,8 @@ BEGIN
         PERFORM FROM data_uploads d WHERE d.id = OLD.id FOR UPDATE;
         IF EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = OLD.id
                    AND a.closed_at IS NULL AND a.lease_until >= weighbridge.now()) THEN
-            RAISE EXCEPTION 'Invalid transition: a worker is at %', OLD.source_batch_id USING ERRCODE = 'WB002',
-                HINT = 'Its lease is alive. Stop the worker first; the run then goes back by itself.';
+            RAISE EXCEPTION 'Invalid transition: a worker is processing %', OLD.source_batch_id USING ERRCODE = 'WB002',
+                HINT = 'Its lease is alive. Stop the worker first; the run then returns to the queue.';
         END IF;
         PERFORM abandon(OLD.id, NEW.status = 'failed');
     END IF;
@@ -1139,13 +1139,13 @@ REVOKE ALL ON FUNCTION ingest.guard_status_transition() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_runs
     FOR EACH ROW EXECUTE FUNCTION ingest.guard_status_transition();
 
--- Postgres would let rows of a simple view be deleted, and with them the memory of what has been loaded.
+-- Postgres would let rows of a simple view be deleted, and with them the record of what has been loaded.
 CREATE OR REPLACE FUNCTION ingest.guard_import_runs() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
     RAISE EXCEPTION 'Import runs are not inserted or deleted by hand' USING ERRCODE = 'WB002',
-        HINT = 'Hand over a file to begin one; weighbridge uploads dismiss takes a failed one off the dead letters.';
+        HINT = 'Upload a file to begin one. To remove a failed one from the dead letters: weighbridge uploads dismiss.';
 END $$;
 REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs

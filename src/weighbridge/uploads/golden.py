@@ -18,7 +18,7 @@ from weighbridge.postgres.queries import load
 from weighbridge.uploads import staging
 
 _SQL = load(__name__)
-# Judgments before the plaintiffs that they name.
+# Judgments come before the plaintiffs that they reference.
 _FORGET = (
     "events",
     "alerts",
@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Target:
-    """Where a database is, without who may use it."""
+    """Host and name of a database, without credentials."""
 
     host: str
     database: str
@@ -58,7 +58,7 @@ def target(url: str) -> Target:
 
 @asynccontextmanager
 async def alone(url: str) -> AsyncIterator[bool]:
-    """Is this the only golden path check on the database? It stays so until the end."""
+    """Whether this is the only golden path check on the database. The lock is held until the end."""
     connection = await connect(url)
     try:
         row = await fetch_one(connection, _SQL["stay_alone"])
@@ -73,15 +73,15 @@ async def run(tx: Tx, workspace_id: UUID, batch: str) -> Run | None:
 
 
 async def picture(tx: Tx, workspace_id: UUID) -> str:
-    """All that stands in the workspace, to be compared."""
+    """The whole content of the workspace as text, for comparison."""
     row = await fetch_one(tx, _SQL["picture"], {"workspace": workspace_id})
     return (row and row[0]) or ""
 
 
 async def forget(tx: Tx, workspace_id: UUID, pipeline: Pipeline) -> None:
-    """Remove everything that the pipeline wrote for the workspace, whatever state it is in.
+    """Remove everything that the pipeline wrote for the workspace, in any state.
 
-    RetryLater where a worker claimed something meanwhile: the next time its attempt is seen, and taken back.
+    Raises RetryLater if a worker claimed an upload meanwhile; the next call sees the attempt and takes it back.
     """
     ours: dict[str, Any] = {"workspace": workspace_id}
     await tx.execute(_SQL["take_back"], ours)
@@ -91,7 +91,7 @@ async def forget(tx: Tx, workspace_id: UUID, pipeline: Pipeline) -> None:
     ours["deliveries"] = await _ids(tx, "hold_deliveries", ours)
     row = await fetch_one(tx, _SQL["still_held"], ours)
     if row and row[0]:
-        raise RetryLater("deadlock", "A worker took something up meanwhile.")
+        raise RetryLater("deadlock", "A worker claimed an upload meanwhile.")
     for upload in ours["uploads"]:
         await staging.purge(tx, [pipeline], upload)
     for name in _FORGET:
@@ -99,7 +99,7 @@ async def forget(tx: Tx, workspace_id: UUID, pipeline: Pipeline) -> None:
 
 
 async def left(tx: Tx, workspace_id: UUID) -> list[str]:
-    """The tables, of all that know workspaces, that have rows of this one."""
+    """Tables with a workspace_id column that still contain rows of this workspace."""
     found = []
     for schema, table in await fetch_all(tx, _SQL["tables_of_workspaces"]):
         question = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE workspace_id = %s)")

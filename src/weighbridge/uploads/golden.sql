@@ -1,9 +1,9 @@
 -- name: stay_alone
--- Held by the connection: a check that is killed lets go of it.
+-- Held by the connection: a killed check releases it.
 SELECT pg_try_advisory_lock(hashtext('weighbridge.golden_path'))
 
 -- name: import_run
--- S3 §4.3, check 1.
+-- The import run of the batch.
 SELECT status::text, record_count, error_message
 FROM ingest.import_runs
 WHERE workspace_id = %(workspace)s AND source_batch_id = %(batch)s
@@ -21,18 +21,18 @@ SELECT string_agg(line, E'\n' ORDER BY line) FROM (
 ) AS lines (line)
 
 -- name: take_back
--- Waits for whoever is in the middle of a fenced transaction; from then on they can change nothing.
+-- Waits for fenced transactions in progress; afterwards these attempts can change nothing.
 WITH gone AS (
     DELETE FROM weighbridge.attempts WHERE workspace_id = %(workspace)s RETURNING lease_token
 )
 DELETE FROM weighbridge.unbroken u USING gone WHERE u.lease_token = gone.lease_token
 
 -- name: hold_uploads
--- Waits for a claim that is under way; from then on nobody can claim them.
+-- Waits for a claim in progress; afterwards the uploads cannot be claimed.
 SELECT id FROM public.data_uploads WHERE workspace_id = %(workspace)s FOR UPDATE
 
 -- name: alerts_about
--- Alerts belong to no workspace, but to an upload: "id", or "id/episode".
+-- Alerts belong to an upload, not to a workspace: "id", or "id/episode".
 SELECT a.id FROM weighbridge.alerts a WHERE split_part(a.subject, '/', 1) = ANY (%(uploads)s::text[])
 
 -- name: take_back_alerts
@@ -47,7 +47,7 @@ WHERE d.workspace_id = %(workspace)s
 FOR UPDATE
 
 -- name: still_held
--- A claim that came between is seen here; nobody can come after it.
+-- A claim in between is seen here; no later one is possible.
 SELECT count(*) FROM weighbridge.attempts
 WHERE workspace_id = %(workspace)s OR queue = 'outbox' AND subject = ANY (%(deliveries)s)
 
@@ -65,7 +65,7 @@ DELETE FROM weighbridge.audit_log WHERE workspace_id = %(workspace)s
 DELETE FROM weighbridge.receipts WHERE workspace_id = %(workspace)s
 
 -- name: forget_judgments
--- Voids all receipts of judgments, of which there are none: the pipeline has no groups.
+-- Voids all receipts of judgments; there are none, as the pipeline has no groups.
 DELETE FROM public.judgments WHERE workspace_id = %(workspace)s
 
 -- name: forget_plaintiffs

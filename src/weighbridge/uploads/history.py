@@ -1,4 +1,4 @@
-"""Questions about a finished upload: its rejected rows, the reasons, and its timeline."""
+"""Queries about one upload: its rejected rows, the reasons, its warnings and its timeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Reason:
-    """One way in which rows of a file were wrong."""
+    """One reason why rows of a file are invalid."""
 
     code: str
     column_name: str | None
@@ -34,7 +34,7 @@ class WarnedAt:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something to know of a row that went in; of the file as a whole where the row is -1."""
+    """A warning about a loaded row; about the file as a whole if the row is -1."""
 
     row_index: int
     line: int
@@ -48,7 +48,7 @@ class Warned:
 
 @dataclass(frozen=True)
 class Moment:
-    """One thing that happened to an upload."""
+    """One entry in the timeline of an upload."""
 
     at: datetime
     what: str
@@ -58,14 +58,14 @@ class Moment:
 async def refused_rows(
     tx: Tx, upload_id: UUID, after: Rejection | None, size: int, *, every: bool = False
 ) -> list[Rejection]:
-    """A page of rejected rows after one of them, in file order; with `every` also those that are fixed."""
+    """A page of rejected rows after a position, in file order; with `every` also the fixed ones."""
     place = (after.row_index, after.stage) if after else (-1, "")
     values = (upload_id, *place, every, size)
     return [Rejection(*row) for row in await fetch_all(tx, _SQL["page_of_refused_rows"], values)]
 
 
 async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) -> list[Warned]:
-    """A page of warnings, those behind a place, in file order."""
+    """A page of warnings after a position, in file order."""
     place = (behind.row_index, behind.code) if behind else (-2, "")
     return [Warned(*row) for row in await fetch_all(tx, _SQL["page_of_warnings"], (upload_id, *place, size))]
 

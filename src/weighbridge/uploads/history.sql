@@ -1,5 +1,5 @@
 -- name: page_of_refused_rows
--- The rejected rows after a place in the file, in its order: the open ones, or all.
+-- Rejected rows after a position in the file, in file order: the open ones, or all.
 SELECT row_index, line, stage, column_name, code, message, raw, more
 FROM public.upload_rejections
 WHERE upload_id = %s AND (row_index, stage) > (%s, %s) AND (%s OR fixed_by IS NULL)
@@ -7,7 +7,7 @@ ORDER BY row_index, stage
 LIMIT %s
 
 -- name: page_of_warnings
--- What should be known of rows that went in, after a place in the file; row -1 is the file as a whole.
+-- Warnings about loaded rows, after a position in the file; row -1 is the file as a whole.
 SELECT row_index, line, code, message
 FROM public.upload_warnings
 WHERE upload_id = %s AND (row_index, code) > (%s, %s)
@@ -15,7 +15,7 @@ ORDER BY row_index, code
 LIMIT %s
 
 -- name: reasons
--- Why rows were refused, the most frequent reason first, with the first line that has it.
+-- Reasons for rejections, most frequent first, with the first line of each.
 SELECT code, column_name, count(*), (array_agg(line ORDER BY line))[1], (array_agg(message ORDER BY line))[1]
 FROM public.upload_rejections
 WHERE upload_id = %s
@@ -24,13 +24,13 @@ ORDER BY count(*) DESC, code, column_name
 LIMIT %s
 
 -- name: trace
--- Everything that happened to an upload, in order: received, its states, attempts, events, deliveries, operators' verbs.
+-- The timeline of an upload: received, its states, attempts, events, deliveries, operators' actions.
 SELECT at, what, detail FROM (
     SELECT d.created_at AS at, 'received' AS what,
            format('%%s, %%s bytes, %%s', d.source, d.byte_size, coalesce(d.filename, 'no name')) AS detail, 0 AS rank
     FROM public.data_uploads d WHERE d.id = %(upload)s
     UNION ALL
-    -- Before what it did: both are written at once, the word last.
+    -- Sorted before its effects: both have the same time, and the operator's action is written last.
     SELECT l.at - INTERVAL '20 ms', l.action || CASE WHEN (l.detail ->> 'force_partial')::boolean THEN ', by force' ELSE '' END,
            coalesce((SELECT format('%%s (%%s)', k.name, l.actor) FROM weighbridge.api_keys k WHERE l.actor = 'key ' || k.id),
                     l.actor), 1
@@ -40,8 +40,8 @@ SELECT at, what, detail FROM (
     UNION ALL
     SELECT s.at, s.status, s.why, 3
     FROM public.data_uploads d, LATERAL (
-        SELECT said ->> 0 AS status, (said ->> 1)::timestamptz AS at, coalesce(said ->> 2, '') AS why
-        FROM jsonb_array_elements(d.states) AS said
+        SELECT state ->> 0 AS status, (state ->> 1)::timestamptz AS at, coalesce(state ->> 2, '') AS why
+        FROM jsonb_array_elements(d.states) AS state
         UNION ALL
         SELECT d.status, d.finished_at, concat_ws(': ', d.error_code, d.error_text)
         WHERE d.states = '[]' AND d.finished_at IS NOT NULL

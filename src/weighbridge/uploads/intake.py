@@ -18,7 +18,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Content:
-    """A file's bytes, scope, read options and batch name: two uploads with the same ones are duplicates."""
+    """A file's bytes, scope, read options and batch name. Two uploads that agree in all of these are duplicates."""
 
     workspace_id: UUID
     pipeline: str
@@ -26,13 +26,13 @@ class Content:
     platform: str | None
     content_sha256: bytes
     source_batch_id: str | None = None
-    forced: bool = False  # the same content again on purpose
+    forced: bool = False  # load the same content again on purpose
     project_id: int | None = None
     reading: ReadOptions = DETECT_ALL
 
 
 async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
-    """Today, and the upload that this file is already: it need not be stored again."""
+    """Today's date, and the existing upload of this file, which then need not be stored again."""
     row = await fetch_one(
         tx, _SQL["known_upload"], {**vars(content), "reading": Jsonb(content.reading.as_dict())}
     )
@@ -41,7 +41,7 @@ async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
 
 
 async def note_duplicate(tx: Tx, upload_id: UUID, filename: str | None) -> None:
-    """A file that was here already came again: to be shown, not counted."""
+    """Record that a known file was received again. The page shows it; it is not counted."""
     await tx.execute(_SQL["note_duplicate"], (upload_id, filename))
 
 

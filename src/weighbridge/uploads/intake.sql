@@ -1,5 +1,5 @@
 -- name: known_upload
--- One row always: today by the database's clock, and the upload that this file already is, if any.
+-- Always one row: today by the database's clock, and the existing upload of this file, if any.
 SELECT (weighbridge.now() AT TIME ZONE 'UTC')::date, k.upload_id, k.reason
 FROM (VALUES (true)) AS one (row)
 LEFT JOIN weighbridge.known_upload(

@@ -14,7 +14,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Progress:
-    """How far an upload is."""
+    """Progress of an upload."""
 
     upload_id: UUID
     workspace_id: UUID
@@ -29,11 +29,11 @@ class Progress:
     error_code: str | None
     error_text: str | None
     preview: bool
-    held: bool  # waits for a person: promote, or discard
+    held: bool  # waits for a person to promote or discard it
 
 
 async def under_way(tx: Tx, workspace_id: UUID, limit: int) -> list[UUID]:
-    """Uploads of a workspace that have not ended, the newest first."""
+    """Uploads of a workspace that have not ended, newest first."""
     rows = await fetch_all(tx, _SQL["uploads_under_way"], {"workspace": workspace_id, "limit": limit})
     return [row[0] for row in rows]
 

@@ -1,5 +1,5 @@
 -- name: uploads_under_way
--- Those that still move, newest first: a page that opens now shows them. What is held does not.
+-- Uploads in progress, newest first, for a page that opens now. Uploads on hold are not in progress.
 SELECT id FROM public.data_uploads
 WHERE workspace_id = %(workspace)s AND status IN ('pending', 'processing', 'staging_complete', 'promoting')
   AND NOT (preview AND status = 'staging_complete' AND NOT weighbridge.in_hand(id))

@@ -17,17 +17,17 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class PreviewStatus:
-    """What is known of a held upload."""
+    """Status of an upload that is on hold."""
 
     staged_at: datetime
-    counts: dict[str, Changes] | None  # by entity, as they were found
-    counted_at: datetime | None  # then
-    outdated: bool  # something of the workspace has been promoted since, or is being
+    counts: dict[str, Changes] | None  # by entity, from the last comparison
+    counted_at: datetime | None  # time of that comparison
+    outdated: bool  # the workspace has had a promotion since, or has one now
 
 
-async def standing(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
-    """None: it is not held."""
-    found = await fetch_named(tx, _SQL["standing_of_held"], (upload_id,))
+async def status(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
+    """None: the upload is not on hold."""
+    found = await fetch_named(tx, _SQL["preview_status"], (upload_id,))
     if not found:
         return None
     counts = found[0].pop("counts")
@@ -36,38 +36,38 @@ async def standing(tx: Tx, upload_id: UUID) -> PreviewStatus | None:
 
 
 async def note(tx: Tx, upload_id: UUID, counts: dict[str, Changes], at: datetime) -> None:
-    """Keep what a comparison found."""
+    """Store the result of a comparison."""
     found = {entity: vars(changes) for entity, changes in counts.items()}
     await tx.execute(_SQL["note_preview"], (upload_id, Jsonb(found), at))
 
 
 async def promote(tx: Tx, upload_id: UUID, actor: str) -> bool:
-    """From here on it is staged like any other. False: it is not held, or not any more."""
+    """Release the upload for promotion. False: it is not on hold, or no longer."""
     row = await fetch_one(tx, _SQL["promote_preview"], (upload_id, actor))
     return bool(row and row[0])
 
 
 @dataclass(frozen=True)
 class Discard:
-    """Why a preview is given up, and by whom."""
+    """Why a preview is discarded, and by whom."""
 
     code: str
     text: str
     actor: str
-    age: timedelta = timedelta(0)  # only if it has been held for so long
+    age: timedelta = timedelta(0)  # only if it has been on hold for this long
 
 
 async def discard(tx: Tx, upload_id: UUID, why: Discard) -> bool:
-    """It fails; its staged rows are the caller's to delete. False: it is not held, or not any more."""
+    """Fail the upload; the caller deletes its staged rows. False: it is not on hold, or no longer."""
     row = await fetch_one(tx, _SQL["discard_preview"], (upload_id, why.code, why.text, why.actor, why.age))
     return bool(row and row[0])
 
 
 async def restage(tx: Tx, upload_id: UUID) -> None:
-    """Have it read again; it is held again then."""
+    """Have the file parsed again; it is on hold again afterwards."""
     await tx.execute(_SQL["restage_preview"], (upload_id,))
 
 
 async def expired(tx: Tx, age: timedelta) -> list[UUID]:
-    """Those that have been held for longer."""
+    """Uploads that have been on hold for longer than this."""
     return [row[0] for row in await fetch_all(tx, _SQL["expired_previews"], (age,))]

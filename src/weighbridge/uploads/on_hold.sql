@@ -1,4 +1,4 @@
--- name: standing_of_held
+-- name: preview_status
 SELECT d.staged_at, d.preview_counts AS counts, d.previewed_at AS counted_at,
        EXISTS (SELECT FROM public.data_uploads o
                WHERE o.workspace_id = d.workspace_id AND o.status IN ('completed', 'partial', 'failed')

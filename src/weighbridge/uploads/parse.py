@@ -30,12 +30,12 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
 
 ROLE = "weighbridge_parse"
-WHOLE_FILE = -1  # the row index of a warning that is about no row
+WHOLE_FILE = -1  # row index of a warning about the whole file
 
 
 @dataclass(frozen=True)
 class Part:
-    """A record that was added up with others, and the first of these: the row in production has its number."""
+    """A record that was added to others, and the first of them: the row in production has its line number."""
 
     first: int
     row_index: int
@@ -43,7 +43,7 @@ class Part:
 
 
 async def parse(attempt: Attempt, ctx: Context) -> None:
-    """Read, check and stage the file. What an earlier attempt staged is not staged again."""
+    """Read, check and stage the file. Rows that an earlier attempt staged are not staged again."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     async with stored_file(upload, ctx) as (path, scratch):
@@ -62,7 +62,7 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
 
 
 async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> dict[int, list[str]]:
-    """The cells of some records as they stand in the file, by row index."""
+    """The cells of some records as they are in the file, by row index."""
     pipeline = pipeline_of(upload, ctx)
 
     def collect(path: Path, scratch: Path) -> dict[int, list[str]]:
@@ -79,7 +79,7 @@ async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> di
 
 
 async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[Part]:
-    """The records that were added up into the rows of these, found by another check of the file."""
+    """The records that were added up into these rows, found by checking the file again."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
 
@@ -100,27 +100,27 @@ def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
     if pipeline is None:
         raise Refused(
             "unknown_pipeline",
-            f"No pipeline is called {upload.pipeline!r} here. Is its module in the settings?",
+            f"There is no pipeline {upload.pipeline!r} here. Check that its module is in the settings.",
         )
     return pipeline
 
 
 @asynccontextmanager
 async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path, Path]]:
-    """The upload's file, verified, and a folder for scratch files that goes away with it."""
+    """The upload's file, verified, and a scratch folder that is removed at the end."""
     with TemporaryDirectory(prefix="parse-", dir=ctx.scratch) as folder:
         scratch = Path(folder)
         try:
             path = await ctx.blobs.fetch(upload.file_url or "", scratch)
         except BlobMissing as error:
             raise FileRefused("file_not_found", str(error)) from error
-        except RetryLater as trouble:
-            if trouble.kind != "connection":
+        except RetryLater as failure:
+            if failure.kind != "connection":
                 raise
-            raise RetryLater("store", trouble.message) from trouble
+            raise RetryLater("store", failure.message) from failure
         if await asyncio.to_thread(sha256, path) != upload.content_sha256:
             raise FileRefused(
-                "file_changed", "The stored file is not the one that was uploaded. Upload it again."
+                "file_changed", "The stored file differs from the file that was uploaded. Upload it again."
             )
         yield path, scratch
 
@@ -144,7 +144,7 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
 
 
 async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
-    """Check the file in a thread of its own, and say meanwhile how far it is."""
+    """Check the file in its own thread and record progress meanwhile."""
     read = 0
 
     def on_rows(rows: int) -> None:
@@ -160,16 +160,16 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
 
     checking = asyncio.create_task(work())
     try:
-        await _tell_rows(attempt, ctx, checking, lambda: read)
+        await _record_progress(attempt, ctx, checking, lambda: read)
     except FileRefused as refusal:
         if refusal.report is not None:
             headers = [each.header for each in refusal.report.columns]
             async with ctx.db.fenced(attempt.lease, ROLE) as tx:
                 await queue.note_columns(tx, attempt.lease, headers, refusal.report)
         raise
-    except WeighbridgeError as trouble:
-        # Nobody waits for the check any more: it ends at its next batch, before its scratch folder goes.
-        attempt.interrupt(trouble)
+    except WeighbridgeError as failure:
+        # The caller no longer waits: the check stops at its next batch, before its scratch folder is removed.
+        attempt.interrupt(failure)
         with suppress(WeighbridgeError):
             await asyncio.to_thread((await checking).close)
         raise
@@ -204,21 +204,21 @@ async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callab
     )
 
 
-async def _tell_rows(
+async def _record_progress(
     attempt: Attempt, ctx: Context, checking: asyncio.Task[Checked], read: Callable[[], int]
 ) -> None:
-    """While the check goes on, how many rows were read so far, every second."""
-    told = 0
+    """Record every second how many rows have been read, until the check ends."""
+    recorded = 0
     while not (await asyncio.wait({checking}, timeout=1))[0]:
-        if read() > told:
-            told = read()
+        if read() > recorded:
+            recorded = read()
             async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
-                await queue.note_rows_read(tx, attempt.lease, told)
+                await queue.note_rows_read(tx, attempt.lease, recorded)
 
 
 @dataclass(frozen=True)
 class _Grouped:
-    """The groups of the grain's rows, and the ranges of seq that receipts say are in production as they are."""
+    """Groups of the grain's rows, and the ranges of seq that are in production unchanged according to receipts."""
 
     batches: list[Any]
     known: list[tuple[int, int]]
@@ -238,7 +238,7 @@ async def _grouped(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: 
 async def _stage(
     attempt: Attempt, ctx: Context, entity: Entity, rows: Iterator[Any], grouped: _Grouped
 ) -> None:
-    """Write an entity's rows in chunks, but for those already in production; chunk and note commit together."""
+    """Write an entity's rows in chunks, except those already in production. Chunk and watermark commit together."""
     pipeline = pipeline_of(attempt.upload, ctx)
     chunks = without(rows, grouped.known if entity is pipeline.grain else [])
     while chunk := await asyncio.to_thread(_take, chunks, ctx.limits.stage_rows):
@@ -281,7 +281,7 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
 
 
 def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:
-    """Batches worth about so many rows, each with its last seq; empty at the end."""
+    """Batches with about this many rows, each with its last seq; empty at the end."""
     taken: list[tuple[int, Any]] = []
     while rows > 0 and (batch := next(batches, None)) is not None:
         taken.append(batch)

@@ -1,7 +1,7 @@
 """A staged upload that is on hold → the changes it would make; then it is promoted or discarded.
 
-Nobody's work waits for a held upload. Its staged rows are kept for as long as those of any other (`staging_days`);
-then it is discarded by itself, as nobody wanted it: `expire`.
+An upload on hold blocks nothing else. Its staged rows have the same retention period as any others (`staging_days`);
+after that `expire` discards the upload.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from weighbridge.uploads.promote_entity import ROLE
 from weighbridge.uploads.upsert_sql import StagingGone
 
 CLEAN = "weighbridge_clean"
-REASONS = 20  # why rows were refused, the most frequent first
-HOLDS = timedelta(seconds=10)  # a comparison, whatever is promoted meanwhile: it reads every row
+REASONS = 20  # reasons for rejections that are shown, most frequent first
+HOLDS = timedelta(seconds=10)  # minimum time a comparison is reused: it reads every row
 
 
 @dataclass(frozen=True)
 class Preview:
-    """What a held upload would do to production, as it was at one moment."""
+    """Changes that an upload on hold would make to production, as of one moment."""
 
     upload: Upload
     as_of: datetime
-    expires_at: datetime  # discarded by itself then
+    expires_at: datetime  # then it is discarded automatically
     changes: dict[str, Changes]  # by entity, dimensions before facts
-    reasons: tuple[Reason, ...]  # why rows were refused
+    reasons: tuple[Reason, ...]  # why rows were rejected
 
     @property
     def rejected(self) -> int:
@@ -47,30 +47,30 @@ class Preview:
 
     @property
     def duplicate(self) -> int:
-        """Records of the file that say what another one said."""
+        """Records of the file that repeat another record."""
         return self.upload.bins.duplicate
 
 
 async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates: bool = True) -> Preview:
-    """The comparison of all rows. RequestRefused(409) where it is not held, or has to be read again first.
+    """Compare all rows. RequestRefused(409) if the upload is not on hold, or must be parsed again first.
 
-    It is kept, and holds until something of the workspace is promoted, but for `HOLDS` at least; `fresh` compares again
-    in any case. To whoever only reads (not `operates`) it holds as long all the same, and no file is read again.
+    The result is reused until the next promotion in the workspace, at least for `HOLDS`; `fresh` compares again
+    in any case. A caller that may only read (`operates` is false) gets the stored result and never causes a new parse.
     """
     pipeline = pipeline_of(ctx, upload)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
-        standing = await on_hold.standing(tx, upload.id)
+        status = await on_hold.status(tx, upload.id)
         reasons = await history.reasons(tx, upload.id, REASONS)
         now = await clock.now(tx)
-    if standing is None:
+    if status is None:
         raise _not_held(upload, "compared")
-    counts, as_of = standing.counts, standing.counted_at
+    counts, as_of = status.counts, status.counted_at
     insists = fresh and operates
-    wanted = fresh or standing.outdated
+    wanted = fresh or status.outdated
     if counts is None or as_of is None or insists or (wanted and as_of <= now - HOLDS):
         counts, as_of = await _compare(ctx, pipeline, upload, operates=operates)
-    expires_at = standing.staged_at + timedelta(days=ctx.limits.staging_days)
+    expires_at = status.staged_at + timedelta(days=ctx.limits.staging_days)
     return Preview(upload, as_of, expires_at, counts, tuple(reasons))
 
 
@@ -89,25 +89,25 @@ async def _compare(
 
 
 async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
-    """Some of the rows, one kind at a time. RequestRefused as above, or for what there is not."""
+    """Rows of one kind. RequestRefused as in `preview`, or for an unknown entity or kind."""
     pipeline = pipeline_of(ctx, upload)
     _one_of("entity", wanted.entity, [entity.name for entity in pipeline.entities])
     _one_of("kind", wanted.kind, KINDS)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
-        standing = await on_hold.standing(tx, upload.id)
-    if standing is None:
+        status = await on_hold.status(tx, upload.id)
+    if status is None:
         raise _not_held(upload, "compared")
     if (
-        standing.counts and not standing.outdated and wanted.kind != "unchanged"
-    ):  # receipts know some of those
-        wanted = replace(wanted, known=getattr(standing.counts[wanted.entity], wanted.kind))
+        status.counts and not status.outdated and wanted.kind != "unchanged"
+    ):  # some of these are known from receipts
+        wanted = replace(wanted, known=getattr(status.counts[wanted.entity], wanted.kind))
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         return await comparison.rows(tx, pipeline, upload, wanted)
 
 
 async def promote_held(ctx: Context, upload: Upload, *, actor: str) -> None:
-    """Let it go on, audited. RequestRefused(409) where it is not held, or another was quicker."""
+    """Release the upload for promotion, audited. RequestRefused(409) if it is not on hold, or no longer."""
     async with ctx.db.tx() as tx:
         if not await on_hold.promote(tx, upload.id, actor):
             raise _not_held(await queue.get(tx, upload.id) or upload, "promoted")
@@ -115,8 +115,8 @@ async def promote_held(ctx: Context, upload: Upload, *, actor: str) -> None:
 
 
 async def discard(ctx: Context, upload: Upload, *, actor: str) -> None:
-    """Give it up, audited: it fails, and its staged rows go. RequestRefused(409) as above."""
-    why = Discard("discarded", "It was looked at and discarded. Nothing of it was written.", actor)
+    """Discard the upload, audited: it fails, and its staged rows are deleted. RequestRefused(409) as above."""
+    why = Discard("discarded", "Discarded at the preview. Nothing was written to production.", actor)
     if await _discard(ctx, upload.id, why) is None:
         async with ctx.db.tx() as tx:
             raise _not_held(await queue.get(tx, upload.id) or upload, "discarded")
@@ -124,25 +124,25 @@ async def discard(ctx: Context, upload: Upload, *, actor: str) -> None:
 
 
 async def expire(ctx: Context) -> int:
-    """Discard what nobody has decided on for too long. Returns how many staged rows went."""
+    """Discard previews whose retention period is over. Returns the number of deleted staged rows."""
     days = ctx.limits.staging_days
     async with ctx.db.tx() as tx:
         found = await queue.get_many(tx, await on_hold.expired(tx, timedelta(days=days)))
-    gone = 0
+    deleted = 0
     for upload in found:
-        told = (
-            f"Nobody promoted or discarded this preview within {days} {'day' if days == 1 else 'days'}. "
-            f"Nothing of it was written. To see it again: weighbridge uploads retry {upload.id}."
+        text = (
+            f"This preview was neither promoted nor discarded within {days} {'day' if days == 1 else 'days'}. "
+            f"Nothing was written to production. To see it again: weighbridge uploads retry {upload.id}."
         )
-        rows = await _discard(ctx, upload.id, Discard("preview_expired", told, "clean", timedelta(days=days)))
+        rows = await _discard(ctx, upload.id, Discard("preview_expired", text, "clean", timedelta(days=days)))
         if rows is not None:
             journal.preview_discarded(upload, "preview_expired")
-            gone += rows
-    return gone
+            deleted += rows
+    return deleted
 
 
 async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
-    """How many staged rows went with it; None where it is not held."""
+    """The number of deleted staged rows; None if the upload is not on hold."""
     async with ctx.db.tx(CLEAN) as tx:
         if not await on_hold.discard(tx, upload_id, why):
             return None
@@ -153,7 +153,7 @@ async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
 
 def pipeline_of(ctx: Context, upload: Upload) -> Pipeline:
     if upload.pipeline not in ctx.pipelines:
-        message = f"No pipeline is called {upload.pipeline!r} here. Is its module in the settings?"
+        message = f"There is no pipeline {upload.pipeline!r} here. Check that its module is in the settings."
         raise RequestRefused(409, "unknown_pipeline", message)
     return ctx.pipelines[upload.pipeline]
 
@@ -166,18 +166,16 @@ def _one_of(name: str, value: str, known: list[str] | tuple[str, ...]) -> None:
 
 
 async def _read_again(ctx: Context, upload: Upload, *, operates: bool) -> RequestRefused:
-    """Its rows are gone with a crash, or days that were as in production are not any more and were never staged."""
-    if not operates:  # to read a file again locks its project
+    """The staged rows were lost in a crash, or rows that were skipped as unchanged have changed in production since."""
+    if not operates:  # parsing a file again locks its project
         message = (
-            "What it would change has to be found out anew, and the file read again for that. "
-            "Someone whose key has the scope operate must look at the preview."
+            "The preview is outdated and the file must be read again. "
+            "This needs a key with the scope operate."
         )
         return RequestRefused(409, "read_again", message)
     async with ctx.db.tx() as tx:
         await on_hold.restage(tx, upload.id)
-    message = (
-        "What it would change has to be found out anew: the file is being read again. Ask again in a moment."
-    )
+    message = "The preview is outdated and the file is being read again. Try again in a moment."
     return RequestRefused(409, "read_again", message)
 
 
@@ -185,8 +183,10 @@ def _not_held(upload: Upload, verb: str) -> RequestRefused:
     if upload.preview and upload.status in (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE):
         is_ = "is still being read"
     elif upload.set_aside:
-        is_ = "was discarded" if upload.error_code == "discarded" else "was kept long enough, and discarded"
+        is_ = "was discarded"
+        if upload.error_code != "discarded":
+            is_ += " because its retention period is over"
     else:
-        is_ = f"is {'' if upload.status in TERMINAL else 'on its way: '}{upload.status}"
-    message = f"Only a preview that is held can be {verb}; this upload {is_}."
+        is_ = f"is {'' if upload.status in TERMINAL else 'in progress: '}{upload.status}"
+    message = f"Only a preview that is on hold can be {verb}; this upload {is_}."
     return RequestRefused(409, "not_held", message)

@@ -1,7 +1,7 @@
 """Compares staged rows with production, by the same rules as promotion.
 
-What only promotion can tell is not foreseen: a constraint or a trigger of the table that refuses a row, and a row of a
-rejects file that would replace another row of its own file.
+It cannot foresee a constraint or trigger of the table that rejects a row, or a row of a rejects file that would replace
+another row of its original file: only promotion finds these.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from weighbridge.uploads.preview_sql import Span, count_sql, params, rows_sql, s
 from weighbridge.uploads.upsert_sql import StagingGone
 
 KINDS = ("inserted", "updated", "unchanged")
-WINDOW, WIDEST = 2_000, 50_000  # staged rows that are looked through at once for a page: few, then more
+WINDOW, WIDEST = 2_000, 50_000  # staged rows searched at once for a page: few first, then more
 
 
 @dataclass(frozen=True)
 class Change:
-    """A column's value before and after, as text. A personal one says only whether there is any."""
+    """A column's value before and after, as text. A personal value shows only whether there is one."""
 
     column: str
     old: str | None
@@ -47,7 +47,7 @@ class Row:
 
 
 async def counts(tx: Tx, pipeline: Pipeline, upload: Upload) -> dict[str, Changes]:
-    """By entity, over all staged rows. StagingGone where they are not all there."""
+    """Changes by entity, over all staged rows. StagingGone if some of them are missing."""
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingGone("other rows are staged than were accepted")
     return {entity.name: await _count(tx, pipeline, entity, upload) for entity in pipeline.entities}
@@ -70,19 +70,19 @@ async def _count(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> 
 
 @dataclass(frozen=True)
 class Page:
-    """Which rows are wanted."""
+    """Which rows to return."""
 
     entity: str
     kind: str  # of KINDS
     after: int = 0  # a seq
     limit: int = 50
-    known: int | None = None  # how many there are of this kind, from the first on: nobody looks for more
+    known: int | None = None  # total of this kind, if known: the search stops there
 
 
 async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[Row]:
     """A page of the rows of one kind, in the order in which they would be written.
 
-    Days that a receipt knows are not staged: among the unchanged ones they are counted, but not here.
+    Rows that a receipt covers are not staged: the unchanged count includes them, this list does not.
     """
     entity = pipeline.entity(page.entity)
     spans, _ = await _spans(tx, pipeline, entity, upload)
@@ -105,9 +105,9 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[R
 
 
 async def _spans(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> tuple[list[Span], int]:
-    """What has to be compared, and how many rows need not be, as receipts say that they are in production."""
+    """Ranges to compare, and the number of rows that need no comparison because receipts say they are in production."""
     last = upload.staged.get(entity.name, 0)
-    runs = await unchanged.standing_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
+    runs = await unchanged.current_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
     edges = [0, *chain.from_iterable(runs), last]
     between = zip(edges[::2], edges[1::2], strict=True)
     return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in runs)
@@ -126,7 +126,7 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
     seq, line, *rest = row
     personal = {declared.name for declared in entity.fields if declared.personal}
     key = dict(zip(entity.key, rest, strict=False))
-    told = zip(entity.values, rest[len(entity.key) :], strict=True)
+    pairs = zip(entity.values, rest[len(entity.key) :], strict=True)
     hidden = "…"
     return Row(
         seq,
@@ -136,7 +136,7 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
             Change(column, pair[0] and hidden, pair[1] and hidden, personal=True)
             if column in personal
             else Change(column, *pair)
-            for column, pair in told
+            for column, pair in pairs
             if pair is not None
         ),
     )
@@ -145,12 +145,12 @@ def _row(entity: Entity, row: Sequence[Any]) -> Row:
 async def _with_names(
     tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, found: list[Row]
 ) -> list[Row]:
-    """Ids of other rows as people know them: by their name, or by their key."""
+    """Replace ids of other rows by the name, or else the key, of the row."""
     names: dict[str, dict[str, str]] = {}
     for ref in entity.refs:
         ids = {row.key.get(ref.name) for row in found}
         for row in found:
-            ids |= {told for c in row.changes if c.column == ref.name for told in (c.old, c.new)}
+            ids |= {value for c in row.changes if c.column == ref.name for value in (c.old, c.new)}
         wanted = [UUID(each) for each in ids if each]
         names[ref.name] = await _names(tx, pipeline, pipeline.entity(ref.entity), upload, wanted)
 

@@ -1,6 +1,6 @@
-"""The SQL of that comparison, made from the declaration of a pipeline.
+"""Builds the SQL for preview_rows from the declaration of a pipeline.
 
-The staged rows are called `excluded` here, as in ON CONFLICT, so that the very expressions of the upsert decide.
+The staged rows have the alias `excluded`, as in ON CONFLICT, so that the expressions of the upsert can be reused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from weighbridge.postgres.pipeline_tables import SCOPE_TYPES, staging_table
 from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.uploads.upsert_sql import changed, differs, taken, updates
 
-Span = tuple[int, int]  # staged rows after the one seq, up to and including the other
+Span = tuple[int, int]  # staged rows with first < seq <= second
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Shape:
     """What the SQL of a comparison depends on, besides the declaration."""
 
     types: tuple[tuple[str, str], ...]  # column → its type in production, to which an insert would cast
-    no_scope: tuple[str, ...]  # of the scope, what the upload does not say
-    no_key: tuple[str, ...] = ()  # of the key, what these rows do not have
+    no_scope: tuple[str, ...]  # scope columns that are empty in this upload
+    no_key: tuple[str, ...] = ()  # key columns that are empty in these rows
     filled: frozenset[str] | None = None  # the columns that the file has
 
 
 async def shapes(
     tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload, spans: Sequence[Span]
 ) -> list[Shape]:
-    """One for each set of key columns that are empty in some rows: an index finds `=` and IS NULL, not both at once."""
+    """One for each set of key columns that are empty in some rows: an index serves `=` or IS NULL, not both at once."""
     types = await fetch_all(
         tx,
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute"
@@ -84,7 +84,7 @@ def count_sql(pipeline: Pipeline, entity: Entity, shape: Shape) -> bytes:
 
 @cache
 def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> bytes:
-    """Seq, line, the key's columns, and for each value what was and what will be, NULL where it stays."""
+    """Seq, line, the key columns, and for each value the old and the new one; NULL if it does not change."""
 
     def compared(column: str) -> sql.Composable:
         name = sql.Identifier(column)
@@ -119,7 +119,7 @@ def _is(kind: str, entity: Entity, shape: Shape) -> sql.Composable:
 
 
 def _compared(pipeline: Pipeline, entity: Entity, shape: Shape) -> sql.Composed:
-    """Staged rows of some spans that lack the same parts of the key, and beside each the row that it would meet."""
+    """Staged rows of some spans with the same empty key columns, each joined to the production row with its key."""
     empty = set(shape.no_key)
 
     def present(column: str) -> sql.Composable:
@@ -141,8 +141,8 @@ def _compared(pipeline: Pipeline, entity: Entity, shape: Shape) -> sql.Composed:
     return sql.SQL(
         "FROM (SELECT s.seq, s.line, {columns}"
         " FROM {staged} WHERE {present}) AS excluded"
-        # One look into the key's index for each row: LIMIT keeps the planner, which knows nothing of rows that have
-        # just come, from joining them in another way.
+        # One index lookup per row: LIMIT keeps the planner, which has no statistics on rows that were just staged,
+        # from choosing another kind of join.
         " LEFT JOIN LATERAL (SELECT t.* FROM {target} t WHERE t.workspace_id = %(workspace)s AND {same} LIMIT 1) t"
         " ON true"
     ).format(

@@ -20,7 +20,7 @@ from weighbridge.uploads.upsert_sql import StagingGone
 
 
 async def promote(attempt: Attempt, ctx: Context) -> None:
-    """Upsert what is staged, dimensions before facts, from where an earlier attempt left off."""
+    """Upsert the staged rows, dimensions before facts, starting where an earlier attempt stopped."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
     await check_threshold(attempt, ctx)
@@ -45,7 +45,7 @@ def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:
 
 
 async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
-    """Rows that failed here get their cells from the file, as rows that failed in parsing have them."""
+    """Add the cells from the file to rows that failed in promotion, as rows that failed in parsing have them."""
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
         bare = await rejections.without_raw(tx, attempt.upload.id)
     if not bare:
@@ -59,7 +59,7 @@ async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
 
 
 async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> list[int]:
-    """The other parts of sums that were not written: with one part alone the sum could not be made again."""
+    """Reject the other parts of sums that were not written: from one part alone the sum could not be made again."""
     others = [part for part in await parts_of_sums(attempt, ctx, failed) if part.row_index not in failed]
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
         for part in others:

@@ -26,7 +26,7 @@ ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be wri
 
 @dataclass(frozen=True)
 class Segment:
-    """A range of staged rows, (after, upto], and whether receipts say that it is in production as it is."""
+    """A range of staged rows, (after, upto], and whether it is in production unchanged according to receipts."""
 
     after: int
     upto: int
@@ -35,15 +35,15 @@ class Segment:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is known of an entity's rows before the first is written."""
+    """What is known about an entity's rows before the first one is written."""
 
-    lost: tuple[UUID, ...] = ()  # parents that they name but production does not have
-    faults: Mapping[int, RowFault] = field(default_factory=dict)  # of rows that may not be written, by seq
-    runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production as they are
+    lost: tuple[UUID, ...] = ()  # referenced parents that production does not have
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # rows that must not be written, by seq
+    runs: tuple[tuple[int, int], ...] = ()  # ranges that are in production unchanged
 
 
 class Writer:
-    """One promotion under way. Its tally is what has been committed."""
+    """One promotion in progress. Its tally counts what has been committed."""
 
     def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:
         self.attempt = attempt
@@ -51,7 +51,7 @@ class Writer:
         self.pipeline = pipeline
         self.scope = attempt.upload.scope
         self.tally = Tally.of(attempt.upload, pipeline)
-        self.fresh = True  # the next rows are thought to be new
+        self.fresh = True  # the next rows are probably new
         self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
 
     async def write(self, entity: Entity) -> None:
@@ -87,20 +87,20 @@ class Writer:
         return Survey(tuple(lost), faults, tuple(runs))
 
     async def _overwriting(self, tx: Tx, entity: Entity) -> dict[int, RowFault]:
-        """Records of a fixed rejects file that would replace another record of the file that they are from."""
+        """Records of a fixed rejects file that would replace another record of their original file."""
         filled = self.attempt.upload.column_report.filled_of(entity.name)
         others = await upsert_sql.overwriting(tx, self.pipeline, self.scope, filled)
         return {
             seq: RowFault(
                 "conflicting_repeat",
-                f"upload {original}, which it is from, has loaded another row with the same key and other values. "
+                f"its original upload {original} has loaded another row with the same key and other values. "
                 "Correct the key; or correct the original file and load it again",
             )
             for seq, original in others.items()
         }
 
     async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
-        """Count the rows as unchanged if the receipts still say so; the answer holds until commit."""
+        """Count the rows as unchanged if the receipts still match; this stays true until commit."""
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
             if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
@@ -111,7 +111,7 @@ class Writer:
         return True
 
     async def _write(self, entity: Entity, batch: Batch) -> None:
-        """A batch. One that a row breaks is split until that row stands alone, and is skipped."""
+        """Write a batch. If a row breaks it, split it until that row is alone, and skip the row."""
         failures = 0
         while True:
             try:
@@ -153,14 +153,14 @@ class Writer:
             await self._write(entity, replace(batch, after=middle))
 
     async def _give_up(self, entity: Entity, batch: Batch, contention: Contention) -> None:
-        """After the last retry a deadlock fails its batch (S1 §6.2); a parent that never came fails its rows."""
+        """After the last retry, a deadlock fails its batch and a missing parent fails its rows."""
         if contention.parent:
             await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
         else:
-            await self._skip(entity, batch, RowFault("deadlock", "its batch met a deadlock on every try"))
+            await self._skip(entity, batch, RowFault("deadlock", "its batch had a deadlock on every attempt"))
 
     async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
-        """Record the batch's rows as failed and go on after them."""
+        """Record the batch's rows as failed and continue after them."""
         async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
@@ -171,9 +171,9 @@ class Writer:
         self.tally = tally
 
     async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
-        """A row whose parent is lost keeps NULL and a warning (S1 §6.1); where the parent is in its key, it fails."""
+        """A reference to a missing parent becomes NULL, with a warning; if it is in the key, the row fails instead."""
         for row_index, line, ref in await upsert_sql.rows_naming(tx, self.pipeline, entity, batch):
-            message = f"{ref}: the row it names is not in production; left empty (line {line})."
+            message = f"{ref}: the referenced row is not in production; the reference is empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
 
     async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
@@ -199,7 +199,7 @@ class Writer:
 
 
 def _segments(after: int, last: int, runs: Sequence[tuple[int, int]]) -> Iterator[Segment]:
-    """Cut (after, last] into what receipts cover and what must be written."""
+    """Cut (after, last] into ranges that receipts cover and ranges that must be written."""
     for start, end in runs:
         if after < start:
             yield Segment(after, start, unchanged=False)

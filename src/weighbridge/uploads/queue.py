@@ -24,7 +24,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class NewUpload:
-    """A file, about to be recorded; without a file_url it waits for its bytes to be stored."""
+    """A file that is about to be recorded; without a file_url its bytes are not stored yet."""
 
     workspace_id: UUID
     client_id: UUID | None
@@ -48,7 +48,7 @@ class NewUpload:
 
 @dataclass(frozen=True)
 class Staged:
-    """What parsing found out about a file."""
+    """The result of parsing a file."""
 
     bins: Bins
     columns: tuple[str, ...]
@@ -61,14 +61,14 @@ class Staged:
 
 @dataclass(frozen=True)
 class Known:
-    """The upload that a file is already, and why: duplicate_content, duplicate_completed, batch_failed, …"""
+    """The existing upload of a file, and why: duplicate_content, duplicate_completed, batch_failed, …"""
 
     upload_id: UUID
     reason: str
 
 
 async def receive(tx: Tx, new: NewUpload) -> UUID | Known:
-    """Record a stored file, unless it is here already."""
+    """Record a stored file, unless it is already known."""
     row = await fetch_one(tx, _SQL["receive_upload"], {**vars(new), "reading": Jsonb(new.reading.as_dict())})
     assert row is not None
     return Known(row[0], row[2]) if row[1] else row[0]
@@ -76,7 +76,7 @@ async def receive(tx: Tx, new: NewUpload) -> UUID | Known:
 
 @dataclass(frozen=True)
 class ClaimRequest:
-    """What a worker is ready to take on."""
+    """What a worker may claim."""
 
     worker: str
     sources: tuple[Status, ...]
@@ -88,7 +88,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The next upload with a lease on it, if there was one, and what was taken over on the way."""
+    """The next upload and its lease, if there is one, and the abandoned uploads that were recovered on the way."""
 
     lease: Lease | None = None
     upload: Upload | None = None
@@ -96,7 +96,7 @@ class Claimed:
 
 
 async def claim(tx: Tx, request: ClaimRequest) -> Claimed:
-    """The next upload whose turn it is. What was abandoned goes back to its queue in the same statement."""
+    """Claim the next upload. The same statement returns abandoned uploads to the queue."""
     row = await fetch_one(
         tx,
         _SQL["claim_upload"],
@@ -125,18 +125,18 @@ async def get(tx: Tx, upload_id: UUID) -> Upload | None:
 
 
 async def get_many(tx: Tx, upload_ids: Sequence[UUID]) -> list[Upload]:
-    """Those that are there, newest first."""
+    """The uploads that exist, newest first."""
     return [_upload(row) for row in await fetch_named(tx, _SQL["get_uploads"], (list(upload_ids),))]
 
 
 async def begun(tx: Tx, upload_ids: Sequence[UUID]) -> list[UUID]:
-    """Those of many uploads that are not waiting any more."""
+    """The uploads that are no longer waiting."""
     return [row[0] for row in await fetch_all(tx, _SQL["begun_uploads"], (list(upload_ids),))]
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who works on an upload, and until when its lease runs if nothing more is heard."""
+    """The worker that holds an upload, and when its lease expires without a heartbeat."""
 
     upload_id: UUID
     worker: str
@@ -149,7 +149,7 @@ async def holders(tx: Tx, upload_ids: Sequence[UUID]) -> list[Holder]:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a page of uploads ended: two may have come at the same moment."""
+    """Where a page of uploads ended. Two uploads may have arrived at the same moment."""
 
     created_at: datetime
     id: UUID
@@ -183,12 +183,12 @@ class Release:
 
 
 async def release(tx: Tx, lease: Lease, how: Release) -> None:
-    """Hand the upload back, to be claimed again after the delay."""
+    """Return the upload to the queue, to be claimed again after the delay."""
     await tx.execute(_SQL["release_upload"], (lease.token, how.delay, how.failed, how.error))
 
 
 async def failures(tx: Tx, lease: Lease) -> int:
-    """Passing troubles since the upload last made progress."""
+    """Temporary failures since the upload last made progress."""
     row = await fetch_one(tx, _SQL["count_failures"], (lease.token,))
     assert row is not None
     return int(row[0])
@@ -199,7 +199,7 @@ async def fail(tx: Tx, lease: Lease, code: str, text: str) -> None:
 
 
 async def begin_staging(tx: Tx, lease: Lease, digest: bytes) -> bool:
-    """Does what an earlier attempt staged begin what this one stages? If not, it is removed."""
+    """Whether the rows of an earlier attempt are a prefix of what this one stages; if not, they are removed."""
     row = await fetch_one(tx, _SQL["begin_staging"], (lease.token, digest))
     return bool(row and row[0])
 
@@ -229,7 +229,7 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
 
 
 async def note_columns(tx: Tx, lease: Lease, columns: Sequence[str], report: ColumnReport) -> None:
-    """The columns of a file that is refused as a whole."""
+    """Record the columns of a file that is refused as a whole."""
     await tx.execute(_SQL["note_columns"], (lease.token, list(columns), Jsonb(report.as_dict())))
 
 
@@ -239,7 +239,7 @@ async def hand_over(tx: Tx, lease: Lease) -> None:
 
 
 async def hold(tx: Tx, lease: Lease) -> None:
-    """End a parse attempt at a preview; a person decides what becomes of it."""
+    """End a parse attempt at a preview; a person decides how it continues."""
     await tx.execute(_SQL["hold_upload"], (lease.token,))
 
 
@@ -254,7 +254,7 @@ async def restage(tx: Tx, lease: Lease) -> None:
 async def advance(
     tx: Tx, lease: Lease, mark: Watermark, promoted: dict[str, Any], promoted_rows: int
 ) -> None:
-    """Counts and watermark of a batch, in the transaction that wrote its rows."""
+    """Record the counts and watermark of a batch, in the transaction that wrote its rows."""
     await tx.execute(
         _SQL["advance_promotion"], (lease.token, mark.entity, mark.seq, Jsonb(promoted), promoted_rows)
     )
@@ -271,7 +271,7 @@ class Verdict:
 
 
 async def finish(tx: Tx, lease: Lease, verdict: Verdict, consumers: Sequence[str]) -> None:
-    """The end of an upload and the event that announces it."""
+    """End an upload and add the event that announces it."""
     await tx.execute(
         _SQL["finish_upload"],
         (
@@ -288,7 +288,7 @@ async def finish(tx: Tx, lease: Lease, verdict: Verdict, consumers: Sequence[str
 async def retry(
     tx: Tx, upload_id: UUID, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
 ) -> str | None:
-    """Open a failed or partial upload again. The new status, the old one where it may not, None where there is none.
+    """Reopen a failed or partial upload: its new status, its old one if that does not allow it, None if it is unknown.
 
     `reading` replaces the stored read options.
     """
@@ -298,12 +298,12 @@ async def retry(
 
 
 async def change_reading(tx: Tx, upload_id: UUID, reading: ReadOptions, actor: str) -> None:
-    """Other read options for an upload that is pending, audited."""
+    """Change the read options of a pending upload, audited."""
     await tx.execute(_SQL["change_reading"], (upload_id, Jsonb(reading.as_dict()), actor))
 
 
 async def dismiss(tx: Tx, upload_id: UUID, actor: str) -> str | None:
-    """Take a failed upload off the dead letters. Its status; None where there is none."""
+    """Remove a failed upload from the dead letters. Its status; None if it is unknown."""
     row = await fetch_one(tx, _SQL["dismiss_upload"], (upload_id, actor))
     return row[0] if row else None
 

@@ -30,7 +30,7 @@ FROM weighbridge.attempts
 WHERE queue = 'uploads' AND closed_at IS NULL AND subject = ANY (%s)
 
 -- name: recent_uploads
--- A page of them, newest first; two may have come at the same moment.
+-- A page of uploads, newest first; two may have arrived at the same moment.
 SELECT id FROM public.data_uploads
 WHERE workspace_id = %(workspace)s
   AND (%(status)s::text IS NULL OR status = %(status)s)

@@ -14,16 +14,16 @@ from weighbridge.observe.redact import said_back
 
 TEXTS = ("encoding", "delimiter", "decimal", "date_order")
 OPTIONS = (*TEXTS, "sum_breakdowns")
-DETECT = "detect"  # as a value: detect it from the file, also where a retry replaces a stored option
+DETECT = "detect"  # the value that means: detect it from the file, even if a retry replaces a stored option
 DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 DECIMALS = {"point": ".", "comma": ","}
 
 
 def read_options(given: Mapping[str, Any], stored: ReadOptions = DETECT_ALL) -> ReadOptions:
-    """The stored options with those that are given in place of theirs. An empty text or None gives none."""
-    said = {name: given[name] for name in TEXTS if given.get(name)}
+    """The stored options, replaced by those that are given. An empty text or None leaves an option as it is."""
+    texts = {name: given[name] for name in TEXTS if given.get(name)}
     chosen: dict[str, Any] = {
-        name: "" if said[name].strip().lower() == DETECT else _PARSED[name](said[name]) for name in said
+        name: "" if texts[name].strip().lower() == DETECT else _PARSED[name](texts[name]) for name in texts
     }
     if given.get("sum_breakdowns") is not None:
         chosen["sum_breakdowns"] = bool(given["sum_breakdowns"])
@@ -31,7 +31,7 @@ def read_options(given: Mapping[str, Any], stored: ReadOptions = DETECT_ALL) -> 
 
 
 def in_words(options: ReadOptions) -> dict[str, str]:
-    """The given options as people read them: the delimiter by its word, where it has one."""
+    """The given options for display: a delimiter by its word, if it has one."""
     shown = {name: str(value) for name, value in options.as_dict().items()}
     if options.delimiter:
         shown["delimiter"] = delimiter_word(options.delimiter)
@@ -41,16 +41,16 @@ def in_words(options: ReadOptions) -> dict[str, str]:
 
 
 def read_as_in_words(read_as: ReadAs) -> list[str]:
-    """How a file was read, as people read it."""
+    """How a file was read, for display."""
     found = {
         "decimal mark": next((word for word, each in DECIMALS.items() if each == read_as.decimal), ""),
         "date order": read_as.date_order,
         "delimiter": delimiter_word(read_as.delimiter),
         "above the header": " / ".join(read_as.preamble),
     }
-    told = [f"{name}: {value}" for name, value in found.items() if value]
-    told += ["Indian grouping of digits"] * read_as.indian
-    return told + ["breakdowns added up"] * read_as.sum_breakdowns
+    lines = [f"{name}: {value}" for name, value in found.items() if value]
+    lines += ["Indian grouping of digits"] * read_as.indian
+    return lines + ["breakdowns added up"] * read_as.sum_breakdowns
 
 
 def delimiter_word(character: str) -> str:

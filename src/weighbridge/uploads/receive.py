@@ -1,10 +1,10 @@
 """First step: a request or a file in a folder → a stored blob and a pending upload.
 
-    check   is the request one that we can serve?          RequestRefused, before a byte is read (request.py)
-    spool   bytes → a scratch file, hashed on the way      RequestRefused, as soon as it is known
+    check   can the request be served?                     RequestRefused, before a byte is read (request.py)
+    spool   bytes → a scratch file, hashed on the way      RequestRefused, as early as possible
     record  scratch file → blob → data_uploads             the same content again is the first upload
 
-Nothing stays behind where one of them says no. Where the store does, the file waits for it (defer.py).
+If one of them fails, nothing is left behind. If the store cannot accept the file, the file is queued (defer.py).
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from weighbridge.storage import quota
 from weighbridge.uploads import intake, recognise
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.defer import Inside, defer
+from weighbridge.uploads.defer import OnRecorded, defer
 from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, named
 from weighbridge.uploads.intake import Content
 from weighbridge.uploads.queue import Known, NewUpload
 from weighbridge.uploads.request import AUTO, Checked, Request, check, check_sender, unknown_site
 
-_BUFFER = 1 << 20  # hashed and written at once, in a thread
-_HEAD = 1 << 16  # enough to tell what a file is
+_BUFFER = 1 << 20  # hashed and written in one call, in a thread
+_HEAD = 1 << 16  # enough to recognise the kind of a file
 
 
 @dataclass(frozen=True)
 class Spooled:
-    """A whole file in scratch, which belongs to whoever holds this."""
+    """A complete file in the scratch folder. The holder of this object owns the file."""
 
     path: Path
     filename: str | None
     kind: str
     sha256: bytes
     size: int
-    grant: UUID  # of the bytes that are set aside for it (quota.py)
+    grant: UUID  # of the bytes that are reserved for it (quota.py)
 
     def discard(self) -> None:
         _remove(self.path)
@@ -59,19 +59,19 @@ class Spooled:
 
 @dataclass(frozen=True)
 class Received:
-    """S1's answer: which upload the file is now, and whether it already was."""
+    """The result of intake: the upload of the file, and whether it existed already."""
 
     upload_id: UUID
     status: Status
     duplicate: bool
     reason: str | None = None  # why it is a duplicate: duplicate_content, duplicate_completed, …
     storage_status: str = "stored"
-    queue_id: UUID | None = None  # where it waits for the store
+    queue_id: UUID | None = None  # if the file waits for the store
     unstored: RetryLater | None = None  # and why
 
 
 async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] | Path) -> Received:
-    """All of intake for one file."""
+    """Run all of intake for one file."""
     if request.pipeline == AUTO:
         check_sender(ctx, request)
         head, content = await _beginning(content, request.filename)
@@ -81,7 +81,7 @@ async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] 
     try:
         return await record(ctx, checked, spooled)
     finally:
-        spooled.discard()  # gone already where the store moved it away
+        spooled.discard()  # no effect if the store has moved the file
 
 
 async def _beginning(
@@ -100,12 +100,12 @@ async def spool(
     filename: str | None,
     grant: UUID | None = None,
 ) -> Spooled:
-    """The bytes in a scratch file of their own, or RequestRefused and no file."""
+    """Write the bytes to their own scratch file, or raise RequestRefused and leave no file."""
     try:
         ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix="intake-", dir=ctx.scratch)
     except OSError as error:
-        raise _no_room(error) from error
+        raise _disk_error(error) from error
     path, filename = Path(name), tidy_name(filename)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -118,12 +118,14 @@ async def spool(
     except BaseException as error:
         _remove(path)
         if isinstance(error, OSError):
-            raise _no_room(error) from error
+            raise _disk_error(error) from error
         raise
 
 
-async def weigh(ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID) -> Spooled:
-    """A whole file as it lies on this machine, looked at in its place; RequestRefused as of any other."""
+async def check_file(
+    ctx: Context, checked: Checked, file: Path, filename: str | None, grant: UUID
+) -> Spooled:
+    """Check a complete file on this machine in its place; RequestRefused as for any other file."""
     filename = tidy_name(filename)
     with Path(os.devnull).open("wb") as nowhere:  # noqa: ASYNC230
         spooler = _Spooler(nowhere, filename, checked.pipeline, ctx.limits.max_upload_bytes)
@@ -132,7 +134,7 @@ async def weigh(ctx: Context, checked: Checked, file: Path, filename: str | None
 
 
 def tidy_name(filename: str | None) -> str | None:
-    """The last part of a path, without what no name should have; some browsers send the whole path."""
+    """The last part of a path, without control characters. Some browsers send the whole path."""
     last = (filename or "").replace("\\", "/").rsplit("/", 1)[-1]
     return "".join(c for c in last if c.isprintable()).strip()[:255] or None
 
@@ -142,7 +144,7 @@ def _remove(path: Path) -> None:
 
 
 class _Spooler:
-    """Hashes and writes what passes, and says no as soon as it is known."""
+    """Hashes and writes the bytes, and refuses the file as early as possible."""
 
     def __init__(self, file: BinaryIO, filename: str | None, pipeline: Pipeline, limit: int) -> None:
         self.digest = hashlib.sha256()
@@ -195,7 +197,7 @@ class _Spooler:
 
 @contextmanager
 def _readable(filename: str | None) -> Iterator[None]:
-    """Trouble with the sender's own file is about that file alone; trouble in writing is ours."""
+    """An error in reading the sender's file concerns that file alone; an error in writing is ours."""
     try:
         yield
     except OSError as error:
@@ -215,12 +217,12 @@ async def record(
     ctx: Context,
     checked: Checked,
     spooled: Spooled,
-    inside: Inside | None = None,
+    on_recorded: OnRecorded | None = None,
     unstored: RetryLater | None = None,
 ) -> Received:
-    """Store the file and note the upload, unless the content is already there or it would be too much.
+    """Store the file and record the upload, unless the content is already there or exceeds the quota.
 
-    `unstored`: the store could not take another file of the request just now, and is not asked for this one.
+    `unstored`: the store could not accept another file of this request, and is not tried for this one.
     """
     if checked.pipeline.sites:
         await _refuse_unknown_site(ctx, checked)
@@ -231,15 +233,15 @@ async def record(
         if known is not None:
             return await _again(ctx, checked, known, spooled, key)
         await quota.reserve(ctx, checked, spooled.size, spooled.grant)
-        received = await _store(ctx, checked, spooled, key, inside, unstored)
-        settled = not received.duplicate and received.queue_id is None  # counted with it
+        received = await _store(ctx, checked, spooled, key, on_recorded, unstored)
+        settled = not received.duplicate and received.queue_id is None  # the reservation was counted
         return received
     except RetryLater:
-        settled = True  # the database is away: what is set aside runs out by itself
+        settled = True  # the database is unavailable; the reservation expires
         raise
     finally:
         if not settled:
-            await quota.let_go(ctx, checked, spooled.grant)
+            await quota.release(ctx, checked, spooled.grant)
 
 
 async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
@@ -270,7 +272,7 @@ async def _store(
     checked: Checked,
     spooled: Spooled,
     key: str,
-    inside: Inside | None,
+    on_recorded: OnRecorded | None,
     unstored: RetryLater | None,
 ) -> Received:
     new = NewUpload(
@@ -299,19 +301,19 @@ async def _store(
         if unstored is not None:
             raise unstored
         file_url = await ctx.blobs.put(key, spooled.path)
-    except RetryLater as trouble:
-        unstored = trouble
-        journal.not_stored(ctx.blobs.bucket, trouble.kind)
-        received, queue_id = await defer(ctx, new, spooled.path, key, trouble, inside)
+    except RetryLater as failure:
+        unstored = failure
+        journal.not_stored(ctx.blobs.bucket, failure.kind)
+        received, queue_id = await defer(ctx, new, spooled.path, key, failure, on_recorded)
     else:
         journal.stored(ctx.blobs.bucket)
         async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
             received = await uploads_queue.receive(tx, replace(new, file_url=file_url))
             if not isinstance(received, Known):
                 await quota.count(tx, received, new.created_by, new.byte_size, file_url, spooled.grant)
-                if inside is not None:
-                    await inside(tx, received)
-    if isinstance(received, Known):  # another sender of the same was quicker
+                if on_recorded is not None:
+                    await on_recorded(tx, received)
+    if isinstance(received, Known):  # another request recorded the same content first
         return await _again(ctx, checked, received, spooled, key)
     if queue_id is None:
         return Received(received, Status.PENDING, duplicate=False)
@@ -326,7 +328,7 @@ async def _store(
 
 
 async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str) -> Received:
-    """A file that is here already: its upload, or RequestRefused(409) where its batch is in the way (S3 §1.3)."""
+    """A known file: its upload, or RequestRefused(409) if the batch name blocks it."""
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
         first = await uploads_queue.get(tx, known.upload_id)
     assert first is not None
@@ -362,15 +364,15 @@ def _release(first: Upload) -> str:
 
 
 async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -> bool:
-    """The first one waits for the store, perhaps on a machine that never comes back: here are its bytes again."""
+    """The known upload still waits for the store, perhaps on a machine that was lost: store these bytes for it."""
     try:
         if not await asyncio.to_thread(
             spooled.path.exists
-        ):  # another sender was quicker, and the store has moved it
+        ):  # another request was first, and the store has moved the file
             return False
         file_url = await ctx.blobs.put(key, spooled.path)
-    except RetryLater as trouble:
-        journal.not_stored(ctx.blobs.bucket, trouble.kind)
+    except RetryLater as failure:
+        journal.not_stored(ctx.blobs.bucket, failure.kind)
         return False
     journal.stored(ctx.blobs.bucket)
     async with ctx.db.tx("weighbridge_intake", first.workspace_id) as tx:
@@ -379,5 +381,5 @@ async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -
     return True
 
 
-def _no_room(error: OSError) -> RetryLater:
-    return RetryLater("connection", f"The file cannot be taken now: {error.strerror}. Try again later.")
+def _disk_error(error: OSError) -> RetryLater:
+    return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

@@ -1,7 +1,7 @@
 """The first bytes of a file → the pipeline and platform that know its header.
 
-A file fits a pipeline where the parse step would find every column it needs. Of several that fit, one is right that
-reads clearly more of the columns than any other; else the sender has to choose.
+A file fits a pipeline if the parse step would find every column it needs. If several pipelines fit, the one that reads
+clearly more columns than any other is chosen; if there is none, the sender must choose.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from weighbridge.uploads.file_kind import kind_of, named
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.request import AUTO, Request
 
-HEAD = 1 << 16  # bytes that are looked at
-SHOWN = 12  # pipelines in a sentence
+HEAD = 1 << 16  # bytes that are examined
+SHOWN = 12  # pipelines listed in a message
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A pipeline, and one of its platforms, held against a file."""
+    """The result of comparing a file with a pipeline and one of its platforms."""
 
     pipeline: Pipeline
     platform: str | None
     matched: tuple[str, ...] = ()  # the file's columns that it reads
-    missing: tuple[str, ...] = ()  # columns that it expects, and the file has not
+    missing: tuple[str, ...] = ()  # expected columns that the file does not have
     complaint: str = ""  # why it would refuse the file; empty: it fits
-    listed: bool = False  # a list of values, with no header to know it by
+    listed: bool = False  # a list of values without a header
 
     @property
     def name(self) -> str:
@@ -56,7 +56,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a file may be: one where it is sure, several to choose from, or none and the nearest."""
+    """The pipelines that a file fits: one if it is certain, several to choose from, or none and the nearest."""
 
     fits: tuple[Fit, ...]
     nearest: Fit | None
@@ -68,9 +68,9 @@ class Recognised:
 
 
 async def settled(ctx: Context, request: Request, head: bytes) -> Request:
-    """The request with the pipeline that its file is for, where it is to be recognised; RequestRefused if it cannot.
+    """The request with the pipeline of its file, if it is to be recognised; RequestRefused if that is not possible.
 
-    Of the scope it keeps what that pipeline has: files of several kinds come with the same fields.
+    Scope fields that the pipeline does not have are dropped: files of several kinds may come with the same fields.
     """
     if request.pipeline != AUTO:
         return request
@@ -83,7 +83,7 @@ async def settled(ctx: Context, request: Request, head: bytes) -> Request:
 
 
 def settle(request: Request, fit: Fit) -> Request:
-    """The request as it is for this pipeline. What a token says stays: the check refuses what does not fit."""
+    """The request for this pipeline. Fields that a token sets stay: the check refuses those that do not fit."""
     scope, bound = fit.pipeline.scope, request.bound
     of_project = "project_id" in scope
     of_client = not of_project or "client_id" in scope
@@ -103,7 +103,7 @@ async def recognise(
     platform: str | None = None,
     reading: ReadOptions = DETECT_ALL,
 ) -> Recognised:
-    """By the file's first bytes. Encoding and delimiter: as the sender gives them, or as the parse step would detect.
+    """Recognise a file by its first bytes, with the given encoding and delimiter or those that parsing would detect.
 
     RequestRefused for a file that is neither CSV nor JSON.
     """
@@ -114,7 +114,7 @@ async def recognise(
 
 
 async def peeked(chunks: AsyncIterator[bytes]) -> tuple[bytes, AsyncIterator[bytes]]:
-    """The beginning of a file that is on its way, and all of it."""
+    """The first bytes of a stream, and the whole stream."""
     head = bytearray()
     async for chunk in chunks:
         head += chunk
@@ -136,24 +136,24 @@ def first_bytes(path: Path) -> bytes:
 
 @dataclass(frozen=True)
 class _Beginning:
-    """The first bytes of a file as text; `cut` if the file goes on."""
+    """The first bytes of a file as text; `cut` if the file is longer."""
 
     text: str
     kind: str
     cut: bool
-    delimiter: str  # as the sender gives it; empty: detected
+    delimiter: str  # as given by the sender; empty: detected
 
 
 def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platform: str | None) -> Recognised:
-    takers = {name: each for name, each in ctx.pipelines.items() if beginning.kind in each.accepts}
+    accepting = {name: each for name, each in ctx.pipelines.items() if beginning.kind in each.accepts}
     ctx.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="recognise-", dir=ctx.scratch) as folder:
         path = Path(folder, "head")
         path.write_bytes(beginning.text.encode())
         reader = _Reader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
-        tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(takers, platform)]
+        tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(accepting, platform)]
     held = [fit for fit in tried if isinstance(fit, Fit)]
-    if any(not fit.listed for fit in held):  # a list is one only where nobody knows a column
+    if any(not fit.listed for fit in held):  # a file counts as a list only if no pipeline knows a column
         held = [fit for fit in held if not fit.listed]
     fits = tuple(_clearest(list(_of_platforms([fit for fit in held if not fit.complaint]))))
     nearest = max(held, key=lambda fit: (len(fit.matched), -len(fit.missing)), default=None)
@@ -164,7 +164,7 @@ def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platfo
 def _candidates(
     pipelines: Mapping[str, Pipeline], platform: str | None
 ) -> Iterator[tuple[Pipeline, Profile | None]]:
-    """Those of one platform where the sender names it; pipelines without platforms take part regardless."""
+    """Only one platform if the sender names it. Pipelines without platforms always take part."""
     for pipeline in pipelines.values():
         if not pipeline.profiles or (platform is None and "platform" not in pipeline.scope):
             yield pipeline, None
@@ -175,7 +175,7 @@ def _candidates(
 
 @dataclass(frozen=True)
 class _Reader:
-    """The beginning of a file, to be read as each pipeline would."""
+    """Reads the beginning of a file as each pipeline would."""
 
     path: Path
     kind: str
@@ -183,7 +183,7 @@ class _Reader:
     delimiter: str
 
     def hold(self, pipeline: Pipeline, profile: Profile | None) -> Fit | FileRefused:
-        """How it looks to this pipeline; FileRefused where not even a header is found."""
+        """The fit with this pipeline; FileRefused if no header is found."""
         platform = profile.name if profile else None
         try:
             sheet = without_added(
@@ -216,7 +216,7 @@ class _Reader:
         return Fit(pipeline, platform, matched, tuple(names[0] for names in lost if names), complaint)
 
     def _list(self, pipeline: Pipeline, platform: str | None) -> Fit | FileRefused:
-        """One value a line, and no header: hardly one of this pipeline's where the values are figures or addresses."""
+        """One value per line, no header. Unlikely for this pipeline if the values are figures or addresses."""
         lines = [line for line in self.path.read_text().splitlines()[:50] if line.strip()]
         if sum(map(is_value, lines)) * 2 > len(lines):
             return UnknownHeader((), 1, ())
@@ -232,7 +232,7 @@ def _complaint(sheet: Sheet, pipeline: Pipeline, profile: Profile | None) -> str
 
 
 def _of_platforms(fits: list[Fit]) -> Iterator[Fit]:
-    """Where a pipeline can do without a platform, only its best reading; without one, where that is as good."""
+    """For a pipeline whose platform is optional only the best fit; without a platform if that is equally good."""
     for fit in fits:
         others = [other for other in fits if other.pipeline is fit.pipeline]
         best = max(others, key=lambda other: len(other.matched))
@@ -241,7 +241,7 @@ def _of_platforms(fits: list[Fit]) -> Iterator[Fit]:
 
 
 def _clearest(fits: list[Fit]) -> list[Fit]:
-    """Those that no other one is clearly better than: by the columns that it reads, less those that it misses."""
+    """The fits that no other fit clearly beats, by the number of columns read minus the number missing."""
     worth = [len(fit.matched) - len(fit.missing) for fit in fits]
     return [fit for fit, of_it in zip(fits, worth, strict=True) if of_it > max(worth) - CLEARLY]
 
@@ -258,7 +258,7 @@ def _sentence(
     for refusal in tried:
         if isinstance(refusal, FileRefused) and not isinstance(refusal, UnknownHeader):
             return f"it cannot be recognised. {refusal.message}"
-    return f"it fits no pipeline: {_and(known, 'and')} know no column of it. Its first line should be the header."
+    return f"it fits no pipeline: {_and(known, 'and')} know none of its columns. Its first line must be the header."
 
 
 def _and(names: list[str], word: str) -> str:

@@ -30,12 +30,12 @@ async def add(tx: Tx, lease: Lease, rejection: Rejection) -> None:
 
 
 async def warn(tx: Tx, lease: Lease, place: tuple[int, int], code: str, message: str) -> None:
-    """Note something about a row that went in, by its row index and line."""
+    """Add a warning about a loaded row, by its row index and line."""
     await tx.execute(_SQL["add_warning"], (lease.subject, lease.workspace_id, *place, code, message))
 
 
 async def without_raw(tx: Tx, upload_id: UUID) -> list[int]:
-    """Row indexes of refused rows whose cells are not recorded yet."""
+    """Row indexes of rejected rows whose cells are not recorded yet."""
     return [row[0] for row in await fetch_all(tx, _SQL["rejections_without_raw"], (upload_id,))]
 
 

@@ -1,6 +1,6 @@
 """The rejected rows of an upload → the CSV that people fix and load again.
 
-The columns of the file in their order with their cells as they are, then the added columns (model/rejects_file.py). A
+The columns of the file in their order, with unchanged cells, then the added columns (model/rejects_file.py). A record
 record that does not fit the columns has empty cells and its text in `weighbridge_raw`: cut or padded, its values would
 load as the values of other columns.
 """
@@ -30,14 +30,14 @@ class RejectsForm:
     """Which rejected rows, and how they are written."""
 
     every: bool = False  # also the rows that a later file has fixed
-    spreadsheet_safe: bool = False  # no cell is a formula to a spreadsheet program
+    spreadsheet_safe: bool = False  # no cell is read as a formula by a spreadsheet program
 
 
 OPEN_ROWS = RejectsForm()
 
 
 async def rejects_csv(db: Database, upload: Upload, form: RejectsForm = OPEN_ROWS) -> AsyncIterator[str]:
-    """The CSV in pieces. Each page is a transaction of its own, as the reader may be slow."""
+    """The CSV in pieces. Each page has its own transaction, because the reader may be slow."""
     yield header_text(upload, form)
     last: Rejection | None = None
     while True:
@@ -71,7 +71,7 @@ def _record(rejection: Rejection, upload: Upload) -> tuple[list[str], str]:
     width, raw = len(upload.columns), rejection.raw
     if raw is None:
         return [""] * width, f"The cells are not stored. See line {rejection.line} of the file."
-    # A JSON record may have more keys than the first records; as no field uses them, the columns have all that counts.
+    # A JSON record may have more keys than the first records. No field uses them, so the columns are complete.
     more_keys = upload.file_kind == "json" and len(raw) > width
     if rejection.code in _UNREADABLE or (len(raw) != width and not more_keys):
         return [""] * width, _text(raw, upload)

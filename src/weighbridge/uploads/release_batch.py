@@ -9,7 +9,7 @@ from weighbridge.uploads import fixes
 
 
 async def release_batch(db: Database, upload: Upload, *, actor: str) -> str:
-    """The name that is free again, audited; RequestRefused(409) where the upload has not failed or has no name."""
+    """Release the name, audited, and return it; RequestRefused(409) if the upload has not failed or has no name."""
     async with db.tx(workspace_id=upload.workspace_id) as tx:
         outcome = await fixes.release_batch(tx, upload.id, actor)
     if outcome == "unnamed":

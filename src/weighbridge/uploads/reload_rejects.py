@@ -1,6 +1,6 @@
 """Inside parse: a fixed rejects file is read with the decimal mark, date order and options of its original file.
 
-Few rows show less than many: 3/4/2025 alone does not say whether the day comes first, and the original file did. The
+A few rows show less than many: 3/4/2025 alone does not show whether the day comes first, but the original file did. The
 other rows of the original must be in production: the fixed rows alone would look like the complete file.
 """
 
@@ -23,11 +23,11 @@ from weighbridge.uploads.fixes import NO_REJECTS, Rejects
 
 @dataclass(frozen=True)
 class Inherited:
-    """How a file is read: as its sender said, and for a fixed rejects file as the original uploads were."""
+    """How to read a file: as its sender specified, and for a fixed rejects file like its original uploads."""
 
     options: ReadOptions
-    exponents: bool = False  # numbers may have them: all originals are JSON
-    indian: bool = False  # digits may be grouped as in 12,34,567: those of all originals are
+    exponents: bool = False  # numbers may have exponents: all originals are JSON
+    indian: bool = False  # digits may be grouped as in 12,34,567: all originals have this
     originals: tuple[Upload, ...] = ()
 
 

@@ -14,18 +14,18 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.read_options import read_options
 
 SOURCES = ("manual", "api", "webhook")
-AUTO = "auto"  # instead of a pipeline's name: the file says which, and of what platform (recognise.py)
+AUTO = "auto"  # in place of a pipeline: recognise pipeline and platform from the file (recognise.py)
 LONGEST_BATCH = 200
-HIGHEST_PROJECT = 2**53 - 1  # what a JSON number can hold
+HIGHEST_PROJECT = 2**53 - 1  # the largest integer that JSON numbers represent exactly
 HOW_TO_MAKE_A_SITE = (
-    "POST /api/sites, or weighbridge sites create, makes one; "
-    "GET /api/sites, or weighbridge sites list, shows them."
+    "To create one: POST /api/sites, or weighbridge sites create. "
+    "To list them: GET /api/sites, or weighbridge sites list."
 )
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a sender says of a file, as it came (S1 §3.2)."""
+    """The fields that a sender gives for a file, unchecked."""
 
     workspace_id: str | UUID
     platform: str | None = None
@@ -35,17 +35,17 @@ class Request:
     project_id: str | int | None = None
     filename: str | None = None
     created_by: str | UUID | None = None
-    force_partial: bool = False  # promote the valid rows even of a poor file
-    force: bool = False  # the same content again on purpose
-    source_batch_id: str | None = None  # what the sender calls its batch; names one upload (S3 §3.1)
-    preview: bool = False  # stop when it is staged, and show what it would change (preview.py)
-    encoding: str | None = None  # read options; one that is not given is detected from the file (reading.py)
+    force_partial: bool = False  # promote the valid rows even if too few rows are valid
+    force: bool = False  # load the same content again on purpose
+    source_batch_id: str | None = None  # the sender's name for its batch; belongs to one upload
+    preview: bool = False  # stop when the rows are staged, and show the changes (preview.py)
+    encoding: str | None = None  # read options; if not given, detected from the file (read_options.py)
     delimiter: str | None = None
     decimal: str | None = None
     date_order: str | None = None
     sum_breakdowns: bool = False
-    key_id: str | None = None  # whose key it came with; nobody says it
-    bound: tuple[str, ...] = ()  # which of these fields an upload token says: no step may leave them out
+    key_id: str | None = None  # the key of the request; not a field that a sender can set
+    bound: tuple[str, ...] = ()  # fields that an upload token sets; no step may drop them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class Checked(Sender):
 
 
 def check_sender(ctx: Context, request: Request) -> Sender:
-    """As far as it can be checked before a byte is here: a pipeline that is yet to be recognised says nothing."""
+    """Check what can be checked before the first byte. A pipeline that is yet to be recognised is not checked."""
     if request.pipeline != AUTO:
         return check(ctx, request)
     if request.source not in SOURCES:
@@ -79,7 +79,7 @@ def check_sender(ctx: Context, request: Request) -> Sender:
 
 
 def check(ctx: Context, request: Request) -> Checked:
-    """The request in our own terms, or RequestRefused with what is wrong with it."""
+    """The request in the service's own terms, or RequestRefused with the reason."""
     pipeline = ctx.pipelines.get(request.pipeline)
     if pipeline is None:
         known = sorted(ctx.pipelines)
@@ -104,7 +104,7 @@ def check(ctx: Context, request: Request) -> Checked:
 
 
 def _within_bounds(pipeline: Pipeline, request: Request) -> None:
-    """A token for a client, a project or a platform opens no pipeline whose files belong to none."""
+    """A token for a client, project or platform does not admit files of a pipeline that has none."""
     has = {
         "client_id": ("client", "client_id" in pipeline.scope),
         "project_id": ("project", "project_id" in pipeline.scope),
@@ -139,7 +139,7 @@ def _batch(name: str | None) -> str | None:
     if redacted(name) != name:
         message = (
             f"source_batch_id: expected a name that may be logged, got {said_back(name)}. "
-            "Logs and alerts name batches: leave out what identifies a person or opens a door."
+            "Batch names appear in logs and alerts: leave out personal data and secrets."
         )
         raise RequestRefused(422, "invalid_batch", message)
     return name
@@ -185,7 +185,9 @@ def _client(pipeline: Pipeline, value: str | UUID | None) -> UUID | None:
         return None
     if "project_id" in pipeline.scope and "client_id" not in pipeline.scope:
         # With it the same content would be another job of the same project.
-        message = f"client_id: files of the pipeline {pipeline.name} belong to a project; leave it out."
+        message = (
+            f"client_id: files of the pipeline {pipeline.name} belong to a project; leave client_id out."
+        )
         raise RequestRefused(422, "invalid_client", message)
     return uuid_of(value, "client", "client_id")
 
@@ -208,7 +210,7 @@ def _project(pipeline: Pipeline, value: str | int | None) -> int | None:
 
 
 def project_number(value: str | int | None) -> int:
-    """The number of a project; its first file, or weighbridge projects create, makes it one."""
+    """The number of a project, from the request. A project is created by its first file or by `projects create`."""
     text = str(value).strip()
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(HIGHEST_PROJECT)) else 0
     if not 1 <= number <= HIGHEST_PROJECT:

@@ -1,12 +1,12 @@
 """Resumable uploads (tus 1.0): parts of a file → the complete file → receive.
 
-    begin    a request that can be served, and room for its bytes     RequestRefused, before a byte is sent
-    append   the next bytes, on the disk before they are noted        kept also where the line is cut (append.py)
-    look     the first of them, where they say the pipeline           RequestRefused, before the rest is sent
-    finish   all of them: weighed and recorded like any other file    once, whoever dies on the way
+    begin    a request that can be served, and space for its bytes    RequestRefused, before a byte is sent
+    append   the next bytes, on disk before they are recorded      kept if the connection breaks (append.py)
+    look     the first bytes, if they decide the pipeline           RequestRefused, before the rest is sent
+    finish   all bytes: checked and recorded like any other file   once, even if a process is killed meanwhile
 
-What has come lies on one machine; the row says how much of it counts. `finish_waiting` and `sweep` are for the worker
-on that machine: files that are whole and that intake could not take at once, and what nobody comes back for.
+The received bytes are on one machine; the row records how many of them count. The worker on that machine calls
+`finish_waiting` for complete files that intake could not accept at once, and `sweep` for abandoned ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weighbridge.storage import parts, quota, resumable
 from weighbridge.storage.parts import Part, PartHeld
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
-from weighbridge.uploads.append import ROLE, gone, no_room
+from weighbridge.uploads.append import ROLE, disk_error, file_ended
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
 from weighbridge.uploads.recognise import HEAD, first_bytes, settled
@@ -31,56 +31,58 @@ from weighbridge.uploads.request import AUTO, Request, check, check_sender
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
-    """Room for a file of this length. RequestRefused as intake would say it, QuotaExceeded among them."""
+    """Reserve space for a file of this length. RequestRefused as in intake, including QuotaExceeded."""
     request = replace(request, filename=receive.tidy_name(request.filename))
     checked = check_sender(ctx, request)
     receive.refuse_large(length, ctx.limits.max_upload_bytes)
     if not length:
         raise RequestRefused(422, "empty_file", "file: expected rows, got an empty file.")
-    said = {name: str(value) if isinstance(value, UUID) else value for name, value in vars(request).items()}
-    new = NewResumable(uuid4(), checked.workspace_id, ctx.spool.id, said, metadata, length)
+    fields = {name: str(value) if isinstance(value, UUID) else value for name, value in vars(request).items()}
+    new = NewResumable(uuid4(), checked.workspace_id, ctx.spool.id, fields, metadata, length)
     await quota.reserve(ctx, checked, length, new.id, lasts=ctx.limits.resumable)
     try:
         async with ctx.db.tx(ROLE, checked.workspace_id) as tx:
             expires_at = await resumable.begin(tx, new, ctx.limits.resumable)
     except BaseException:
-        await quota.let_go(ctx, checked, new.id)
+        await quota.release(ctx, checked, new.id)
         raise
     return Resumable(**vars(new), received=0, expires_at=expires_at)
 
 
 async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | None = None) -> Resumable:
-    """A file of this workspace; RequestRefused where there is none, or none any more.
+    """A file of this workspace; RequestRefused if it does not exist, or no longer.
 
-    `begun_by`: the file of another key is as if it did not exist.
+    `begun_by`: a file that another key began is treated as unknown.
     """
     async with ctx.db.tx("weighbridge_tenant", workspace_id) as tx:
         found = await resumable.get(tx, id_)
     if found is None or (begun_by and found.request.get("key_id") != str(begun_by)):
-        raise RequestRefused(404, "unknown_file", f"There is no file {id_} under way. Begin a new one.")
+        raise RequestRefused(404, "unknown_file", f"There is no resumable upload {id_}. Begin a new one.")
     if found.expired:
         raise RequestRefused(
-            410, "file_expired", f"The file {id_} has expired: nothing came for too long. Begin a new one."
+            410,
+            "file_expired",
+            f"The file {id_} has expired: no bytes arrived for too long. Begin a new one.",
         )
     return found
 
 
 @asynccontextmanager
 async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, Part | None]]:
-    """How far the file has come by now, and its bytes, locked; none where it has ended.
+    """The current progress of the file, and its locked bytes; no bytes if it has ended.
 
-    RequestRefused where another process writes it, or another machine has it, or its bytes are gone.
+    RequestRefused if another process is writing it, another machine has it, or its bytes are lost.
     """
     if upload.spool_id != ctx.spool.id and not await _adopted(ctx, upload):
         message = (
-            "The bytes of this file are on another machine than this request. Send all requests for one file to "
-            "the same machine: make the load balancer choose it by the path."
+            "The bytes of this file are on another machine. Send all requests for one file to "
+            "the same machine: configure the load balancer to route by path."
         )
         raise RequestRefused(503, "other_machine", message)
     try:
         part = await asyncio.to_thread(parts.hold, ctx.spool, upload.id, make=not upload.received)
     except PartHeld:
-        message = "Another request for this file is under way. Ask again in a moment."
+        message = "Another request for this file is in progress. Try again in a moment."
         raise RequestRefused(423, "locked", message) from None
     except FileNotFoundError:
         upload = await find(ctx, upload.workspace_id, upload.id)
@@ -89,7 +91,7 @@ async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable
         yield upload, None
         return
     except OSError as error:
-        raise no_room(error) from error
+        raise disk_error(error) from error
     with part:
         try:
             upload = await find(ctx, upload.workspace_id, upload.id)
@@ -104,7 +106,7 @@ async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable
 
 
 async def _adopted(ctx: Context, upload: Resumable) -> bool:
-    """A balancer that goes by the path may send the first bytes to another machine than the one where it began."""
+    """A load balancer that routes by path may send the first bytes to another machine than the first request."""
     if upload.received:
         return False
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
@@ -112,14 +114,14 @@ async def _adopted(ctx: Context, upload: Resumable) -> bool:
 
 
 async def look(ctx: Context, upload: Resumable, part: Part, since: int) -> None:
-    """Where the file is to be recognised and now enough of it is here: say no at once, not with its last byte."""
+    """If the pipeline is to be recognised and enough bytes are here, refuse the file now, not after its last byte."""
     if upload.request["pipeline"] == AUTO and since < HEAD <= upload.received < upload.length:
         async with _ended_by_refusal(ctx, upload, part):
             check(ctx, await _settled(ctx, upload, part))
 
 
 async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
-    """A whole file, into intake. A refusal is noted and the bytes go; passing trouble leaves everything as it is."""
+    """Pass a whole file to intake. A refusal is recorded and the bytes removed; a temporary failure changes nothing."""
     async with _ended_by_refusal(ctx, upload, part):
         return await _record(ctx, upload, part)
     raise AssertionError("it ends in an upload or in an error")
@@ -130,7 +132,7 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
     try:
         yield
     except RequestRefused as refusal:
-        if refusal.code == "unreadable_file":  # our trouble, not the sender's
+        if refusal.code == "unreadable_file":  # our fault, not the sender's
             raise RetryLater("connection", f"{refusal.message} Try again later.") from refusal
         if refusal.status >= 500:
             raise
@@ -138,7 +140,7 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
         await asyncio.to_thread(part.remove)
         raise
     except OSError as error:
-        raise no_room(error) from error
+        raise disk_error(error) from error
 
 
 async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
@@ -147,11 +149,11 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
 
     async def note(tx: Tx, upload_id: UUID) -> None:
         if not await resumable.note_recorded(tx, upload.id, upload_id, ctx.limits.resumable, duplicate=False):
-            raise gone(upload)  # and with it the upload, which is another's
+            raise file_ended(upload)  # rolls back the upload: another request has recorded one
 
-    link = await asyncio.to_thread(part.link)  # the store may move it away, and the database then fail
+    link = await asyncio.to_thread(part.link)  # the store may move the file before the database fails
     try:
-        spooled = await receive.weigh(ctx, checked, link, request.filename, upload.id)
+        spooled = await receive.check_file(ctx, checked, link, request.filename, upload.id)
         received = await receive.record(ctx, checked, spooled, note)
     finally:
         link.unlink(missing_ok=True)
@@ -170,20 +172,20 @@ async def _settled(ctx: Context, upload: Resumable, part: Part) -> Request:
 
 
 async def terminate(ctx: Context, upload: Resumable, part: Part | None) -> None:
-    """Forget a file that is not to come any more, or was refused."""
+    """Forget a file that is cancelled or was refused."""
     await _forget(ctx, upload)
     if part is not None:
         await asyncio.to_thread(part.remove)
 
 
 async def finish_waiting(ctx: Context) -> int:
-    """End the files of this machine that are whole and wait for intake. Returns how many ended.
+    """Finish the files of this machine that are complete and wait for intake. Returns how many ended.
 
-    Raises RetryLater, after the last of them, where one has to wait on.
+    Raises RetryLater, after the last of them, if one must keep waiting.
     """
     async with ctx.db.tx() as tx:
         waiting = await resumable.whole(tx, ctx.spool.id)
-    ended, trouble = 0, None
+    ended, failure = 0, None
     for place in waiting:
         try:
             async with held(ctx, await find(ctx, place.workspace_id, place.id)) as (upload, part):
@@ -192,35 +194,35 @@ async def finish_waiting(ctx: Context) -> int:
                     ended += 1
         except RequestRefused as refusal:
             if refusal.status >= 500:
-                trouble = RetryLater("connection", refusal.message)
+                failure = RetryLater("connection", refusal.message)
             ended += refusal.status < 500 and refusal.code != "locked"
         except RetryLater as error:
-            trouble = error
-    if trouble is not None:
-        raise trouble
+            failure = error
+    if failure is not None:
+        raise failure
     return ended
 
 
 async def sweep(ctx: Context) -> int:
-    """Remove what nobody comes back for: expired files, bytes without a row. Returns how many went.
+    """Remove abandoned files: expired ones, and bytes without a row. Returns how many were removed.
 
-    Rows whose bytes are gone end as refused.
+    Rows whose bytes are lost end as refused.
     """
     async with ctx.db.tx() as tx:
         expired = await resumable.expired(tx)
         unended = await resumable.unended(tx, ctx.spool.id)
-    gone = 0
+    removed = 0
     for place in expired:
-        gone += await _expire(ctx, place)
-    lying = set(await asyncio.to_thread(lambda: list(parts.lying(ctx.spool))))
-    for id_ in lying:
-        gone += await _orphaned(ctx, id_)
+        removed += await _expire(ctx, place)
+    present = set(await asyncio.to_thread(lambda: list(parts.ids(ctx.spool))))
+    for id_ in present:
+        removed += await _orphaned(ctx, id_)
     for place, received in unended:
-        if received and place.id not in lying:
+        if received and place.id not in present:
             with suppress(RequestRefused):
                 async with held(ctx, await find(ctx, place.workspace_id, place.id)):
-                    pass  # it says that they are gone
-    return gone
+                    pass  # the refusal says that the bytes are lost
+    return removed
 
 
 async def _expire(ctx: Context, place: ResumableKey) -> bool:
@@ -241,18 +243,18 @@ async def _expire(ctx: Context, place: ResumableKey) -> bool:
 
 
 async def _forgotten(ctx: Context, upload: Resumable) -> bool:
-    """Asked again in the statement that removes it: a part may have come since."""
+    """The statement that removes it checks again: a part may have arrived since."""
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
-        gone = await resumable.forget_expired(tx, upload.id)
-    if gone:
-        await _let_go(ctx, upload)
-    return gone
+        removed = await resumable.forget_expired(tx, upload.id)
+    if removed:
+        await _release_quota(ctx, upload)
+    return removed
 
 
 async def _orphaned(ctx: Context, id_: UUID) -> bool:
-    """Bytes of no row, or of one that has ended. Whoever writes a row's first bytes holds them.
+    """Whether bytes belong to no row, or to one that has ended. The writer of a row's first bytes holds their lock.
 
-    Those of a row that names another folder stay until it ends: that folder may be this one, by an older name.
+    Bytes of a row that names another folder stay until it ends: this may be that folder under an older name.
     """
     try:
         with await asyncio.to_thread(parts.hold, ctx.spool, id_) as part:
@@ -271,24 +273,22 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
 async def _forget(ctx: Context, upload: Resumable) -> None:
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         await resumable.forget(tx, upload.id)
-    await _let_go(ctx, upload)
+    await _release_quota(ctx, upload)
 
 
 async def _refuse(ctx: Context, upload: Resumable, refusal: Refusal) -> None:
     async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
         await resumable.note_refused(tx, upload.id, refusal, ctx.limits.resumable)
-    await _let_go(ctx, upload)
+    await _release_quota(ctx, upload)
 
 
 async def _lost(ctx: Context, upload: Resumable) -> RequestRefused:
-    ctx.spool.look()  # RetryLater, where its disk is away
-    message = (
-        "The bytes of this file that had come are gone from the machine that took them. Begin a new one."
-    )
+    ctx.spool.look()  # RetryLater if its disk is not mounted
+    message = "The bytes of this file were lost on the machine that received them. Begin a new one."
     await _refuse(ctx, upload, Refusal(410, "bytes_lost", message))
     return RequestRefused(410, "bytes_lost", message)
 
 
-async def _let_go(ctx: Context, upload: Resumable) -> None:
-    with suppress(RequestRefused):  # its pipeline is not there any more; what is set aside runs out by itself
-        await quota.let_go(ctx, check_sender(ctx, Request(**upload.request)), upload.id)
+async def _release_quota(ctx: Context, upload: Resumable) -> None:
+    with suppress(RequestRefused):  # its pipeline no longer exists; the reservation expires
+        await quota.release(ctx, check_sender(ctx, Request(**upload.request)), upload.id)

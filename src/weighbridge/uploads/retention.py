@@ -11,29 +11,29 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.preview import expire
 
 ROLE = "weighbridge_clean"
-SCRATCH_SECONDS = 24 * 3600  # far longer than any step holds a scratch file
+SCRATCH_SECONDS = 24 * 3600  # much longer than any step keeps a scratch file
 
 
 async def clean(ctx: Context) -> int:
-    """Delete staged rows older than the limit, of finished uploads and of previews that nobody decided on.
+    """Delete expired staged rows, of finished uploads and of previews without a decision.
 
-    Returns how many rows went.
+    Returns the number of deleted rows.
     """
     pipelines, days = list(ctx.pipelines.values()), ctx.limits.staging_days
-    gone = await expire(ctx)
+    deleted = await expire(ctx)
     async with ctx.db.tx() as tx:
         uploads = await staging.expired(tx, days, pipelines)
-    for upload in uploads:  # one transaction each: a large clean-up must not hold its locks for long
+    for upload in uploads:  # one transaction each: a large cleanup must not hold its locks for long
         async with ctx.db.tx(ROLE) as tx:
-            if await staging.expire(tx, upload, days):  # an operator may have opened it again meanwhile
-                gone += await staging.purge(tx, pipelines, upload)
-    return gone
+            if await staging.expire(tx, upload, days):  # an operator may have reopened it meanwhile
+                deleted += await staging.purge(tx, pipelines, upload)
+    return deleted
 
 
 def sweep(scratch: Path) -> int:
-    """Remove the scratch files that killed processes left behind. Returns how many went.
+    """Remove the scratch files of killed processes. Returns how many were removed.
 
-    Their age is what the file system says, so here, and only here, the time is the machine's own.
+    Ages come from the file system, so this is the only place that uses the machine's clock.
     """
     old = [path for path in scratch.iterdir() if path.stat().st_mtime < time.time() - SCRATCH_SECONDS]
     for path in old:

@@ -22,23 +22,23 @@ async def reopen(
     limited: bool = False,
     reading: ReadOptions | None = None,
 ) -> str:
-    """Back to pending, audited; RequestRefused(409) where its state does not allow it.
+    """Back to pending, audited; RequestRefused(409) if its state does not allow it.
 
     `reading` replaces the stored read options. The file is parsed again in any case.
 
-    Reading a file again is counted for its user (S5). `limited`: QuotaExceeded(429) where that was often enough.
+    Reading a file again counts towards its user's monthly limit; with `limited`, QuotaExceeded(429) if that is used up.
     """
     async with db.tx(workspace_id=upload.workspace_id) as tx:
-        status = await open_again(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
-        if upload.storage_status == "stored":  # else it is the storing that is tried again
+        status = await reopen_one(tx, upload, force_partial=force_partial, actor=actor, reading=reading)
+        if upload.storage_status == "stored":  # else storing the file is retried
             await quota.read_again(tx, [upload.created_by], limited=limited)
     return status
 
 
-async def open_again(
+async def reopen_one(
     tx: Tx, upload: Upload, *, force_partial: bool, actor: str, reading: ReadOptions | None = None
 ) -> str:
-    """One upload of a transaction that may open several; RequestRefused(409), and the transaction goes on."""
+    """Reopen one upload in a transaction that may reopen several. RequestRefused(409) leaves the transaction usable."""
     if upload.status not in (Status.FAILED, Status.PARTIAL):
         raise _not_finished(upload.status)
     try:
@@ -55,7 +55,7 @@ async def open_again(
     if status == "removed":
         raise await _removed(tx, upload)
     if status in ("pending_retry", "retry_failed"):
-        message = f"There is nothing to read again. {upload.error_text or ''}".rstrip()
+        message = f"There is no stored file to read again. {upload.error_text or ''}".rstrip()
         raise RequestRefused(409, "not_stored", message)
     if status != Status.PENDING:
         raise _not_finished(status)
@@ -63,9 +63,9 @@ async def open_again(
 
 
 async def _stored_again(tx: Tx, upload: Upload, actor: str) -> bool:
-    """Where its file still waits for the store, that is what there is to try again.
+    """If its file still waits for the store, retry the storing.
 
-    Before the upload's row is locked: the queue's comes first, as in a replay.
+    This comes before the upload's row is locked: the queue row is locked first, as in a replay.
     """
     queue_id = await storage_queue.of_upload(tx, upload.id)
     found = await storage_queue.retry(tx, queue_id, actor) if queue_id else "gone"
@@ -75,7 +75,7 @@ async def _stored_again(tx: Tx, upload: Upload, actor: str) -> bool:
 
 
 async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
-    """Off the dead letters, audited; it stays failed. RequestRefused(409) where it has not failed."""
+    """Remove it from the dead letters, audited; it stays failed. RequestRefused(409) if it has not failed."""
     async with db.tx() as tx:
         status = await uploads_queue.dismiss(tx, upload.id, actor)
     if status != Status.FAILED:
@@ -85,21 +85,21 @@ async def dismiss(db: Database, upload: Upload, *, actor: str) -> None:
 
 def _superseded() -> RequestRefused:
     """The content was sent again with these read options after this upload failed, and that upload counts now."""
-    message = "The same content was uploaded again since; look at that upload instead."
+    message = "The same content has been uploaded again since. Use that upload instead."
     return RequestRefused(409, "superseded", message)
 
 
 async def _removed(tx: Tx, upload: Upload) -> RequestRefused:
     days = await usage.days_kept(tx, upload.id)
-    again = "Upload it again"
+    again = "Upload the file again"
     if upload.status == Status.PARTIAL:
-        again += " with force=true: without, it is a duplicate of this one"
+        again += " with force=true; without it, the file is a duplicate of this upload"
     elif upload.source_batch_id:  # the name belongs to this upload until it is released
-        again += f" after weighbridge uploads release-batch {upload.id}, or as a batch of another name"
+        again += f" after weighbridge uploads release-batch {upload.id}, or under another batch name"
     message = f"The stored file was removed after {days} {'day' if days == 1 else 'days'}. {again}."
     return RequestRefused(409, "file_removed", message)
 
 
 def _not_finished(status: str | None) -> RequestRefused:
-    message = f"Only a failed or partial upload can be tried again; this one is {status}."
+    message = f"Only a failed or partial upload can be retried; this one is {status}."
     return RequestRefused(409, "not_retryable", message)

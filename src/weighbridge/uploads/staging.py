@@ -25,7 +25,7 @@ async def add(tx: Tx, pipeline: Pipeline, entity: Entity, batches: Sequence[Any]
 
 
 async def resolve_ids(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope) -> None:
-    """Note the production id of every staged dimension row: the natural key's hash decides it."""
+    """Record the production id of every staged dimension row; it is derived from the hash of the natural key."""
     await tx.execute(
         sql.SQL(
             "INSERT INTO public.staging_id_resolution"
@@ -43,14 +43,14 @@ async def add_groups(tx: Tx, batches: Sequence[Any]) -> int:
 
 
 async def add_rejections(tx: Tx, scope: Scope, batches: Sequence[Any]) -> None:
-    """Append rows that parsing refused. As JSON: COPY does not work under row-level security."""
+    """Append rows that parsing rejected. As JSON, because COPY does not work under row-level security."""
     for batch in batches:
         rows = Jsonb(batch.to_pylist())
         await tx.execute(_SQL["add_refused_rows"], (scope.upload_id, scope.workspace_id, rows))
 
 
 async def expired(tx: Tx, days: int, pipelines: Sequence[Pipeline]) -> list[UUID]:
-    """Finished uploads of these pipelines whose staged rows have outlived their days."""
+    """Finished uploads of these pipelines whose staged rows are past their retention period."""
     rows = await fetch_all(
         tx,
         _SQL["expired_staging"],
@@ -60,14 +60,14 @@ async def expired(tx: Tx, days: int, pipelines: Sequence[Pipeline]) -> list[UUID
 
 
 async def expire(tx: Tx, upload: UUID, days: int) -> bool:
-    """Note that nothing of an upload is staged any more, if it is still finished and old; locks it until commit."""
+    """Record that an upload has no staged rows, if it is still finished and old enough; locks it until commit."""
     row = await fetch_one(tx, _SQL["expire_staging"], (upload, days))
     return bool(row and row[0])
 
 
 async def purge(tx: Tx, pipelines: Sequence[Pipeline], upload: UUID) -> int:
-    """Delete the staged rows of an upload. Returns how many rows went."""
-    gone = 0
+    """Delete the staged rows of an upload. Returns the number of deleted rows."""
+    deleted = 0
     tables = [staging_table(p, e) for p in pipelines for e in p.entities]
     tables += [
         sql.Identifier("public", "staging_id_resolution"),
@@ -75,5 +75,5 @@ async def purge(tx: Tx, pipelines: Sequence[Pipeline], upload: UUID) -> int:
     ]
     for table in tables:
         done = await tx.execute(sql.SQL("DELETE FROM {} WHERE upload_id = %s").format(table), (upload,))
-        gone += done.rowcount
-    return gone
+        deleted += done.rowcount
+    return deleted

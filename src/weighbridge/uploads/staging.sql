@@ -6,7 +6,7 @@ FROM jsonb_to_recordset(%s)
     AS r (row_index int, line int, column_name text, code text, message text, raw text[], more text[])
 
 -- name: expired_staging
--- Finished uploads whose staged rows are old: whole, or left half done by a failure.
+-- Finished uploads whose staged rows are old, whether complete or left by a failure.
 SELECT id FROM public.data_uploads
 WHERE staged_at < weighbridge.now() - make_interval(days => %(days)s)
   AND status IN ('completed', 'partial', 'failed') AND pipeline = ANY (%(pipelines)s)

@@ -26,14 +26,14 @@ log = structlog.get_logger()
 
 
 async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
-    """Take the upload as far as this worker may. Never raises: every way of failing has its verdict."""
+    """Take the upload as far as this worker may. Never raises: every kind of failure has its consequence."""
     lease = attempt.lease
     try:
         if attempt.upload.status == Status.PROCESSING:
             with journal.timed("parse", attempt.upload.pipeline):
                 await parse(attempt, ctx)
             attempt.upload = await _reload(attempt, ctx)
-            journal.rows_weighed(attempt.upload)
+            journal.rows_counted(attempt.upload)
             await check_threshold(attempt, ctx)
             if attempt.upload.preview:
                 if await _settle(attempt, ctx, lambda tx: queue.hold(tx, lease)):
@@ -51,39 +51,39 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
         journal.lease_lost(attempt.upload)
     except StagingGone:
         await _settle(attempt, ctx, lambda tx: queue.restage(tx, lease))
-    except RetryLater as trouble:
-        await _retry(attempt, ctx, trouble)
+    except RetryLater as failure:
+        await _retry(attempt, ctx, failure)
     except Refused as refusal:
         await _fail(attempt, ctx, refusal.code, refusal.message)
     except Exception as error:
         log.exception("Bug", source_batch_id=attempt.upload.batch)
-        text = f"Something went wrong inside Weighbridge ({type(error).__name__}). Its log says more."
+        text = f"Internal error in Weighbridge ({type(error).__name__}). See the log for details."
         await _fail(attempt, ctx, "internal_error", text)
     else:
-        with suppress(RetryLater):  # it is done, whether or not its counts can be read again
+        with suppress(RetryLater):  # the attempt is done even if its counts cannot be reloaded
             journal.job_completed(await _reload(attempt, ctx), pipeline_of(attempt.upload, ctx).grain.name)
 
 
-async def _retry(attempt: Attempt, ctx: Context, trouble: RetryLater) -> None:
-    """Back to the queue for a while; with the last retry used up, fail (S1 §6.2)."""
+async def _retry(attempt: Attempt, ctx: Context, failure: RetryLater) -> None:
+    """Return the upload to the queue with a delay; after the last retry, fail it."""
     lease = attempt.lease
     given_up = ""
 
     async def write(tx: Tx) -> None:
         nonlocal given_up
         tries = await queue.failures(tx, lease) + 1
-        pause = POLICIES[trouble.kind].wait(tries)
+        pause = POLICIES[failure.kind].wait(tries)
         if pause is None:
-            given_up = f"{trouble.message} It was tried {tries} times."
-            await queue.fail(tx, lease, trouble.kind, given_up)
+            given_up = f"{failure.message} It was tried {tries} times."
+            await queue.fail(tx, lease, failure.kind, given_up)
         else:
-            later = queue.Release(pause, failed=True, error=trouble.message)
+            later = queue.Release(pause, failed=True, error=failure.message)
             await queue.release(tx, lease, later)
 
     if await _settle(attempt, ctx, write):
-        journal.passing_trouble(attempt.upload, trouble.kind)
+        journal.postponed(attempt.upload, failure.kind)
         if given_up:
-            journal.job_failed(attempt.upload.batch, trouble.kind, given_up)
+            journal.job_failed(attempt.upload.batch, failure.kind, given_up)
 
 
 async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
@@ -92,7 +92,7 @@ async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
 
 
 async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
-    """Write a verdict. While the database is away, try again; if it stays away, the lease runs out."""
+    """Write a verdict. Retry while the database is unavailable; if it stays so, the lease expires."""
     for pause in (0.2, 0.5, 1, 2, 5, 10, 20):
         try:
             async with ctx.db.tx() as tx:

@@ -12,11 +12,11 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import pipeline_of
 from weighbridge.uploads.promote_entity import ROLE
 
-REASONS = 3  # shown of a file that is refused
+REASONS = 3  # number of reasons shown for a refused file
 
 
 async def check_threshold(attempt: Attempt, ctx: Context) -> None:
-    """Refuse a file with too few valid rows, and say why most of them are not."""
+    """Refuse a file with too few valid rows, and give the most common reasons."""
     upload, pipeline = attempt.upload, pipeline_of(attempt.upload, ctx)
     bins = upload.bins
     enough = bins.valid_share >= pipeline.min_valid or upload.force_partial

@@ -14,18 +14,18 @@ _SQL = load(__name__)
 
 
 async def unchanged_runs(tx: Tx, pipeline: Pipeline, scope: Scope, after: int) -> list[tuple[int, int]]:
-    """Ranges of seq, (after, upto], whose groups all match their receipts; they go on to match until commit."""
+    """Ranges of seq, (after, upto], whose groups all match their receipts. They keep matching until commit."""
     groups = await fetch_all(tx, _SQL["matching_groups"], {**_names(pipeline, scope), "after": after})
     return _runs(groups)
 
 
-async def standing_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
-    """The same as it is now, for whoever only looks."""
-    return _runs(await fetch_all(tx, _SQL["standing_groups"], _names(pipeline, scope)))
+async def current_runs(tx: Tx, pipeline: Pipeline, scope: Scope) -> list[tuple[int, int]]:
+    """The same ranges as of now, without locks, for previews."""
+    return _runs(await fetch_all(tx, _SQL["current_groups"], _names(pipeline, scope)))
 
 
 def _runs(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """Groups that follow each other are one range."""
+    """Merge adjacent groups into one range."""
     runs: list[tuple[int, int]] = []
     for first, last in groups:
         if runs and runs[-1][1] == first - 1:
@@ -36,7 +36,7 @@ def _runs(groups: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
 
 
 async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[str, bytes]) -> set[str]:
-    """Which of these groups are in production already, by their receipts."""
+    """The groups that are already in production, according to their receipts."""
     rows = await fetch_all(
         tx,
         _SQL["known_groups"],
@@ -46,7 +46,7 @@ async def known_groups(tx: Tx, pipeline: Pipeline, scope: Scope, digests: dict[s
 
 
 async def touch(tx: Tx, pipeline: Pipeline, batch: Batch, *, spoiled: bool = False) -> None:
-    """Note that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
+    """Record that this upload writes to the groups of the batch. A spoiled group never becomes a receipt."""
     if not pipeline.grouped:
         await tx.execute(_SQL["void_receipts"], _names(pipeline, batch.scope))
         return

@@ -6,7 +6,7 @@ JOIN weighbridge.receipts r
 WHERE r.complete AND r.digest = g.digest
 
 -- name: matching_groups
--- Groups of staged rows whose content is what was last applied. FOR SHARE: it must still be so at commit.
+-- Groups of staged rows whose content equals what was last applied. FOR SHARE: this must stay true until commit.
 SELECT g.first_seq, g.last_seq
 FROM weighbridge.staging_groups g
 JOIN weighbridge.receipts r
@@ -16,8 +16,8 @@ WHERE g.upload_id = %(upload)s AND g.workspace_id = %(workspace)s AND g.first_se
 ORDER BY g.first_seq
 FOR SHARE OF r
 
--- name: standing_groups
--- The same, but nobody waits for who only looks.
+-- name: current_groups
+-- The same without locks: a preview blocks nothing.
 SELECT g.first_seq, g.last_seq
 FROM weighbridge.staging_groups g
 JOIN weighbridge.receipts r
@@ -40,7 +40,7 @@ ON CONFLICT (workspace_id, target, scope, group_key) DO UPDATE
 SET upload_id = excluded.upload_id,
     digest = excluded.digest,
     mixed = CASE WHEN %(spoiled)s THEN true
-                 WHEN NOT excluded.mixed THEN false -- begins anew
+                 WHEN NOT excluded.mixed THEN false -- starts again
                  ELSE r.upload_id <> excluded.upload_id OR r.mixed OR r.complete END,
     complete = CASE WHEN %(spoiled)s THEN false
                     WHEN NOT excluded.mixed THEN excluded.complete
@@ -50,5 +50,5 @@ SET upload_id = excluded.upload_id,
                             AND g.group_key = excluded.group_key) END
 
 -- name: void_receipts
--- A pipeline without groups writes to a table that another one may have receipts for.
+-- A pipeline without groups writes to a table for which another one may have receipts.
 DELETE FROM weighbridge.receipts WHERE workspace_id = %(workspace)s AND target = %(target)s

@@ -1,4 +1,4 @@
-"""The SQL that writes staged rows to production: one statement per batch, made from the declaration once."""
+"""Builds and runs the SQL that writes staged rows to production: one statement per batch, from the declaration."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Batch:
     after: int
     upto: int
     lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
-    report: ColumnReport = NO_COLUMNS  # what the file has columns for
-    faults: Mapping[int, RowFault] = field(default_factory=dict)  # of rows that are not written, by seq
+    report: ColumnReport = NO_COLUMNS  # the columns of the file
+    faults: Mapping[int, RowFault] = field(default_factory=dict)  # rows that are not written, by seq
 
     @property
     def size(self) -> int:
@@ -38,14 +38,14 @@ class Batch:
 
 
 class StagingGone(Exception):
-    """Staged rows are not there any more: Postgres crashed, or they expired. Parse the file again."""
+    """Staged rows are missing: Postgres crashed, or their retention period is over. Parse the file again."""
 
 
 async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fresh: bool = False) -> Changes:
-    """Write a batch; what is already there with the same values is left alone and counted as unchanged.
+    """Write a batch. A row that exists with the same values is not touched and counts as unchanged.
 
-    A batch that is thought to be all new can be written as `fresh`, in half the time: ON CONFLICT costs as much as
-    the insert itself. Where a row is there after all, that raises RowFault("unique_violation"): write it again.
+    `fresh` inserts a batch that is probably all new without ON CONFLICT, in half the time. If a row exists after all,
+    this raises RowFault("unique_violation"): write the batch again without `fresh`.
     """
     row = await fetch_one(
         tx,
@@ -70,7 +70,7 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fr
 
 
 async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
-    """Ids that staging_id_resolution gives for an entity's rows but production does not have."""
+    """Ids that staging_id_resolution has for an entity's rows but that production does not have."""
     query = sql.SQL(
         "SELECT r.production_id FROM public.staging_id_resolution r"
         " WHERE r.upload_id = %s AND r.entity_type = %s AND NOT EXISTS"
@@ -81,7 +81,7 @@ async def missing(tx: Tx, entity: Entity, scope: Scope) -> set[UUID]:
 
 
 async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost: set[UUID]) -> list[int]:
-    """Seqs of rows whose key names a lost parent: without it they would be other rows."""
+    """Seqs of rows whose key references a missing parent: without it they would be different rows."""
     found: list[int] = []
     for ref in (ref for ref in entity.refs if ref.name in entity.key):
         query = sql.SQL(
@@ -95,10 +95,10 @@ async def orphans(tx: Tx, pipeline: Pipeline, entity: Entity, scope: Scope, lost
 async def overwriting(
     tx: Tx, pipeline: Pipeline, scope: Scope, filled: frozenset[str] | None
 ) -> dict[int, UUID]:
-    """Fixed records that would change a row which another record of their own file has loaded.
+    """Fixed records that would change a row which another record of their original file has loaded.
 
-    By seq, with the upload of that file. Its staged rows show what it loaded, and after they expired the rows that it
-    changed last.
+    By seq, with the upload of the original file. Its staged rows show which rows it loaded; after their retention
+    period, the rows that it was the last to change.
     """
     entity = pipeline.grain
     no_scope = tuple(name for name in entity.scope if scope.value(name) is None)
@@ -130,9 +130,9 @@ async def overwriting(
 def overwriting_sql(
     pipeline: Pipeline, filled: frozenset[str] | None, no_scope: tuple[str, ...], no_key: tuple[str, ...]
 ) -> bytes:
-    """For rows whose key lacks `no_key`: an index finds `=` and IS NULL, not both at once.
+    """For rows whose key columns `no_key` are empty: an index serves `=` or IS NULL, not both at once.
 
-    The staged row is called `excluded` as in an upsert, so that the same comparison holds.
+    The staged row has the alias `excluded`, as in an upsert, so that the same comparison can be used.
     """
     entity = pipeline.grain
 
@@ -180,7 +180,7 @@ def overwriting_sql(
 
 
 async def rows_naming(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch) -> list[tuple[int, int, str]]:
-    """Rows of the batch that name a lost parent outside of their key: row index, line and the ref."""
+    """Rows of the batch that reference a missing parent outside their key: row index, line and the ref."""
     found: list[tuple[int, int, str]] = []
     for ref in (ref for ref in entity.refs if ref.name not in entity.key):
         query = sql.SQL(
@@ -212,9 +212,9 @@ async def staged_lines(
 def upsert_sql(
     pipeline: Pipeline, entity: Entity, filled: frozenset[str] | None, *, fresh: bool = False
 ) -> bytes:
-    """The statement that writes a batch of an entity's rows, with the counts as its answer.
+    """The statement that writes a batch of an entity's rows and returns the counts.
 
-    `filled` are the columns that the file has; the others of a row that is there stay as they are.
+    `filled` are the columns that the file has; an existing row keeps its values in all others.
     """
     staged = staging_table(pipeline, entity)
     target = sql.Identifier("public", entity.table)
@@ -228,7 +228,7 @@ def upsert_sql(
         if column in entity.scope:
             return sql.SQL("%({})s::{}").format(sql.SQL(column), sql.SQL(SCOPE_TYPES[column]))
         if column in refs:
-            # FK not found → NULL (S1 §6.1); the list is empty in all but the rarest upload.
+            # A missing parent becomes NULL; the list is almost always empty.
             return sql.SQL("CASE WHEN s.{0} = ANY (%(lost)s::uuid[]) THEN NULL ELSE s.{0} END").format(
                 sql.Identifier(column)
             )
@@ -281,17 +281,17 @@ def upsert_sql(
 
 
 def taken(entity: Entity, filled: frozenset[str] | None) -> list[str]:
-    """The columns that a row of the file may change: a column that the file does not have changes nothing."""
+    """The columns that a row of the file may change: those that the file has."""
     return [column for column in entity.values if filled is None or column in filled]
 
 
 def updates(entity: Entity, filled: frozenset[str] | None) -> bool:
-    """May a row that is already there be changed at all?"""
+    """Whether an existing row may be changed at all."""
     return entity.upsert.update is not None and bool(taken(entity, filled))
 
 
 def changed(entity: Entity, column: str) -> sql.Composed:
-    """What a column of the row that is there, `t`, becomes when the row `excluded` comes."""
+    """The new value of a column when the row `excluded` meets the existing row `t`."""
     update = entity.upsert.update
     assert update is not None
     return sql.SQL(update).format(
@@ -301,7 +301,7 @@ def changed(entity: Entity, column: str) -> sql.Composed:
 
 
 def other_values(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
-    """Has the row that is there other values than the row that comes?"""
+    """Whether the existing row has other values than the new row."""
     columns = taken(entity, filled)
     return sql.SQL(" OR ").join(
         [
@@ -312,7 +312,7 @@ def other_values(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
 
 
 def differs(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
-    """Would that change the row?"""
+    """Whether the upsert would change the existing row."""
     columns = taken(entity, filled)
     return sql.SQL("({}) IS DISTINCT FROM ({})").format(
         sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in columns),

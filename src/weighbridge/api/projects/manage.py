@@ -197,7 +197,7 @@ async def find(app: App, key: ApiKey, project_id: int) -> Project:
 
 async def _standing(app: App, key: ApiKey, project_id: int) -> Status:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        standing = await queue.standing(tx, project_id)
+        standing = await queue.status(tx, project_id)
     if standing is None:
         raise NoProject
     return standing

@@ -171,7 +171,7 @@ class _Intake:
             self.files.append((name, refusal))
             if grant in self.grants:  # what was set aside for it is for the others
                 self.grants.discard(grant)
-                await quota.let_go(self.app.ctx, sender, grant)
+                await quota.release(self.app.ctx, sender, grant)
             left = limit
             async for chunk in chunks:  # on to the next file
                 left -= len(chunk)
@@ -258,7 +258,7 @@ class _Intake:
             if isinstance(found, Spooled):
                 found.discard()
         for grant in self.grants:
-            await quota.let_go(self.app.ctx, self._sender(), grant)
+            await quota.release(self.app.ctx, self._sender(), grant)
 
 
 @contextlib.contextmanager

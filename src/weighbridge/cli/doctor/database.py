@@ -61,7 +61,7 @@ async def tables(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
 async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     missing = await doctor.missing_tables(tx, pipelines)
     made = [pipeline for pipeline in pipelines if pipeline.name not in missing]
-    keys, guards = await doctor.missing_keys(tx, made), await doctor.idle_guards(tx)
+    keys, guards = await doctor.missing_keys(tx, made), await doctor.disabled_guards(tx)
     faults = [f"{key.table} has no unique key ({key.columns})" for key in keys]
     faults += [f"{each.name} on {each.table} is {'gone' if each.gone else 'turned off'}" for each in guards]
     if not faults:
@@ -76,18 +76,18 @@ async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
 
 
 async def roles(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
-    if closed := await doctor.roles_out_of_reach(tx):
+    if closed := await doctor.unusable_roles(tx):
         return failed("roles", f"The login cannot take on {', '.join(closed)}.", MIGRATE)
-    if mighty := await doctor.mighty_roles(tx):
+    if mighty := await doctor.privileged_roles(tx):
         strip = " ".join(f"ALTER ROLE {role} NOSUPERUSER NOBYPASSRLS NOLOGIN;" for role in mighty)
         return failed(
             "roles", _sentence([f"{role} {why}" for role, why in mighty.items()]), f"In psql: {strip}"
         )
-    if extra := await doctor.rights_too_many(tx, pipelines):
+    if extra := await doctor.excess_rights(tx, pipelines):
         revoke = " ".join(f"REVOKE {each.rights} ON {each.table} FROM {each.role}, PUBLIC;" for each in extra)
         faults = [f"{each.role} may {each.rights} {each.table}" for each in extra]
         return failed("roles", _sentence(faults), f"In psql: {revoke}")
-    if lacking := await doctor.login_lacks(tx):
+    if lacking := await doctor.missing_login_rights(tx):
         found = f"The login may not {' or '.join(lacking)} ingest.import_runs."
         return failed("roles", found, "Use the login that ran `weighbridge db migrate`: it owns the tables.")
     return ok("roles", "Each worker's role has its own rights and no others.")

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from weighbridge.cli.doctor.check import Check, Status, failed, ok, warning
 from weighbridge.model.errors import ConfigError, RetryLater
-from weighbridge.observe.tryout import trouble_with
+from weighbridge.observe.tryout import problem_with
 from weighbridge.settings import Settings
 from weighbridge.storage import files
 from weighbridge.storage.blobs import BlobMissing, Blobs
@@ -132,7 +132,7 @@ async def webhook(settings: Settings, *, send: bool) -> Check:
         mend = "Set WEIGHBRIDGE_ALERT_URLS, for example to discord://webhook_id/webhook_token."
         return warning("webhook", "No address is set: alerts are only logged.", mend)
     count = len(settings.alert_urls)
-    troubles = [await asyncio.to_thread(trouble_with, url, send=send) for url in settings.alert_urls]
+    troubles = [await asyncio.to_thread(problem_with, url, send=send) for url in settings.alert_urls]
     faults = [f"Address {number} {trouble}." for number, trouble in enumerate(troubles, 1) if trouble]
     if faults:
         mend = "Correct it in WEIGHBRIDGE_ALERT_URLS; https://appriseit.com says how each kind is written."

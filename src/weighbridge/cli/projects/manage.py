@@ -262,7 +262,7 @@ async def _standing(app: App, project: Project) -> ProjectStatus:
     from weighbridge.projects import queue
 
     async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
-        standing = await queue.standing(tx, project.id)
+        standing = await queue.status(tx, project.id)
     assert standing is not None
     return standing
 
@@ -284,7 +284,7 @@ async def _print_short(app: App, project: Project) -> None:
 
     project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
     async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
-        standing = await queue.standing(tx, project.id)
+        standing = await queue.status(tx, project.id)
         groups = await projects_groups.groups(tx, project_key, None, FIRST_GROUPS + 1)
         merges = await projects_groups.merges(tx, project_key)
     assert standing is not None
@@ -319,7 +319,7 @@ async def _pieces(tx: Tx, project: Project) -> AsyncIterator[str]:
     from weighbridge.projects import groups as projects_groups
     from weighbridge.projects import queue
 
-    standing = await queue.standing(tx, project.id)
+    standing = await queue.status(tx, project.id)
     assert standing is not None
     told = json.dumps(standing.as_dict(), indent=2, default=str, ensure_ascii=False)
     yield told.removesuffix("\n}") + ',\n  "groups": ['

@@ -21,7 +21,7 @@ from weighbridge.postgres.pool import Tx
 from weighbridge.projects import create as steps
 from weighbridge.projects import groups, lookup, overview
 from weighbridge.projects.groups import ProjectKey
-from weighbridge.projects.overview import InFull
+from weighbridge.projects.overview import ProjectDetails
 
 router = frame.router()
 
@@ -83,7 +83,7 @@ async def shown(
 ) -> HTMLResponse:
     project_key = ProjectKey(key.workspace_id, project_id)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
-        project = await overview.in_full(tx, project_key)
+        project = await overview.details(tx, project_key)
     if project is None:
         raise NoProject
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
@@ -138,7 +138,7 @@ async def retry_failed(
 
 
 async def _files(
-    tx: Tx, project_key: ProjectKey, project: InFull, state: FileState | None, first: int
+    tx: Tx, project_key: ProjectKey, project: ProjectDetails, state: FileState | None, first: int
 ) -> dict[str, Any]:
     """In order of arrival. Duplicates stand at the end: they are shown, never counted."""
     found = await overview.files(tx, project_key, state and state.value, first, FILES + 1)

@@ -78,7 +78,7 @@ async def show(
         until=_cursor("until", asked.until),
     )
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        standing = await browse.standing(tx, key.workspace_id)
+        standing = await browse.state_counts(tx, key.workspace_id)
         found = await browse.page(tx, key.workspace_id, chosen, asked.size + 1)
         rows = found[: asked.size]
         again = await browse.sent_again(tx, [upload.id for upload in rows])

@@ -80,8 +80,8 @@ async def rows(
     """Refused rows of one reason, as they were."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        behind = cursor.read("after", after, browse.RefusedAt, int, str)
-        found = await browse.refused_for(tx, upload.id, browse.Why(code, column), behind, PAGE + 1)
+        behind = cursor.read("after", after, browse.RejectedAt, int, str)
+        found = await browse.rejected_for(tx, upload.id, browse.Why(code, column), behind, PAGE + 1)
     page = found[:PAGE]
     asked = {"code": code, **({"column": column} if column is not None else {})}
     last = cursor.write(page[-1].row_index, page[-1].stage) if len(found) > PAGE else None

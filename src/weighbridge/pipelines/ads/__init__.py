@@ -1,6 +1,6 @@
-"""Daily exports of ad platforms (S1): campaigns, ad sets, ads, and one row of figures per day.
+"""Daily exports of ad platforms: campaigns, ad sets, ads, and one row of figures per day.
 
-A record is one day of one campaign, ad set or ad: the file's own level decides which. Where the file has no
+A record is one day of one campaign, ad set or ad, depending on the level of the file. If the file has no
 ids, an external id is made of the names from the campaign down.
 """
 
@@ -70,7 +70,7 @@ daily_metric = Entity(
         Field("conversion_value", Decimal, normalise=[n.money], additive=True),
         Field("reach", int, normalise=[n.integer], validate=[v.at_least(0)]),
     ],
-    # A later export corrects figures: a blank cell is a figure that the platform has withdrawn.
+    # A later export corrects figures: a blank cell means that the platform has withdrawn the figure.
     upsert=upsert.replace,
 )
 pipeline = Pipeline(

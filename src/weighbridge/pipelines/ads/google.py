@@ -1,6 +1,6 @@
 """Google Ads: report downloads, in UTF-8 with commas or in UTF-16 with tabs.
 
-A title and a date range stand before the header. ` --` and `[]` say "no value". Totals rows come last, with
+A title and a date range come before the header. ` --` and `[]` mean "no value". Totals rows come last, with
 their label in any column. Counts have thousands separators, costs have none.
 """
 

@@ -1,7 +1,7 @@
 """Meta Ads Manager: Facebook and Instagram.
 
-The totals row comes directly after the header and names nothing. The currency stands in the header. Without
-a `Day` column, a record is a day where its reporting period starts and ends on one. The names of the
+The totals row comes directly after the header and has no names. The currency is in the header. Without
+a `Day` column, a record is a day if its reporting period starts and ends on the same day. The names of the
 Marketing API (`campaign_name`, `date_start`) are known too: underscores count as spaces.
 """
 

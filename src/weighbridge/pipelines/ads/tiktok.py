@@ -1,7 +1,7 @@
 """TikTok Ads Manager.
 
 Often without ids. Brackets in headers may be full-width. The last row is `Total of 5928 results`. Rates are
-percentages without the sign; none of them is kept, as they follow from the counts.
+percentages without the sign; none of them is loaded, as they follow from the counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Court judgments (S3): one row per case, and the plaintiffs, known again by e-mail, phone or name."""
+"""Court judgments: one row per case, and the plaintiffs, recognised by e-mail, phone or name."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ PHONE = ["Plaintiff Phone", "Plaintiff Phone Number", "Phone", "Phone Number", "
 AMOUNT = ["Judgment Amount", "Amount", "Judgment", "Total Judgment"]
 FILED = ["Filing Date", "Entry Date", "Date Filed", "Filed", "Judgment Date", "Date"]
 
-# S3 §3.3 has Python's strip() and lower(): more spaces than a cell loses, and a dot that İ keeps.
+# The same as Python's strip() and lower(): strips more kinds of space than a cell does, and keeps the dot of İ.
 _SPACE = r"[\s\x{0B}\x{1C}-\x{1F}\x{85}\pZ]+"
 ADDRESS = Normaliser(
     "address", f"lower(replace(regexp_replace({{x}}, '^{_SPACE}|{_SPACE}$', '', 'g'), 'İ', 'i\u0307'))"
 )
 
-# S3 §3.3. A name of which nothing is left says nothing: two of them are no one person, and get no key.
+# A name without letters and digits identifies no one: such plaintiffs get no key and are not merged.
 DEDUPE_KEY = r"""CASE
     WHEN {email} IS NOT NULL THEN 'email:' || {email}
     WHEN {phone} IS NOT NULL THEN 'phone:' || right(regexp_replace({phone}, '[^\p{Nd}]', '', 'g'), 10)
@@ -41,17 +41,17 @@ DEDUPE_KEY = r"""CASE
         THEN 'name:' || md5(regexp_replace(lower({name}), '[^a-z0-9]', '', 'g'))[:16]
     END"""
 
-# A row of totals, or a header in the middle, is no case.
+# A totals row, or a header in the middle of the file, is not a case.
 HAS_A_DIGIT = Validator(
     "has_a_digit", r"regexp_matches({x}, '\p{Nd}')", "bad_case_number", "a case number, with a digit in it"
 )
-# Ten thousand cases, or people, would be one.
+# Rounded numbers would merge thousands of cases or people into one.
 NOT_ROUNDED = Validator(
     "not_rounded",
     r"NOT regexp_full_match({x}, '[0-9]+[.,][0-9]+[eE]\+?[0-9]+|[0-9]+[eE]\+[0-9]+|[0-9]{7,}[.,]0+')",
     "mangled_id",
     "a number with all its digits",
-    "A spreadsheet has rounded it: export again and upload the file without opening it there.",
+    "A spreadsheet program has rounded it. Export the file again and upload it without opening it there.",
 )
 
 plaintiff = Entity(
@@ -114,7 +114,7 @@ pipeline = Pipeline(
     name="judgments",
     entities=[plaintiff, judgment],
     nulls=["-", "--", "N/A", "n/a", "NA", "None", "none", "NULL", "null"],
-    # American courts: 3/4/2025 is the fourth of March, 1,234 is a thousand.
+    # American courts: 3/4/2025 is 4 March, 1,234 is a thousand.
     decimal=".",
     day_first=False,
     expects=[

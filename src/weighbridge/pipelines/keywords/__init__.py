@@ -1,8 +1,8 @@
-"""Keywords (S2): lists of search terms and their figures, as tools for search export them or people type them.
+"""Keywords: lists of search terms and their figures, exported by search tools or typed by people.
 
-Ahrefs, Semrush, Google's Keyword Planner and Search Console are known by their headers; a text file without a header
-is a list of keywords. A keyword is known again in any case, width and spacing, and keeps the greatest of its figures,
-so that the order of files does not matter.
+Files of Ahrefs, Semrush, Google's Keyword Planner and Search Console are recognised by their headers; a text file
+without a header is a list of keywords. Keywords that differ only in case, width or spacing are the same. A keyword
+keeps the greatest of its figures, so the order of files does not matter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CPC = ["CPC", "Cost per click", "Avg. CPC", "Average CPC"]
 _SPACE = r"[\s\x{A0}\x{202F}]*"
 _ROUGHLY = rf"[0-9][0-9.,]*(?:{_SPACE}[kKmM])?"
 _DASHES = r"\x{2013}\x{2014}"
-# Google tells most accounts no more than this.
+# Google shows only such ranges to most accounts.
 lower_end = Normaliser(
     "lower_end",  # 1K – 10K is 1K
     rf"regexp_replace({{x}}, '^({_ROUGHLY}){_SPACE}[-{_DASHES}]{_SPACE}{_ROUGHLY}$', '\1')",
@@ -40,7 +40,7 @@ lower_end = Normaliser(
     reduces="(contains({x}, '-') OR contains({x}, '\u2013') OR contains({x}, '\u2014'))",
 )
 in_full = Normaliser(
-    "in_full",  # 1.2K is 1200; 1.2345K is no whole number, and is left to be rejected
+    "in_full",  # 1.2K is 1200; 1.2345K is not a whole number and will be rejected
     rf"""CASE WHEN regexp_full_match({{x}}, '[0-9]+(?:{{mark}}[0-9]{{1,3}}0*)?{_SPACE}[kK]')
             OR regexp_full_match({{x}}, '[0-9]+(?:{{mark}}[0-9]{{1,6}}0*)?{_SPACE}[mM]') THEN coalesce(
         CAST(CAST(TRY_CAST(replace(regexp_extract({{x}}, '^[0-9.,]+'), ',', '.') AS DECIMAL(18,6))

@@ -1,9 +1,9 @@
-"""What makes two keywords one (the identity), and what makes them alike (the tokens).
+"""When two keywords are the same (identity), and when they are similar (tokens).
 
     identity   "  Men’s  SHOES "       → "men’s shoes"    NFKC, lower case, one space between words
-    tokens     "the shoes for men’s"   → "man shoe"       the set of words that say what is sought
+    tokens     "the shoes for men’s"   → "man shoe"       the set of meaningful words
 
-Both are idempotent: of what they made they make the same again.
+Both are idempotent: applied to their own result they change nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules.rewrite import rewritten
 
-# Words that only hold a phrase together, as they are once folded: articles, prepositions, conjunctions, auxiliaries,
-# pronouns. Not those that change what is sought (how, best, near, from, not, without, or, vs), nor those that are
-# other words as well (can, will, it, us, am), nor him and her, who get other gifts.
+# Stop words after folding: articles, prepositions, conjunctions, auxiliaries, pronouns. Not those that change what is
+# searched for (how, best, near, from, not, without, or, vs), nor those that are also other words (can, will, it, us,
+# am), nor him and her: searches for gifts differ.
 STOP_WORDS = (
     *("a", "an", "the"),
     *("about", "as", "at", "by", "for", "in", "into", "of", "on", "onto", "to", "with"),
@@ -24,7 +24,7 @@ STOP_WORDS = (
     *("i", "its", "me", "my", "our", "that", "their", "them", "these", "they", "this", "those"),
     *("we", "you", "your"),
 )
-# They end like plurals and are none; some have plurals of their own: gases, lenses.
+# They look like plurals and are not; some have plurals: gases, lenses.
 INVARIABLE = (
     *("alias", "atlas", "bias", "canvas", "christmas", "gas", "iris", "lens", "news", "pelvis", "series"),
     *(
@@ -40,7 +40,7 @@ INVARIABLE = (
         "vegas",
     ),
 )
-# What the rules of folding leave of a word → the word that it is a form of.
+# Result of the folding rules → the word that it is a form of.
 IRREGULAR = {
     "children": "child", "feet": "foot", "men": "man", "mice": "mouse", "teeth": "tooth", "women": "woman",
     "calve": "calf", "halve": "half", "knive": "knife", "loave": "loaf", "scarve": "scarf", "shelve": "shelf",
@@ -52,7 +52,7 @@ IRREGULAR = {
 
 
 def tokens_of(texts: Sequence[str]) -> list[str]:
-    """The tokens of each text, as those of a file's keywords are made."""
+    """The tokens of each text, computed as for the keywords of a file."""
     return [tokens or "" for tokens in rewritten(texts, TOKENS)]
 
 
@@ -65,14 +65,14 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(f"'{word}'" for word in words)
 
 
-_SPACE = r"[\s\x{0B}\x{1C}-\x{1F}\x{85}\pZ]+"  # all that is white in Unicode
-_APOSTROPHE = "[''\u2018\u2019\u02bc`]"  # the first is doubled: it stands in an SQL string
+_SPACE = r"[\s\x{0B}\x{1C}-\x{1F}\x{85}\pZ]+"  # all white space in Unicode
+_APOSTROPHE = "[''\u2018\u2019\u02bc`]"  # the first is doubled for the SQL string
 _LETTER = r"\p{L}\p{M}\p{N}"
 _NUMBER = r"\p{Nd}+(?:[.,]\p{Nd}+)*"  # a point or comma stays between digits: 3.5mm
-# A + or # stays after the first letter (c++ and c# are not c), and goes before it (+blue +shoes).
+# A + or # is kept after the first letter (c++ and c# are not c), and removed before it (+blue +shoes).
 _TOKEN = f"(?:{_NUMBER}|[{_LETTER}])(?:{_NUMBER}|[{_LETTER}+#])*"
 
-# Both numbers of a word → one form of it, mostly the singular. A form once folded fits none of the rules.
+# Singular and plural → one form, mostly the singular. A folded form matches none of the rules.
 _FOLDED = rf"""CASE
     WHEN w[-1] NOT IN ('s', 'e', 'z') OR NOT regexp_full_match(w, '[a-z]+') OR w IN ({_listed(INVARIABLE)}) THEN w
     WHEN regexp_matches(w, '^[a-z]{{2,}}ies?$') THEN regexp_replace(w, 'ies?$', 'y')
@@ -87,7 +87,7 @@ _SINGULAR = "MAP {" + ", ".join(f"'{form}': '{word}'" for form, word in IRREGULA
 _IDENTITY = f"trim(regexp_replace(nfkc_normalize(lower(nfkc_normalize({{x}}))), '{_SPACE}', ' ', 'g'))"
 identity = Normaliser("identity", f"nullif({_IDENTITY}, '')", expected="a keyword", code="missing_value")
 _text = Normaliser("text", _IDENTITY)
-# Normalised again: two characters may be one with no apostrophe between them.
+# Normalised again: two characters may combine after the apostrophe between them is removed.
 _EXTRACTED = (
     f"regexp_extract_all(nfkc_normalize(regexp_replace({{x}}, '{_APOSTROPHE}', '', 'g')), '{_TOKEN}')"
 )
