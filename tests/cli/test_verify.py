@@ -245,7 +245,7 @@ def test_a_run_that_fails_leaves_no_alert_behind(main: Command, query: Query, ho
     )
     done = main(*VERIFY, "dev")
     assert done.out.startswith(
-        "  Initial Completion: FAIL (status failed, record_count None: Something went wrong"
+        "  Initial Completion: FAIL (status failed, record_count None: Internal error in Weighbridge"
     )
     assert "  Cleanup:            PASS" in done.out
     [(message,)] = query("SELECT message FROM told")
