@@ -62,7 +62,7 @@ def test_what_is_taken_as_it_was_meant(change: dict[str, Any], expected: dict[st
         (
             {"site_id": None},
             "invalid_site_id",
-            "site_id: expected the id of a site, got none. POST /api/sites",
+            "site_id: expected the id of a site, got none. To create one: POST /api/sites",
         ),
         ({"site_id": "shop"}, "invalid_site_id", "site_id: expected a UUID"),
         ({"occurred_at": None}, "invalid_occurred_at", "occurred_at: expected a time with its zone"),
@@ -89,7 +89,7 @@ def test_what_is_taken_as_it_was_meant(change: dict[str, Any], expected: dict[st
         ({"order_id": "\ud800"}, "invalid_order_id", "order_id: expected text of at most 200"),
         ({"email": "canary"}, "not_an_email", "email: expected an address such as name@example.com"),
         ({"email": "canary\ud800@example.com"}, "invalid_email", "email: expected an address"),
-        ({"phone": "0170 1234567"}, "not_a_phone_number", "phone: expected a number with its country's code"),
+        ({"phone": "0170 1234567"}, "not_a_phone_number", "phone: expected a number with its country code"),
         ({"conversation_id": "canary"}, "invalid_conversation_id", "conversation_id: expected a UUID"),
         ({"gcild": "canary"}, "unknown_field", "'gcild' is not a field; did you mean 'gclid'?"),
     ],

@@ -43,7 +43,7 @@ async def test_it_010_interpretation_quota_enforcement(
     assert refused.status_code == 429
     told = refused.json()
     assert (told["error"], told["used"], told["limit"]) == ("STORAGE_QUOTA_EXCEEDED", 2, 2)
-    assert told["message"].startswith("Monthly interpretation quota reached: 2 of the 2 times")
+    assert told["message"].startswith("Monthly interpretation quota reached: 2 of 2 are used")
     assert int(refused.headers["Retry-After"]) > 0
     assert query("SELECT status FROM data_uploads WHERE id = %s", (failed[2],)) == [("failed",)]
     assert query("SELECT count(*) FROM weighbridge.audit_log WHERE action = 'upload.retry'") == [(2,)]
@@ -128,7 +128,7 @@ async def test_the_failed_files_of_a_project_are_opened_all_or_none(
         await usage.set_limit(tx, usage.Limit(user, interpretations=3), "test")
     refused = await client.post("/api/projects/7/jobs/retry-failed", headers=key)
     assert refused.status_code == 429
-    assert refused.json()["message"].startswith("Monthly interpretation quota reached: 0 of the 3 times")
+    assert refused.json()["message"].startswith("Monthly interpretation quota reached: 0 of 3 are used")
     assert query("SELECT DISTINCT status FROM data_uploads") == [("failed",)]
     assert query("SELECT sum(interpretation_count_month) FROM storage_usage") == [(0,)]
     async with app.db.tx(workspace_id=workspace) as tx:

@@ -63,7 +63,7 @@ async def test_a_disk_that_is_away_has_lost_nothing(
     away = ctx.spool.folder.with_name("unmounted")
     ctx.spool.folder.rename(away)
     ctx.spool.folder.mkdir()
-    with pytest.raises(RetryLater, match="Is its disk mounted"):
+    with pytest.raises(RetryLater, match="Check that its disk is mounted"):
         await step.reconcile(ctx)
     clock.forward(hours=1)
     assert await pass_(ctx) == 1
