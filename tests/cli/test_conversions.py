@@ -145,7 +145,7 @@ def test_all_that_fit_are_tried_again_after_a_question(
     assert (kept.code, "Send 1 conversion again?" in kept.err) == (1, True)
     assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'FAILED'") == [(1,)]
     none = delivering("conversions", "retry", "--category", "AUTH")
-    assert (none.code, none.out) == (0, "No failed conversion fits.\n")
+    assert (none.code, none.out) == (0, "No failed conversion matches.\n")
     done = delivering("conversions", "retry", "--provider", "google_ads", "--yes", "--json")
     assert (done.code, done.json) == (0, {"requeued": 1})
 

@@ -156,7 +156,7 @@ def test_for_people_a_dry_run_names_the_rows_that_would_be_refused(
     lines = delivering("deliver", "--dry-run").out.splitlines()
     assert lines[0] == f"google_ads of {shop}: 2 well, 1 refused."
     assert lines[1].startswith("  order-2: INVALID_GCLID: ")
-    assert lines[-1] == "Nothing was kept or changed."
+    assert lines[-1] == "Dry run: no conversion was stored or changed."
 
 
 def test_trouble_on_the_line_is_what_a_dry_run_says_and_no_circuit_counts_it(
@@ -193,7 +193,7 @@ def test_a_dry_run_passes_over_what_a_run_would_and_counts_what_has_expired(
     )
     open_ = delivering("deliver", "--dry-run", "--json").json
     assert (open_["skipped"], open_["processed"]) == ({"no_credentials": 1, "circuit_open": 1}, 0)
-    assert "There is nothing to send." in delivering("deliver", "--dry-run").out
+    assert "No conversions to send." in delivering("deliver", "--dry-run").out
     clock.forward(minutes=6)
     probed = delivering("deliver", "--dry-run", "--json").json
     assert (probed["processed"], probed["completed"], probed["failed"]) == (5, 4, 1)

@@ -62,7 +62,10 @@ def test_groups_to_which_nothing_is_sent_are_warned_of(delivering: Command, shop
 
 
 def test_a_redis_is_tried_and_its_password_never_shown(main: Command, tmp_path: Path, query: Query) -> None:
-    assert found(main("doctor", "--json"), "slots")["found"] == "Calls to providers are counted in Postgres."
+    assert (
+        found(main("doctor", "--json"), "slots")["found"]
+        == "Concurrent calls to providers are limited with Postgres."
+    )
     with RedisServer(tmp_path / "redis", password="hunter2") as redis:
         done = main("doctor", "--json", REDIS_URL=redis.url)
         assert (found(done, "slots")["status"], done.code) == ("ok", 0)

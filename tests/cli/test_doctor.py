@@ -125,7 +125,7 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
         (
             "ALTER VIEW ingest.import_runs RESET (security_invoker)",
             "row-level security",
-            "ingest.import_runs sees with its owner's eyes.",
+            "ingest.import_runs reads with its owner's permissions.",
         ),
         (
             "GRANT INSERT ON judgments TO weighbridge_parse",
@@ -175,7 +175,7 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
         ("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs", "constraints", "failed",
          "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge db migrate --reapply"),
         ("CREATE POLICY wide ON judgments USING (true)", "row-level security", "failed",
-         "public.judgments has a policy that does not ask for the workspace.", "DROP POLICY"),
+         "public.judgments has a policy that does not check the workspace.", "DROP POLICY"),
         (DEAD, "dead letters", "warning", "1 failed upload to look at,", "weighbridge uploads list --status failed"),
         (GIVEN_UP, "outbox", "failed", "1 announcement could not be delivered", "docs/runbook.md#outbox"),
         (LATE, "outbox", "warning", "1 announcement", "weighbridge worker"),

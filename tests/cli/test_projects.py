@@ -193,7 +193,7 @@ def test_a_kick_says_who_has_the_project(
 ) -> None:
     load("a.csv", *SHOES)
     nothing = main("projects", "kick", 1)
-    assert (nothing.code, nothing.err) == (0, "There was nothing to do.\n")
+    assert (nothing.code, nothing.err) == (0, "There was no work to do.\n")
     lock()
     query(
         "INSERT INTO weighbridge.attempts (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)"
@@ -232,7 +232,7 @@ def test_status_waits_until_the_files_are_through(
 
 def test_failed_files_are_tried_again(main: Command, load: Project, query: Query) -> None:
     load("a.csv", *SHOES)
-    assert main("projects", "retry-failed", 1).out == "Project 1 has no failed file to try again.\n"
+    assert main("projects", "retry-failed", 1).out == "Project 1 has no failed file to retry.\n"
     query("ALTER TABLE keywords ADD CONSTRAINT broken CHECK (keyword_normalized <> 'red boot') NOT VALID")
     assert load("poor.csv", "red boot,5").code == 1
     [job] = main("projects", "jobs", 1, "--status", "failed", "--json").json
@@ -289,8 +289,10 @@ def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
     moved = main("projects", "move", 1, "BOOT", "sneakers", "--new-group", "Mine", "--json").json
     assert (moved["name"], moved["keywords"]) == ("Mine", 2)
     assert main("projects", "move", 1, "blue shoes", "--group", moved["id"], "--json").json["keywords"] == 3
-    assert main("projects", "regroup", 1).out == "Every keyword is where grouping puts it.\n"
-    assert main("projects", "move", 1, "boot", "--back").out == "Back where grouping puts them.\n"
+    assert main("projects", "regroup", 1).out == "No keyword changed its group.\n"
+    assert (
+        main("projects", "move", 1, "boot", "--back").out == "The keywords returned to automatic grouping.\n"
+    )
     assert main("projects", "regroup", 1, "--by-hand").out == "2 keywords were put into other groups.\n"
     assert groups(main) == before
     actors = query("SELECT DISTINCT actor FROM weighbridge.audit_log WHERE action ~ '^(group|project)[.]'")

@@ -136,10 +136,10 @@ def test_credentials_of_a_provider_that_is_not_the_sites_say_how_it_becomes_one(
         (b'{"customer_id": "123-456-7890"}', "google_ads needs developer_token (from the API centre"),
         (json.dumps({**GOOGLE_ADS, "refresh_tokn": "x"}).encode(), "did you mean 'refresh_token'?"),
         (b'["TOKENcanary"]', "got JSON of another kind."),
-        (b'{"developer_token": "TOKENcanary', "got something that is no JSON."),
-        (b'"TOKENcanary\xff"', "got something that is not UTF-8."),
+        (b'{"developer_token": "TOKENcanary', "got text that is not JSON."),
+        (b'"TOKENcanary\xff"', "got text that is not UTF-8."),
         (b'{"developer_token": 4711}', "developer_token: expected text"),
-        (b"[" * 100_000, "got something that is no JSON."),
+        (b"[" * 100_000, "got text that is not JSON."),
         (b" " * 2**20 + b"{}", "got more than a megabyte."),
     ],
 )

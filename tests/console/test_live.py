@@ -135,7 +135,7 @@ async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
     store.unlink()
     os.rename(away, store)
     await page.get_by_role("button", name="Try now").click()
-    await expect(page.locator("#queue")).to_contain_text("No file waits for the store.", timeout=30_000)
+    await expect(page.locator("#queue")).to_contain_text("No files are queued for the store.", timeout=30_000)
     await expect(page.locator("#storage .figures")).to_contain_text(
         "1 files"
     )  # S5: usage appears in the page

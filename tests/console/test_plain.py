@@ -135,14 +135,14 @@ async def test_files_that_wait_for_the_store_are_tried_and_given_up(
     await until(plain, queue, "Given up")
     await plain.get_by_role("button", name="Give up").click()
     await noted(plain, "has to send it again")
-    await expect(queue).to_contain_text("No file waits for the store.")
+    await expect(queue).to_contain_text("No files are queued for the store.")
     # Another, for which the store is back in time.
     await console.send("kept.csv", ads(4), platform="meta")
     await plain.reload()
     os.unlink(store)
     store.mkdir()
     await plain.get_by_role("button", name="Try now").click()
-    await until(plain, queue, "No file waits for the store.")
+    await until(plain, queue, "No files are queued for the store.")
     await console.open(plain, "/uploads")
     await until(plain, plain.locator("tbody tr").filter(has_text="kept.csv"), "Completed")
 

@@ -283,7 +283,7 @@ async def test_the_command_says_what_differed_and_fails_where_a_file_is_missing(
     received = await send(ctx, workspace)
     run = lambda *options: asyncio.to_thread(weighbridge, "storage", "recount", *options)  # noqa: E731
     agreed = await run()
-    assert (agreed.code, agreed.out) == (0, "The counters and the stored files agree.\n")
+    assert (agreed.code, agreed.out) == (0, "The counters match the stored files.\n")
     query("UPDATE storage_usage SET total_bytes = 0")
     put_aside(ctx, workspace, "2026/01/01")
     tried = await run("--dry-run", "--workspace", workspace)

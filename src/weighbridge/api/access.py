@@ -65,7 +65,7 @@ def is_page(endpoint: object) -> bool:
 
 
 def by_cron(*, in_production: bool = True) -> Callable[[Endpoint], Endpoint]:
-    """Open a route to whoever has CRON_SECRET (S4). Where it is not for production, it is closed there to all."""
+    """Allow requests with CRON_SECRET. A route that is not for production is refused there in any case."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _SCOPE, CRON)

@@ -1,4 +1,4 @@
-"""`/api/metrics`: the figures of a workspace (S3 §6). `/metrics`: those of the whole service, for Prometheus."""
+"""`/api/metrics`: counts of one workspace. `/metrics`: metrics of the whole service, for Prometheus."""
 
 from __future__ import annotations
 

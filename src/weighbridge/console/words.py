@@ -12,7 +12,7 @@ from markupsafe import Markup
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
-# S2 §11.0.1's four signs, and one each for what waits for a person and what a person did not want.
+# Four fixed symbols (docs/contracts.md), and one each for uploads on hold and discarded uploads.
 SIGNS = {"completed": "✓", "processing": "⏳", "queued": "🕒", "error": "⚠️", "held": "⏸", "discarded": "✕"}
 
 _SENTENCES = re.compile(r"(?<=[.!?])\s+")
@@ -57,7 +57,7 @@ CIRCUITS: dict[str, Shown] = {
 
 
 def of_upload(upload: Upload) -> Shown:
-    """A file that waits for the store is the service's to go on with (S5); one that is held, a person's."""
+    """A file queued for the store continues automatically; an upload on hold waits for a user."""
     if upload.storage_status == "pending_retry":
         return _UPLOADS[Status.PROCESSING]
     if upload.held:

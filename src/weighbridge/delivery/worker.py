@@ -121,7 +121,7 @@ class Deliverer:
             for each in await recover.recover(tx, self._max_crashes):
                 if each.queue == "deliveries":
                     journal.delivery_taken_back(each.subject, each.worker)
-        # And rows that were claimed without a lease, as S4's claim does.
+        # And rows that were claimed without a lease, through the fixed claim function.
         async with self.ctx.db.tx(ROLE) as tx:
             await delivery_queue.recover_stuck(tx, STUCK_MINUTES)
 

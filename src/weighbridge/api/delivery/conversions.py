@@ -1,4 +1,4 @@
-"""`/api/conversions`: conversions as programs send them, what became of each, another try (S4)."""
+"""`/api/conversions`: create, list, inspect and retry conversions."""
 
 from __future__ import annotations
 

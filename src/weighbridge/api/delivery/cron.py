@@ -1,4 +1,4 @@
-"""`/api/cron/…`: S4's routes for a schedule that calls over HTTP, with its paths and answers.
+"""`/api/cron/…`: routes for an external scheduler; paths and responses are fixed (docs/contracts.md).
 
 Workers do the same by themselves; any number of either may run at once.
 """

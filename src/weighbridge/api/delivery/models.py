@@ -226,7 +226,7 @@ class GroupsOut(BaseModel):
 
 
 class ProcessedOut(BaseModel):
-    """S4's answer, and what else a run did."""
+    """The fixed fields of the response, and further counts of the run."""
 
     ok: Literal[True] = True
     processed: int

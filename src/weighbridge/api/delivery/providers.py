@@ -1,4 +1,4 @@
-"""`/api/providers`: how each site fares with each provider (S4)."""
+"""`/api/providers`: delivery status per site and provider."""
 
 from __future__ import annotations
 

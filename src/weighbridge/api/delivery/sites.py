@@ -1,4 +1,4 @@
-"""`/api/sites`: whose conversions they are, which providers hear of them, with which credentials (S4)."""
+"""`/api/sites`: sites, the providers that receive their conversions, and credentials."""
 
 from __future__ import annotations
 

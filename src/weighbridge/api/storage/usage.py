@@ -1,4 +1,4 @@
-"""`/api/usage`: what a workspace and its users have stored, and may store (S5)."""
+"""`/api/usage`: storage usage and quotas of a workspace and its users."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ SEND_RESPONSES: dict[int | str, dict[str, Any]] = {
     },
     202: {
         "model": Deferred | SentMany,
-        "description": "Kept, but the store could not take it: it is stored later, by itself (S5).",
+        "description": "Accepted. The file store is not available; the file is queued and stored automatically later.",
     },
     207: {"model": SentMany, "description": "Several files came and some were refused; each says its own."},
     **documented(

@@ -1,4 +1,4 @@
-"""Live: server-sent events, and S1's notifier over a WebSocket. Both say the same."""
+"""Live updates: server-sent events and a WebSocket with the same messages."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def _messages(subscriber: Subscriber, admitted: Admitted) -> AsyncIterator
 @router.websocket("/api/ws")
 @needs("read")
 async def notify(socket: WebSocket) -> None:
-    """S1's notifier. 4401: no valid key, or not any more; 4403: it may not read."""
+    """Live updates over a WebSocket. Close codes: 4401 no valid key, 4403 the key may not read."""
     hub: Hub = socket.app.state.hub
     await socket.accept()
     try:

@@ -30,7 +30,7 @@ class Sent(BaseModel):
 
 
 class Deferred(BaseModel):
-    """A file that is kept, but not stored yet: the store could not take it, and is asked again by itself (S5)."""
+    """An accepted file that is queued for the file store. Storing is retried automatically."""
 
     status: Literal["pending_retry"]
     queue_id: UUID

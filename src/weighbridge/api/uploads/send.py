@@ -42,7 +42,7 @@ FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
 
 
 @router.post(
-    "/upload_file",  # S5's path for the same
+    "/upload_file",  # a second fixed path for the same request
     status_code=201,
     response_class=JSONResponse,
     response_model=None,
@@ -284,7 +284,7 @@ def _worst(statuses: list[int]) -> int:
 
 
 def _deferred(received: Received) -> dict[str, Any]:
-    """S5's answer where the store could not take the file: nothing else, but for the upload's id."""
+    """The fixed response when the file store is not available, plus the upload's id."""
     return {
         "status": "pending_retry",
         "queue_id": str(received.queue_id),

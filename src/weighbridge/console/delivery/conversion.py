@@ -1,4 +1,4 @@
-"""`/deliveries/{sale_id}`: one sale on its way to each of its providers, to the proof (S4, PR9 and PR10)."""
+"""`/deliveries/{sale_id}`: one sale, its delivery to each provider, and the proof."""
 
 from __future__ import annotations
 

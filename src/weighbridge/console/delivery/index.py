@@ -1,4 +1,4 @@
-"""`/deliveries`: what goes to the providers, per site and provider; what is in the way, and every conversion (S4)."""
+"""`/deliveries`: status per site and provider, what blocks deliveries, and all conversions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms of a project's page that edit its groups. While files are processed each is refused with S2's sentence."""
+"""Forms that edit a project's groups. While files are processed, edits are refused with a fixed message."""
 
 from __future__ import annotations
 

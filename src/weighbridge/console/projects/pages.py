@@ -1,4 +1,4 @@
-"""`/projects`, `/projects/{id}`: each file of a project as its job stands, its groups, keywords and tokens (S2)."""
+"""`/projects`, `/projects/{id}`: a project's files with the status of their jobs, groups, keywords and tokens."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 // Keeps a page fresh: regions marked data-fresh become what the server says now, without a reload.
 //
 // Server-sent events say that something moved; a poll runs beneath them while any region is data-active, which the
-// server sets while something is queued or running, or fewer files are processed than were uploaded (S2 §11.0.1).
+// server sets while something is queued or running, or fewer files are processed than were uploaded.
 // Only the server ends it. While the events are cut off, the page looks by itself, so that nothing is missed.
 
 const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, PATIENCE = 10000;

@@ -1,4 +1,4 @@
-"""`/storage`: what is stored, what may be, and which files wait for the store (S5)."""
+"""`/storage`: storage usage, quotas, and files queued for the file store."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ CONVERSION_UPLOAD: Mapping[str, Fate] = {
     **dict.fromkeys(
         (
             "UNPARSEABLE_GCLID",
-            "INVALID_GCLID",  # not in v26; S4 names it
+            "INVALID_GCLID",  # not in v26, but part of the fixed list
             "UNPARSEABLE_WBRAID",
             "UNPARSEABLE_GBRAID",
             "GBRAID_WBRAID_BOTH_SET",
@@ -122,7 +122,7 @@ FAMILIES: Mapping[str, Fate] = {
     "headerError": Fate.AUTH,  # login-customer-id
 }
 
-# Of other families, or of none: S4's, gRPC's, and those that are not about the row.
+# Codes of other enums or none: fixed codes, gRPC codes, and codes that are not about the row.
 _CODES: Mapping[str, Fate] = {
     **dict.fromkeys(("INVALID_ARGUMENT", "INVALID_GCLID", "RESOURCE_NOT_FOUND"), Fate.REFUSED),
     **dict.fromkeys(("RESOURCE_EXHAUSTED", "RATE_LIMIT"), Fate.LIMITED),

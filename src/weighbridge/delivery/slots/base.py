@@ -1,4 +1,4 @@
-"""How many calls may be under way at once: per site and provider, and per provider (S4, PR11)."""
+"""Limits on concurrent calls: per site and provider, and per provider."""
 
 from __future__ import annotations
 

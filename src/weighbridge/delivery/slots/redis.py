@@ -1,7 +1,7 @@
-"""Slots in Redis (S4, PR11), where REDIS_URL is set: a sorted set per key, a member per slot, its end as the score.
+"""Slots in Redis, if REDIS_URL is set: one sorted set per key, one member per slot, its expiry as the score.
 
 Redis 5 or newer, or Valkey. A call is one script, whatever the number of places, and the time is the server's. If Redis
-is away, slow or answers an error nobody gets a slot and nothing is uploaded (S4).
+is unreachable, slow or returns an error, no slot is granted and no conversion is uploaded.
 
 Its limits. The keys of one call lie in different slots of a Redis Cluster, which refuses such a script: use one server,
 with replicas if you like. What a replica had not heard of when it took over is forgotten, as is what a server without
@@ -75,7 +75,7 @@ end
 
 
 class RedisSlots(Leased):
-    """S4's semaphores, under S4's keys."""
+    """Semaphores in Redis; the key names are fixed."""
 
     keeper = "redis"
 

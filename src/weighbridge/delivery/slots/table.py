@@ -1,4 +1,4 @@
-"""Slots for calls to providers (S4, PR11): one function per named query."""
+"""Slots for calls to providers in Postgres: one function per named query."""
 
 from __future__ import annotations
 
