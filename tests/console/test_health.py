@@ -93,7 +93,7 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     now = page.locator("#figures")
     await expect(now).to_contain_text("Failed in 24 hours1")
     await expect(now).to_contain_text("Stale0")
-    await expect(now).to_contain_text("Waiting or under way0")
+    await expect(now).to_contain_text("Queued or running0")
     await expect(now).to_contain_text("Processed / uploaded2 / 2")
     # The charts say it to who cannot see them, and their tables row by row.
     ended = section(page, "Uploads that ended")
@@ -119,11 +119,11 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await console.open(other, "/health")
     await dead.get_by_role("link", name="<b>poor & sad.csv").click()
     await page.get_by_role("button", name="Dismiss").click()
-    await expect(page.locator(".noted")).to_contain_text("off the list")
+    await expect(page.locator(".noted")).to_contain_text("no longer listed as a dead letter")
     await expect(page.get_by_role("button", name="Dismiss")).to_have_count(0)
     # Gone, also from a page that was open all the time; what happened has happened.
     await expect(section(other, "Dead letters")).to_contain_text("None.", timeout=30_000)
-    await expect(section(other, "Alerts")).to_contain_text("None is open about your uploads and sites.")
+    await expect(section(other, "Alerts")).to_contain_text("No open alerts for your uploads and sites.")
     await expect(other.locator("#figures")).to_contain_text("Failed in 24 hours1")
 
 
