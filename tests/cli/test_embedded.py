@@ -51,10 +51,10 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
         for heading in (
-            "What came",
-            "Where it landed",
+            "Files",
+            "Tables",
             "Rejected rows",
-            "How fast",
+            "Speed",
             "Next steps",
         ):
             assert heading in done.stdout

@@ -85,8 +85,8 @@ def test_the_life_of_a_project_at_the_command_line(
         ["file", "status", "rows", "inserted", "duplicate", "invalid"],
         ["a.csv", "completed", "6", "5", "1", "0"],
         ["b.csv", "completed", "2", "1", "1", "0"],
-        ["c.csv", "completed (already here)", "6", "5", "1", "0"],
-        ["Its groups: weighbridge projects show 1"],
+        ["c.csv", "completed (duplicate)", "6", "5", "1", "0"],
+        ["Show the groups: weighbridge projects show 1"],
     ]
 
     told = weighbridge("projects", "show", 1, "--json").json
@@ -119,7 +119,7 @@ def test_a_project_reads_well(main: Command, load: Project) -> None:
     assert "\npoor.csv: The only row is not valid." in told
     assert "\nagain.csv: the same content as a.csv.\n" in told
     assert [id_of(main, "Red Shoes"), "Red Shoes", "red shoes", "2", "520"] in rows
-    assert told.endswith("\nboot counts as shoe.\n")
+    assert told.endswith("\nboot is merged into shoe.\n")
 
 
 def test_only_the_first_groups_are_shown_to_people(main: Command, load: Project) -> None:
@@ -145,7 +145,7 @@ def test_all_groups_are_one_object_however_many_pages_they_take(
 
 
 def test_a_project_without_files_is_one_object_too(main: Command) -> None:
-    assert main("projects", "create", "Empty").out == "Project 1: Empty.\n"
+    assert main("projects", "create", "Empty").out == "Project 1 created: Empty.\n"
     told = shown(main)
     assert (list(told), told["status"], told["groups"]) == ([*STATUS, "groups"], "idle", [])
     assert main("projects", "show", 1).out == "Project 1 (Empty): idle: 0 of 0 files, 0 of 0 rows.\n"
@@ -154,8 +154,8 @@ def test_a_project_without_files_is_one_object_too(main: Command) -> None:
 def test_projects_are_made_named_and_listed(main: Command) -> None:
     made = main("projects", "create", "Shoes", "--project", 7, "--json").json
     assert (made["project_id"], made["name"], made["created"]) == (7, "Shoes", True)
-    assert main("projects", "create", "Boots", "--project", 7).out == "Project 7 is Boots now.\n"
-    assert main("projects", "create", "Next").out == "Project 8: Next.\n"
+    assert main("projects", "create", "Boots", "--project", 7).out == "Project 7 renamed: Boots.\n"
+    assert main("projects", "create", "Next").out == "Project 8 created: Next.\n"
     assert main("projects", "create", "Theirs", "--workspace", uuid4()).out == "Project 1: Theirs.\n"
     listed = main("projects", "list", "--json").json
     assert [(each["project_id"], each["name"]) for each in listed] == [(7, "Boots"), (8, "Next")]
@@ -203,7 +203,8 @@ def test_a_kick_says_who_has_the_project(
     held = main("projects", "kick", 1)
     assert held.code == 0
     assert re.fullmatch(
-        r"Another worker \(host:1:abc\) runs it; if that one is gone, it is taken over at \d\d:\d\d:\d\d UTC\.\n",
+        r"Another worker \(host:1:abc\) runs the project\. "
+        r"If it has stopped, the project is taken over at \d\d:\d\d:\d\d UTC\.\n",
         held.err,
     )
     assert main("projects", "kick", 1, "--json").json == {
@@ -269,13 +270,13 @@ def test_a_file_that_repeats_one_that_failed_since_is_still_shown(
     load("poor.csv", "red boot,many")
     told = main("projects", "show", 1)
     assert (told.code, told.err) == (0, "")
-    assert "\ncopy.csv: the same content as one that failed.\n" in told.out
+    assert "\ncopy.csv: the same content as a failed file.\n" in told.out
 
 
 def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
     load("a.csv", *SHOES)
     before = groups(main)
-    assert main("projects", "merge", 1, "Sneakers", "--into", "boots").out == "sneaker counts as boot\n"
+    assert main("projects", "merge", 1, "Sneakers", "--into", "boots").out == "sneaker is merged into boot\n"
     assert groups(main)["sneakers"] == ["boot", "sneakers"]
     assert main("projects", "unmerge", 1, "sneaker").out == "No words are merged.\n"
     assert groups(main) == before
@@ -293,7 +294,7 @@ def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
     assert (
         main("projects", "move", 1, "boot", "--back").out == "The keywords returned to automatic grouping.\n"
     )
-    assert main("projects", "regroup", 1, "--by-hand").out == "2 keywords were put into other groups.\n"
+    assert main("projects", "regroup", 1, "--by-hand").out == "2 keywords were moved to other groups.\n"
     assert groups(main) == before
     actors = query("SELECT DISTINCT actor FROM weighbridge.audit_log WHERE action ~ '^(group|project)[.]'")
     assert actors == [("command line",)]
@@ -305,7 +306,7 @@ def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
         (
             "show 8",
             1,
-            "There is no project 8. Its first file opens it: weighbridge load FILE --pipeline keywords --project 8.",
+            "There is no project 8. Its first file creates it: weighbridge load FILE --pipeline keywords --project 8.",
         ),
         (f"status 1 --workspace {UUID(int=5)}", 1, "There is no project 1."),
         ("groups x", 1, "project_id: expected a whole number from 1 to 9007199254740991, got 'x'."),

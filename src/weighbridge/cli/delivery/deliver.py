@@ -226,7 +226,7 @@ def _print_rehearsed(each: Rehearsed) -> None:
 def _print_skipped(skipped: Counter[str]) -> None:
     for reason, count in sorted(skipped.items()):
         groups = f"{count:,} group{'' if count == 1 else 's'}"
-        out().print(f"{groups} skipped:  {_BLOCKED_BY.get(reason, reason)}.", markup=False, soft_wrap=True)
+        out().print(f"{groups} skipped: {_BLOCKED_BY.get(reason, reason)}.", markup=False, soft_wrap=True)
 
 
 def _conversions(count: int) -> str:

@@ -137,7 +137,11 @@ async def webhook(settings: Settings, *, send: bool) -> Check:
     if faults:
         mend = "Correct WEIGHBRIDGE_ALERT_URLS; see https://appriseit.com for the formats."
         return failed("webhook", " ".join(faults), mend)
-    result = "accepted a test message" if send else "is valid; no test message was sent"
+    result = (
+        "accepted a test message"
+        if send
+        else f"{'is' if count == 1 else 'are'} valid; no test message was sent"
+    )
     return ok("webhook", f"{'The address' if count == 1 else f'All {count} addresses'} {result}.")
 
 

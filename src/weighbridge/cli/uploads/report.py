@@ -147,7 +147,7 @@ def print_preview(name: str, preview: Preview, pipeline: Pipeline) -> None:
     out().print(changes_table(preview.changes, pipeline))
     for reason in preview.reasons:
         text = (
-            f"rejected:  {reason.rows:,} × {reason.code}, first in line {reason.first_line}: {reason.example}"
+            f"rejected: {reason.rows:,} × {reason.code}, first in line {reason.first_line}: {reason.example}"
         )
         out().print(text, markup=False, soft_wrap=True)
     for label, command in (
