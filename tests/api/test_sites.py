@@ -99,7 +99,7 @@ async def test_credentials_are_sealed_replaced_removed_and_never_shown(
 
 WRONG: list[tuple[Any, str]] = [
     (GOOGLE_ADS | {"refresh_tokn": "canary"}, "did you mean 'refresh_token'?"),
-    (GOOGLE_ADS | {"ya29.canary": "x"}, "a name among them is not known; google_ads has customer_id"),
+    (GOOGLE_ADS | {"ya29.canary": "x"}, "it contains an unknown name; google_ads has customer_id"),
     (GOOGLE_ADS | {"customer_id": 1234567890}, "customer_id: expected text (the Google Ads account's"),
     (GOOGLE_ADS | {"refresh_token": "canary\nx"}, "refresh_token: expected text"),
     (GOOGLE_ADS | {"refresh_token": "  "}, "google_ads needs refresh_token (of a user who"),

@@ -106,7 +106,7 @@ def test_of_more_than_fit_into_one_transaction_all_that_can_be_read_are_sealed_a
 
 def test_without_a_key_it_is_said_how_to_make_one(delivering: Command) -> None:
     rotated = delivering("vault", "rotate", WEIGHBRIDGE_VAULT_KEY="")
-    assert (rotated.code, "`weighbridge vault key` makes one." in rotated.err) == (1, True)
+    assert (rotated.code, "`weighbridge vault key` creates one." in rotated.err) == (1, True)
     assert (
         "Create a key with: weighbridge vault key"
         in delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="").out
