@@ -245,7 +245,7 @@ async def test_a_cursor_that_is_none_of_ours_is_refused(service: Service) -> Non
     for status, word in product((None, "QUEUED", "FAILED", "PROCESSING"), words):
         params = {"before": word} | ({"status": status} if status else {})
         answer = await service.ask("GET", URL, params=params, status=422)
-        assert "expected the `next` of the page before" in answer["message"]
+        assert "expected the `next` value of the previous page" in answer["message"]
 
 
 async def test_a_page_costs_the_same_however_many_conversions_there_are(

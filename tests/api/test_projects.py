@@ -203,7 +203,7 @@ async def test_a_project_that_is_not_there_or_anothers_is_404(
             404,
             {
                 "error": "unknown_project",
-                "message": f"There is no project {number}. Its first file opens it: "
+                "message": f"There is no project {number}. Its first file creates it: "
                 f"POST /api/uploads with pipeline=keywords and project_id={number}.",
             },
         )

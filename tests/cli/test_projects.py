@@ -156,7 +156,7 @@ def test_projects_are_made_named_and_listed(main: Command) -> None:
     assert (made["project_id"], made["name"], made["created"]) == (7, "Shoes", True)
     assert main("projects", "create", "Boots", "--project", 7).out == "Project 7 renamed: Boots.\n"
     assert main("projects", "create", "Next").out == "Project 8 created: Next.\n"
-    assert main("projects", "create", "Theirs", "--workspace", uuid4()).out == "Project 1: Theirs.\n"
+    assert main("projects", "create", "Theirs", "--workspace", uuid4()).out == "Project 1 created: Theirs.\n"
     listed = main("projects", "list", "--json").json
     assert [(each["project_id"], each["name"]) for each in listed] == [(7, "Boots"), (8, "Next")]
     assert re.search(r"7  Boots .*\n +8  Next ", main("projects", "list").out)

@@ -54,7 +54,7 @@ async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResul
         outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))
         failed = True
     except TimeoutError:
-        outcomes = _all(claimed, Outcome.retry(None, "The provider did not answer in time."))
+        outcomes = _all(claimed, Outcome.retry(None, "The provider did not respond in time."))
         failed = True
     except Exception as error:  # an adapter that raises is a transient failure of all its rows
         log.exception("Provider failed", provider_key=claimed.provider_key, batch_id=str(claimed.id))

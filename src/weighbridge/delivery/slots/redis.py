@@ -80,7 +80,7 @@ class RedisSlots(Leased):
     keeper = "redis"
 
     def __init__(self, url: str, limits: SlotLimits) -> None:
-        """ConfigError where the address cannot be one; whether somebody answers there shows later."""
+        """ConfigError if the address is invalid. The connection is made later."""
         super().__init__(limits)
         self._redis = _client(url)
         self._acquire = self._redis.register_script(_ACQUIRE)
@@ -115,22 +115,20 @@ class RedisSlots(Leased):
 
     def _why(self, error: Exception) -> str:
         said = f"{type(error).__name__} {error}"
-        return next(
-            (why for pattern, why in _REASONS if re.search(pattern, said)), "it answers with an error"
-        )
+        return next((why for pattern, why in _REASONS if re.search(pattern, said)), "it returns an error")
 
 
 # What is said of a call that failed: the first that is found. The words themselves have addresses and names in them.
 _REASONS = (
     (
         r"^Authentic|^Authoriz|^NoPermission|NOPERM|can't run this command",
-        "it refuses the user or password of REDIS_URL, or what they may do",
+        "it refuses the user or password of REDIS_URL, or their permissions",
     ),
-    (r"^BusyLoading|LOADING", "it is still reading its files"),
-    (r"^ReadOnly|READONLY", "it is a replica, which takes no writes"),
+    (r"^BusyLoading|LOADING", "it is still loading its data"),
+    (r"^ReadOnly|READONLY", "it is a read-only replica"),
     (r"^Cluster|^Moved|CROSSSLOT|CLUSTERDOWN", "it is a Redis Cluster; expected one server"),
-    (r"^Timeout", "it does not answer in time"),
-    (r"^Connection|^OSError|^BrokenPipe", "nothing answers at its address, or the line broke"),
+    (r"^Timeout", "it does not respond in time"),
+    (r"^Connection|^OSError|^BrokenPipe", "it is unreachable, or the connection was closed"),
 )
 
 
@@ -151,7 +149,7 @@ def _client(url: str) -> Redis:
             )
             pool.make_connection()  # type: ignore[no-untyped-call] # what stands behind the question mark is read only here
         except (TypeError, ValueError, AttributeError, trouble.RedisError):
-            complaint = "an option behind the question mark that is none"
+            complaint = "an invalid option after the question mark"
     if complaint is not None or pool is None:
         # Raised out here, and without the address: it may have a password in it, and so may what redis-py says of it.
         raise ConfigError(
@@ -161,16 +159,16 @@ def _client(url: str) -> Redis:
 
 
 def _complaint(url: str) -> str | None:
-    """What is wrong with it, without a word of it. redis-py takes a database that is no number for number 0."""
+    """The error of an address, without quoting it. redis-py treats a database that is not a number as 0."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 (it is read, and may be none)
     except ValueError:
-        return "an address that cannot be read; a password with / # ? or @ in it has to be percent-encoded"
+        return "an invalid address; a password that contains / # ? or @ must be percent-encoded"
     match parts.scheme:
         case "redis" | "rediss":
             if not re.fullmatch(r"/?\d*", parts.path):
-                return "a database that is no number"
+                return "a database that is not a number"
             return None
         case "unix":
             return None if parts.path else "no path"
