@@ -76,7 +76,7 @@ def test_what_is_taken_as_it_was_meant(change: dict[str, Any], expected: dict[st
             "expected a time that is not in the future",
         ),
         ({"occurred_at": "1999-01-31T14:30:00Z"}, "invalid_occurred_at", "expected a time since 2000"),
-        ({"clicked_at": "2189-01-31T14:30:00Z"}, "invalid_clicked_at", "before that of the conversion"),
+        ({"clicked_at": "2189-01-31T14:30:00Z"}, "invalid_clicked_at", "before the conversion"),
         ({"value": -1}, "invalid_value", "value: expected a number of at least 0"),
         ({"value": "1,5"}, "invalid_value", "value: expected a number of at least 0"),
         ({"value": True}, "invalid_value", "value: expected a number of at least 0"),
