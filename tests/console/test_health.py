@@ -96,16 +96,16 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await expect(now).to_contain_text("Queued or running0")
     await expect(now).to_contain_text("Processed / uploaded2 / 2")
     # The charts say it to who cannot see them, and their tables row by row.
-    ended = section(page, "Uploads that ended")
+    ended = section(page, "Finished uploads")
     await expect(ended.get_by_role("img")).to_have_attribute(
         "aria-label",
-        re.compile("uploads: at most [12] at a time, 1 in all, 1 failed"),  # 1: the hour has just struck
+        re.compile("uploads: maximum [12] per interval, 1 in total, 1 failed"),  # 1: the hour has just struck
     )
     await ended.get_by_text("As a table").click()
     counts = [int(text) for text in await ended.locator("tbody td.number").all_inner_texts()]
     assert (sum(counts[::2]), sum(counts[1::2])) == (1, 1)
     await expect(section(page, "Rows written").get_by_role("img")).to_have_attribute(
-        "aria-label", "rows: at most 7 at a time, 7 in all"
+        "aria-label", "rows: maximum 7 per interval, 7 in total"
     )
     # It is told of, and leads to where something can be done.
     await expect(section(page, "Alerts")).to_contain_text("[INGEST FAILURE]")
@@ -146,7 +146,7 @@ async def test_a_longer_time_shows_what_ended_before(console: Console, page: Pag
         )
         await expect(page.locator(".filters [aria-current]")).to_have_count(1)
         await expect(section(page, "Rows written").get_by_role("img")).to_have_attribute(
-            "aria-label", f"rows: at most 100 at a time, {rows} in all"
+            "aria-label", f"rows: maximum 100 per interval, {rows} in total"
         )
 
 

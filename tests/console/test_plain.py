@@ -230,7 +230,7 @@ async def test_failed_conversions_are_found_and_put_back_by_their_error(
     await plain.get_by_role("button", name="Show").click()
     await expect(plain.locator("[data-rows] tr")).to_have_count(2)
     google.refuse("order-1")
-    await plain.get_by_role("button", name="Requeue all that failed with INVALID_GCLID").click()
+    await plain.get_by_role("button", name="Requeue all conversions that failed with INVALID_GCLID").click()
     await noted(plain, "2 conversions are requeued.")
     await until(plain, figures, "Delivered in 24 hours\n2")
     google.refuse("order-2")

@@ -204,7 +204,7 @@ async def test_a_server_that_starts_anew_is_gone_on_with(
 
     await page.route(f"{site.console.url}/api/files/**", die)
     await choose(uploads, big)
-    await expect(row(uploads, "big.csv").locator(".note")).to_contain_text("The server does not answer")
+    await expect(row(uploads, "big.csv").locator(".note")).to_contain_text("The server does not respond")
     await page.unroute(f"{site.console.url}/api/files/**")
     site.console.start()
     await expect(row(uploads, "big.csv").locator(".state")).to_have_text("✓ Completed")
@@ -340,7 +340,7 @@ async def test_a_folder_that_is_dropped_is_opened(
         )  # fmt: skip
     await expect(uploads.locator("li[data-sign=done]")).to_have_count(2)
     assert await uploads.locator(".name").all_text_contents() == ["new.csv", "old.csv"]
-    await expect(uploads.locator(".line")).to_contain_text("2 of 3 files of the folder")
+    await expect(uploads.locator(".line")).to_contain_text("2 of 3 files in the folder")
 
 
 async def test_a_page_that_reads_from_right_to_left_and_a_preview_that_waits(site: Site, page: Page) -> None:

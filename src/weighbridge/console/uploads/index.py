@@ -122,7 +122,7 @@ async def send(request: Request, key: Key, app: TheApp) -> Response:
     session = getattr(request.state, "session", None)
     if session is None:
         raise RequestRefused(
-            403, "no_session", "This form is for browsers. With an API key, send files to POST /api/uploads."
+            403, "no_session", "This form is for browsers; with an API key, send files to POST /api/uploads."
         )
 
     async def ours(part: Part) -> None:
