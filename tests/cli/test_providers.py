@@ -133,7 +133,7 @@ def test_credentials_of_a_provider_that_is_not_the_sites_say_how_it_becomes_one(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b'{"customer_id": "123-456-7890"}', "google_ads needs developer_token (from the API centre"),
+        (b'{"customer_id": "123-456-7890"}', "google_ads requires developer_token (from the API centre"),
         (json.dumps({**GOOGLE_ADS, "refresh_tokn": "x"}).encode(), "did you mean 'refresh_token'?"),
         (b'["TOKENcanary"]', "got other JSON."),
         (b'{"developer_token": "TOKENcanary', "got text that is not JSON."),
