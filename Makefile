@@ -16,7 +16,7 @@ install: $(VENV)/.installed ## make the virtual environment and install the pinn
 demo: install ## load sample exports into an embedded Postgres and show what happened
 	@$(BIN)/weighbridge demo
 
-quick: install ## the tests of the inner loop: no browser, no killed processes, under a minute
+quick: install ## the tests of the inner loop: no browser, no killed processes
 	@$(BIN)/python -m pytest tests/model tests/formats tests/providers tests/slots tests/pipelines tests/preview $(ARGS)
 
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
