@@ -159,7 +159,7 @@ async def test_another_workspace_sees_and_sends_nothing(service: Service) -> Non
 async def test_a_file_over_http_needs_a_site_that_is_named_before_it(service: Service, query: Query) -> None:
     content = f"Order ID,Conversion Time,GCLID\norder-1,{OCCURRED.isoformat()},abc\n".encode()
     for data, code, said in (
-        ({}, "missing_site", "Fields come before files."),
+        ({}, "missing_site", "Send the fields before the files."),
         ({"client_id": str(uuid4())}, "unknown_site", "POST /api/sites"),
     ):
         answer = await service.ask(
@@ -245,7 +245,7 @@ async def test_a_cursor_that_is_none_of_ours_is_refused(service: Service) -> Non
     for status, word in product((None, "QUEUED", "FAILED", "PROCESSING"), words):
         params = {"before": word} | ({"status": status} if status else {})
         answer = await service.ask("GET", URL, params=params, status=422)
-        assert "expected the `next` of the page before" in answer["message"]
+        assert "expected the `next` value of the previous page" in answer["message"]
 
 
 async def test_a_page_costs_the_same_however_many_conversions_there_are(

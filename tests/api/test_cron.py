@@ -212,7 +212,7 @@ WRONG: list[tuple[Callable[[Any], Any], int, str]] = [
     (lambda body: body | {"site_id": str(uuid4())}, 404, "There is no site"),
     (lambda body: body | {"site_id": "7"}, 422, "site_id: expected a UUID"),
     (lambda body: body | {"provider_key": "google"}, 404, "did you mean 'google_ads'?"),
-    (lambda body: body | {"credentials": {}}, 422, "google_ads needs customer_id"),
+    (lambda body: body | {"credentials": {}}, 422, "google_ads requires customer_id"),
     (lambda body: body | {"credential": {}}, 422, "expected an object with site_id"),
     (lambda body: [body], 422, "expected an object with site_id"),
 ]

@@ -1,4 +1,4 @@
-"""Groups over HTTP: reading at any time, editing while no file is under way."""
+"""Groups over HTTP: read at any time; edit while no file is processed."""
 
 from __future__ import annotations
 

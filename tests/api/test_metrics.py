@@ -129,7 +129,7 @@ async def test_without_a_token_in_the_settings_metrics_are_closed(app: App, toke
                 {
                     "error": "metrics_closed",
                     "message": (
-                        "Metrics are closed. Set WEIGHBRIDGE_METRICS_TOKEN and send it: "
+                        "Metrics are disabled. Set WEIGHBRIDGE_METRICS_TOKEN and send it: "
                         "Authorization: Bearer …"
                     ),
                 },

@@ -203,7 +203,7 @@ async def test_a_project_that_is_not_there_or_anothers_is_404(
             404,
             {
                 "error": "unknown_project",
-                "message": f"There is no project {number}. Its first file opens it: "
+                "message": f"There is no project {number}. Its first file creates it: "
                 f"POST /api/uploads with pipeline=keywords and project_id={number}.",
             },
         )
@@ -262,7 +262,10 @@ async def test_a_place_that_no_page_gave_is_422(keywords: Keywords, path: str, a
     answer = await keywords.client.get(f"/api{path}", headers=keywords.key, params={"after": after})
     assert (answer.status_code, answer.json()) == (
         422,
-        {"error": "invalid_request", "message": "query.after: expected the `next` of the page before."},
+        {
+            "error": "invalid_request",
+            "message": "query.after: expected the `next` value of the previous page.",
+        },
     )
 
 

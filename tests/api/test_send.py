@@ -182,7 +182,7 @@ async def test_a_field_after_a_file_is_refused_and_nothing_is_kept(
         422,
         {
             "error": "field_after_file",
-            "message": "The field 'client_id' came after a file. Send the fields first, then the files.",
+            "message": "The field 'client_id' was sent after a file. Send the fields first, then the files.",
         },
     )
     assert left_behind() == []
@@ -197,7 +197,7 @@ async def test_a_field_that_is_missing_as_the_file_begins_is_said_to_come_first(
         422,
         {
             "error": "unknown_platform",
-            "message": "platform: expected one of meta, google, tiktok, got none. Fields come before files.",
+            "message": "platform: expected one of meta, google, tiktok, got none. Send the fields before the files.",
         },
     )
     assert left_behind() == []
@@ -209,7 +209,7 @@ async def test_a_file_sent_as_a_field_is_told_what_it_lacks(
     form = body((FIELD, b"meta"), (FIELD.replace("platform", "file"), CSV))
     answer = await client.post("/api/uploads", headers=key | FORM, content=form)
     assert answer.json()["message"] == (
-        "file: expected a file, got a field: it lacks a file name. In curl: -F file=@report.csv."
+        "file: expected a file, got a field without a file name. In curl: -F file=@report.csv."
     )
 
 

@@ -99,11 +99,14 @@ async def test_credentials_are_sealed_replaced_removed_and_never_shown(
 
 WRONG: list[tuple[Any, str]] = [
     (GOOGLE_ADS | {"refresh_tokn": "canary"}, "did you mean 'refresh_token'?"),
-    (GOOGLE_ADS | {"ya29.canary": "x"}, "a name among them is not known; google_ads has customer_id"),
-    (GOOGLE_ADS | {"customer_id": 1234567890}, "customer_id: expected text (the Google Ads account's"),
+    (GOOGLE_ADS | {"ya29.canary": "x"}, "it contains an unknown name; google_ads has customer_id"),
+    (
+        GOOGLE_ADS | {"customer_id": 1234567890},
+        "customer_id: expected text (the number of the Google Ads account",
+    ),
     (GOOGLE_ADS | {"refresh_token": "canary\nx"}, "refresh_token: expected text"),
-    (GOOGLE_ADS | {"refresh_token": "  "}, "google_ads needs refresh_token (of a user who"),
-    ({}, "google_ads needs customer_id"),
+    (GOOGLE_ADS | {"refresh_token": "  "}, "google_ads requires refresh_token (of a user who"),
+    ({}, "google_ads requires customer_id"),
     (["canary"], "expected a JSON object of names and values"),
     ("canary", "expected a JSON object of names and values"),
 ]

@@ -107,7 +107,7 @@ async def test_a_status_filters(
         ("limit=0", "query.limit: expected at least 1."),
         ("limit=201", "query.limit: expected at most 200."),
         ("limit=x", "query.limit: expected a whole number."),
-        ("before=yesterday", "query.before: expected the `next` of the page before."),
+        ("before=yesterday", "query.before: expected the `next` value of the previous page."),
     ],
 )
 async def test_a_wrong_parameter_is_422(

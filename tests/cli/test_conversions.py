@@ -60,7 +60,7 @@ def test_one_is_shown_with_the_ledger_of_its_last_call(delivering: Command, sale
     assert (started["phase"], started["claimed_count"]) == ("STARTED", 3)
     assert (finished["phase"], finished["completed_count"], finished["failed_count"]) == ("FINISHED", 2, 1)
     shown = delivering("conversions", "show", sales[1]).out
-    assert "2 delivered, 1 failed, 0 put off (VALIDATION, INVALID_GCLID)" in shown
+    assert "2 delivered, 1 failed, 0 to retry (VALIDATION, INVALID_GCLID)" in shown
     unknown = delivering("conversions", "show", str(uuid4()))
     assert (unknown.code, "There is no sale" in unknown.err) == (1, True)
 
@@ -89,7 +89,7 @@ def test_an_order_of_several_sites_is_asked_for_with_its_site(
     [sale] = sell(UUID(other), 1)
     assert len(delivering("conversions", "list", "--order", "order-1", "--json").json) == 2
     done = delivering("conversions", "show", "order-1")
-    assert (done.code, f"Other ({other}), Shop ({shop}). Say which with --site." in done.err) == (1, True)
+    assert (done.code, f"Other ({other}), Shop ({shop}). Choose one with --site." in done.err) == (1, True)
     told = delivering("conversions", "show", "order-1", "--site", "Other", "--json").json
     assert told["sale_id"] == str(sale)
 
@@ -129,8 +129,8 @@ def test_what_cannot_be_tried_again_is_told_and_the_rest_is(
 ) -> None:
     stranger = str(uuid4())
     done = delivering("conversions", "retry", *sales[:2], stranger)
-    assert (done.code, done.out) == (1, "1 conversion in the queue again.\n")
-    assert f"{sales[0]}: google_ads: expected one that FAILED, got one that is COMPLETED." in done.err
+    assert (done.code, done.out) == (1, "1 conversion requeued.\n")
+    assert f"{sales[0]}: google_ads: expected status FAILED, got COMPLETED." in done.err
     assert f"{stranger}: There is no such sale." in done.err
     query("UPDATE sales SET status = 'CANCELED' WHERE id = %s", (sales[1],))
     canceled = delivering("conversions", "retry", sales[1], "--json")
@@ -142,10 +142,10 @@ def test_all_that_fit_are_tried_again_after_a_question(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     kept = delivering("conversions", "retry", "--site", "Shop", "--code", "INVALID_GCLID")
-    assert (kept.code, "Send 1 conversion again?" in kept.err) == (1, True)
+    assert (kept.code, "Requeue 1 conversion?" in kept.err) == (1, True)
     assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'FAILED'") == [(1,)]
     none = delivering("conversions", "retry", "--category", "AUTH")
-    assert (none.code, none.out) == (0, "No failed conversion fits.\n")
+    assert (none.code, none.out) == (0, "No failed conversion matches.\n")
     done = delivering("conversions", "retry", "--provider", "google_ads", "--yes", "--json")
     assert (done.code, done.json) == (0, {"requeued": 1})
 

@@ -54,14 +54,14 @@ def test_one_run_takes_fifty_unless_told_otherwise(delivering: Command, shop: st
     sell(UUID(shop), 60)
     assert delivering("deliver", "--once", "--json").json["processed"] == 50
     shown = delivering("deliver", "--once", "--limit", "4").out
-    assert shown == "4 conversions in 1 call: 4 delivered, 0 failed, 0 to be tried again.\n"
+    assert shown == "4 conversions in 1 call: 4 delivered, 0 failed, 0 to retry.\n"
 
 
 def test_what_is_in_the_way_is_said(delivering: Command, shop: str, sell: Sell) -> None:
     bare = delivering("sites", "create", "Bare", "--provider", "google_ads", "--json").json["site_id"]
     sell(UUID(bare))
     done = delivering("deliver", "--once")
-    assert "1 group left out: without credentials" in done.out
+    assert "1 group skipped: no credentials" in done.out
     assert delivering("deliver", "--once", "--json").json["skipped"] == {"no_credentials": 1}
 
 
@@ -73,7 +73,7 @@ def test_a_provider_that_was_taken_off_its_site_is_said_in_words(
     shown = delivering("deliver", "--once").out
     assert (
         shown == "Nothing was sent.\n"
-        "1 group left out: their provider was taken off the site: weighbridge sites change.\n"
+        "1 group skipped: the site no longer uses the provider: weighbridge sites change.\n"
     )
 
 
@@ -87,7 +87,7 @@ def test_when_the_next_one_is_due_is_said_where_nothing_was_sent(
     query("UPDATE offline_conversion_queue SET next_retry_at = '2199-01-03' WHERE order_id = 'order-1'")
     lines = delivering("deliver", "--once").out.splitlines()
     assert lines[0] == "Nothing was sent."
-    assert lines[1].startswith("The next of those that were put off is due 2199-01-02 03:04:05")
+    assert lines[1].startswith("The next retry is due at 2199-01-02 03:04:05")
 
 
 def test_without_a_free_slot_nobody_was_called(
@@ -101,7 +101,7 @@ def test_without_a_free_slot_nobody_was_called(
     )
     lines = delivering("deliver", "--once").out.splitlines()
     assert lines == [
-        "3 conversions in no call: 0 delivered, 0 failed, 3 to be tried again.",
+        "3 conversions in no call: 0 delivered, 0 failed, 3 to retry.",
         "1 batch found no free slot.",
     ]
     assert google.calls == []
@@ -154,9 +154,9 @@ def test_for_people_a_dry_run_names_the_rows_that_would_be_refused(
     sell(UUID(shop), 3)
     google.refuse("order-2", "INVALID_GCLID")
     lines = delivering("deliver", "--dry-run").out.splitlines()
-    assert lines[0] == f"google_ads of {shop}: 2 well, 1 refused."
+    assert lines[0] == f"google_ads of {shop}: 2 valid, 1 refused."
     assert lines[1].startswith("  order-2: INVALID_GCLID: ")
-    assert lines[-1] == "Nothing was kept or changed."
+    assert lines[-1] == "Dry run: no conversion was stored or changed."
 
 
 def test_trouble_on_the_line_is_what_a_dry_run_says_and_no_circuit_counts_it(
@@ -193,7 +193,7 @@ def test_a_dry_run_passes_over_what_a_run_would_and_counts_what_has_expired(
     )
     open_ = delivering("deliver", "--dry-run", "--json").json
     assert (open_["skipped"], open_["processed"]) == ({"no_credentials": 1, "circuit_open": 1}, 0)
-    assert "There is nothing to send." in delivering("deliver", "--dry-run").out
+    assert "No conversions to send." in delivering("deliver", "--dry-run").out
     clock.forward(minutes=6)
     probed = delivering("deliver", "--dry-run", "--json").json
     assert (probed["processed"], probed["completed"], probed["failed"]) == (5, 4, 1)

@@ -19,7 +19,10 @@ def test_all_keys_of_the_vault_are_read_and_told_by_their_ids(delivering: Comman
     first, second = Vault.open(f"{new},{KEY}").key_ids
     done = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},{KEY}")
     check = found(done, "vault key")
-    assert (check["status"], check["found"]) == ("ok", f"{first} seals; {second} can still read.")
+    assert (check["status"], check["found"]) == (
+        "ok",
+        f"{first} encrypts new credentials; {second} only for reading.",
+    )
     wrong = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=f"{new},aHVudGVyMg==")
     check = found(wrong, "vault key")
     assert (wrong.code, check["status"]) == (1, "failed")
@@ -28,12 +31,12 @@ def test_all_keys_of_the_vault_are_read_and_told_by_their_ids(delivering: Comman
 
 def test_credentials_whose_key_is_gone_are_told(delivering: Command, shop: str) -> None:
     well = found(delivering("doctor", "--json"), "credentials")
-    assert (well["status"], well["found"]) == ("ok", "1, and the vault has every key that they need.")
+    assert (well["status"], well["found"]) == ("ok", "1 stored; the vault has all their keys.")
     for key in (new_key(), ""):
         done = delivering("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=key)
         check = found(done, "credentials")
         assert (done.code, check["status"]) == (1, "failed")
-        assert f"1 need the key {Vault.open(KEY).key_ids[0]}" in check["found"]
+        assert f"1 need key {Vault.open(KEY).key_ids[0]}" in check["found"]
 
 
 def test_a_new_key_is_made_by_the_command_for_it(main: Command) -> None:
@@ -62,7 +65,10 @@ def test_groups_to_which_nothing_is_sent_are_warned_of(delivering: Command, shop
 
 
 def test_a_redis_is_tried_and_its_password_never_shown(main: Command, tmp_path: Path, query: Query) -> None:
-    assert found(main("doctor", "--json"), "slots")["found"] == "Calls to providers are counted in Postgres."
+    assert (
+        found(main("doctor", "--json"), "slots")["found"]
+        == "Concurrent calls to providers are limited with Postgres."
+    )
     with RedisServer(tmp_path / "redis", password="hunter2") as redis:
         done = main("doctor", "--json", REDIS_URL=redis.url)
         assert (found(done, "slots")["status"], done.code) == ("ok", 0)

@@ -180,7 +180,7 @@ def shell(database_url: str, home: Path, google: FakeGoogleAds, tmp_path: Path) 
 
 def test_the_first_delivery_goes_as_it_is_printed(shell: Any, google: FakeGoogleAds) -> None:
     said = shell(blocks(TEXT, "sh")[0])
-    assert "2 conversions in 1 call: 2 delivered, 0 failed, 0 to be tried again." in said
+    assert "2 conversions in 1 call: 2 delivered, 0 failed, 0 to retry." in said
     assert google.accepted == {"A-1": 1, "A-2": 1}
     assert said.rstrip().endswith('{"A-1":1,"A-2":1}')
 
@@ -192,7 +192,7 @@ def test_the_first_try_of_the_readme_goes_as_it_is_printed(
     [block] = [body for body in blocks(readme, "sh") if "weighbridge.testing" in body]
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     said = shell(block.replace(".venv/bin/", ""))
-    assert "1 conversion in 1 call: 1 delivered, 0 failed, 0 to be tried again." in said
+    assert "1 conversion in 1 call: 1 delivered, 0 failed, 0 to retry." in said
     assert google.accepted == {"A-1": 1}
 
 

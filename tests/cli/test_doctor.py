@@ -68,9 +68,9 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
     done = main("doctor")
     lines = done.out.splitlines()
     at = next(number for number, line in enumerate(lines) if "stale runs" in line)
-    assert lines[at] == "✗ stale runs          Nobody works any more on 1 run begun over an hour ago."
+    assert lines[at] == "✗ stale runs          1 run started over an hour ago without a live worker."
     assert lines[at + 1] == f"{' ' * 22}→ weighbridge recover"
-    assert lines[0] == "✓ settings            They can be read."
+    assert lines[0] == "✓ settings            All settings are valid."
     assert lines[-1].endswith("ok, 1 warning, 1 failed, 2 skipped.")
     assert done.code == 1
     assert main("recover").code == 0
@@ -114,7 +114,7 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
         (
             "ALTER TABLE data_uploads DISABLE TRIGGER guard_status",
             "constraints",
-            "guard_status on public.data_uploads is turned off.",
+            "guard_status on public.data_uploads is disabled.",
         ),
         (
             "ALTER TABLE judgments DISABLE ROW LEVEL SECURITY",
@@ -125,7 +125,7 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
         (
             "ALTER VIEW ingest.import_runs RESET (security_invoker)",
             "row-level security",
-            "ingest.import_runs sees with its owner's eyes.",
+            "ingest.import_runs reads with its owner's permissions.",
         ),
         (
             "GRANT INSERT ON judgments TO weighbridge_parse",
@@ -150,7 +150,7 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
         (
             "UPDATE weighbridge.clock SET shift = '1 hour'",
             "test clock",
-            "A test has moved the database's time by +3,600 s.",
+            "A test shifted the database's clock by +3,600 s.",
         ),
     ],
 )
@@ -173,10 +173,10 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
     ("broken", "name", "status", "words", "mend"),
     [
         ("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs", "constraints", "failed",
-         "trg_import_runs_status_guard on ingest.import_runs is gone.", "weighbridge db migrate --reapply"),
+         "trg_import_runs_status_guard on ingest.import_runs is missing.", "weighbridge db migrate --reapply"),
         ("CREATE POLICY wide ON judgments USING (true)", "row-level security", "failed",
-         "public.judgments has a policy that does not ask for the workspace.", "DROP POLICY"),
-        (DEAD, "dead letters", "warning", "1 failed upload to look at,", "weighbridge uploads list --status failed"),
+         "public.judgments has a policy that does not check the workspace.", "DROP POLICY"),
+        (DEAD, "dead letters", "warning", "1 failed upload to inspect,", "weighbridge uploads list --status failed"),
         (GIVEN_UP, "outbox", "failed", "1 announcement could not be delivered", "docs/runbook.md#outbox"),
         (LATE, "outbox", "warning", "1 announcement", "weighbridge worker"),
         ("INSERT INTO weighbridge_migrations.applied VALUES (9999, 'later', 'x')", "migrations", "failed",
@@ -244,7 +244,7 @@ def test_a_database_that_takes_calls_and_says_nothing_is_given_up(
         mute.listen()
         url = f"postgresql://u:hunter2@127.0.0.1:{mute.getsockname()[1]}/x"
         done = main("doctor", "--json", DATABASE_URL=url)
-    assert found(done, "database")["found"] == "DATABASE_URL: nothing came back within 0.3 seconds."
+    assert found(done, "database")["found"] == "DATABASE_URL: no response within 0.3 seconds."
     assert statuses(done, "failed") == {"database"}
 
 
@@ -272,7 +272,7 @@ def on_own_server(home: Path, *arguments: str, **settings: str) -> Ended:
 def test_on_a_machine_without_a_database_the_embedded_one_is_well(own_server: Path) -> None:
     done = on_own_server(own_server, "doctor", "--json")
     assert (done.code, done.err, statuses(done, "failed")) == (0, "", set())
-    assert found(done, "database")["found"] == "The embedded one answers."
+    assert found(done, "database")["found"] == "The embedded database responds."
     assert "database" in found(done, "disk space")["found"]
 
 
@@ -311,5 +311,8 @@ def test_a_login_that_cannot_take_on_a_role_is_told(own_server: Path) -> None:
         connection.execute("REVOKE weighbridge_intake, weighbridge_clean FROM plain")
     done = on_own_server(own_server, "doctor", "--json", DATABASE_URL=url)
     assert statuses(done, "failed") == {"roles"}
-    assert found(done, "roles")["found"] == "The login cannot take on weighbridge_intake, weighbridge_clean."
+    assert (
+        found(done, "roles")["found"]
+        == "The login cannot switch to the roles weighbridge_intake, weighbridge_clean."
+    )
     assert found(done, "roles")["mend"] == "weighbridge db migrate"

@@ -50,7 +50,7 @@ def test_an_address_that_takes_a_message_is_well(main: Command, webhook: tuple[s
     address, heard = webhook
     done = main("doctor", "--json", WEIGHBRIDGE_ALERT_URLS=f"{address}/a,{address}/b")
     assert (done.code, done.json["status"]) == (0, "ok")
-    assert found(done, "webhook")["found"] == "All 2 addresses took a test message."
+    assert found(done, "webhook")["found"] == "All 2 addresses accepted a test message."
     assert len(heard) == 2
     assert all(b"Test message from weighbridge doctor" in body for body in heard)
 
@@ -58,7 +58,7 @@ def test_an_address_that_takes_a_message_is_well(main: Command, webhook: tuple[s
 def test_without_sending_an_address_is_only_read(main: Command, webhook: tuple[str, list[bytes]]) -> None:
     address, heard = webhook
     done = main("doctor", "--no-send", "--json", WEIGHBRIDGE_ALERT_URLS=f"{address}/gone")
-    assert found(done, "webhook")["found"] == "The address can be read; nothing was sent."
+    assert found(done, "webhook")["found"] == "The address is valid; no test message was sent."
     assert (done.code, heard) == (0, [])
 
 
@@ -160,7 +160,7 @@ def test_a_bucket_is_tried_and_left_empty(main: Command, bucket: str) -> None:  
     from obstore.store import S3Store
 
     done = main("doctor", "--json", WEIGHBRIDGE_BLOB_URL=bucket)
-    assert found(done, "file store")["found"] == "The bucket takes a file, gives it back and removes it."
+    assert found(done, "file store")["found"] == "The bucket: a test file was stored, read and deleted."
     assert "blobs" not in found(done, "disk space")["found"]
     assert list(S3Store.from_url(bucket).list().collect()) == []
     gone = main("doctor", "--json", WEIGHBRIDGE_BLOB_URL="s3://no-such-bucket")

@@ -51,11 +51,11 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
         for heading in (
-            "What came",
-            "Where it landed",
-            "What was rejected, and why",
-            "How fast",
-            "What to try next",
+            "Files",
+            "Tables",
+            "Rejected rows",
+            "Speed",
+            "Next steps",
         ):
             assert heading in done.stdout
         assert done.stdout.count("completed") == 3
@@ -63,7 +63,7 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
             zip(("inserted", "updated", "unchanged"), _counts(done.stdout, "daily_metrics"), strict=True)
         )
         assert [name for name, count in counts.items() if count] == [expected]
-        assert "known by its content, not loaded again" in done.stdout
+        assert "duplicate by its content, not loaded again" in done.stdout
         assert done.stdout.split()[-1] == "http://127.0.0.1:8080/"
     assert not [
         process

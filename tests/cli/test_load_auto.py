@@ -40,4 +40,4 @@ def test_people_get_a_table_for_each_pipeline(main: Command, files: list[Path]) 
         "judgments:",
         "keywords:",
     ]
-    assert "Its groups: weighbridge projects show 7" in loaded.out
+    assert "Show the groups: weighbridge projects show 7" in loaded.out

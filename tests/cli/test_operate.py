@@ -42,7 +42,7 @@ def test_a_key_is_shown_once_listed_and_revoked(main: Command, query: Callable[.
     assert [(key["name"], "key" in key) for key in listed] == [("page", False)]
     assert main("keys", "revoke", listed[0]["id"]).code == 0
     again = main("keys", "revoke", listed[0]["id"])
-    assert (again.code, again.err) == (1, f"weighbridge: There is no live key {listed[0]['id']}.\n")
+    assert (again.code, again.err) == (1, f"weighbridge: There is no active key {listed[0]['id']}.\n")
     wrong = main("keys", "create", "--scope", "raed")
     assert wrong.code == 2
     assert "did you mean 'read'?" in wrong.err
@@ -102,7 +102,7 @@ def test_a_hook_and_a_pipeline_of_ones_own_are_found_in_the_folder_where_one_wor
     settings = {"WEIGHBRIDGE_PIPELINES": "shop", "WEIGHBRIDGE_ALERT_HOOK": "shop:alert"}
     listed = weighbridge("pipelines", "list", "--json", **settings).json
     assert [each["name"] for each in listed if each["name"] == "sales"] == ["sales"]
-    assert weighbridge("db", "migrate", **settings).out == "made tables of the pipeline sales\n"
+    assert weighbridge("db", "migrate", **settings).out == "applied tables of the pipeline sales\n"
     assert "INSERT INTO" in weighbridge("pipelines", "sql", "sales", **settings).out
     (tmp_path / "sales.csv").write_text("No\n1\n2\n")
     loaded = weighbridge("load", "sales.csv", "--pipeline", "sales", "--json", **settings)

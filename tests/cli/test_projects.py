@@ -85,8 +85,8 @@ def test_the_life_of_a_project_at_the_command_line(
         ["file", "status", "rows", "inserted", "duplicate", "invalid"],
         ["a.csv", "completed", "6", "5", "1", "0"],
         ["b.csv", "completed", "2", "1", "1", "0"],
-        ["c.csv", "completed (already here)", "6", "5", "1", "0"],
-        ["Its groups: weighbridge projects show 1"],
+        ["c.csv", "completed (duplicate)", "6", "5", "1", "0"],
+        ["Show the groups: weighbridge projects show 1"],
     ]
 
     told = weighbridge("projects", "show", 1, "--json").json
@@ -119,7 +119,7 @@ def test_a_project_reads_well(main: Command, load: Project) -> None:
     assert "\npoor.csv: The only row is not valid." in told
     assert "\nagain.csv: the same content as a.csv.\n" in told
     assert [id_of(main, "Red Shoes"), "Red Shoes", "red shoes", "2", "520"] in rows
-    assert told.endswith("\nboot counts as shoe.\n")
+    assert told.endswith("\nboot is merged into shoe.\n")
 
 
 def test_only_the_first_groups_are_shown_to_people(main: Command, load: Project) -> None:
@@ -145,7 +145,7 @@ def test_all_groups_are_one_object_however_many_pages_they_take(
 
 
 def test_a_project_without_files_is_one_object_too(main: Command) -> None:
-    assert main("projects", "create", "Empty").out == "Project 1: Empty.\n"
+    assert main("projects", "create", "Empty").out == "Project 1 created: Empty.\n"
     told = shown(main)
     assert (list(told), told["status"], told["groups"]) == ([*STATUS, "groups"], "idle", [])
     assert main("projects", "show", 1).out == "Project 1 (Empty): idle: 0 of 0 files, 0 of 0 rows.\n"
@@ -154,9 +154,9 @@ def test_a_project_without_files_is_one_object_too(main: Command) -> None:
 def test_projects_are_made_named_and_listed(main: Command) -> None:
     made = main("projects", "create", "Shoes", "--project", 7, "--json").json
     assert (made["project_id"], made["name"], made["created"]) == (7, "Shoes", True)
-    assert main("projects", "create", "Boots", "--project", 7).out == "Project 7 is Boots now.\n"
-    assert main("projects", "create", "Next").out == "Project 8: Next.\n"
-    assert main("projects", "create", "Theirs", "--workspace", uuid4()).out == "Project 1: Theirs.\n"
+    assert main("projects", "create", "Boots", "--project", 7).out == "Project 7 renamed: Boots.\n"
+    assert main("projects", "create", "Next").out == "Project 8 created: Next.\n"
+    assert main("projects", "create", "Theirs", "--workspace", uuid4()).out == "Project 1 created: Theirs.\n"
     listed = main("projects", "list", "--json").json
     assert [(each["project_id"], each["name"]) for each in listed] == [(7, "Boots"), (8, "Next")]
     assert re.search(r"7  Boots .*\n +8  Next ", main("projects", "list").out)
@@ -193,7 +193,7 @@ def test_a_kick_says_who_has_the_project(
 ) -> None:
     load("a.csv", *SHOES)
     nothing = main("projects", "kick", 1)
-    assert (nothing.code, nothing.err) == (0, "There was nothing to do.\n")
+    assert (nothing.code, nothing.err) == (0, "There was no work to do.\n")
     lock()
     query(
         "INSERT INTO weighbridge.attempts (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)"
@@ -203,7 +203,8 @@ def test_a_kick_says_who_has_the_project(
     held = main("projects", "kick", 1)
     assert held.code == 0
     assert re.fullmatch(
-        r"Another worker \(host:1:abc\) runs it; if that one is gone, it is taken over at \d\d:\d\d:\d\d UTC\.\n",
+        r"Another worker \(host:1:abc\) runs the project\. "
+        r"If it has stopped, the project is taken over at \d\d:\d\d:\d\d UTC\.\n",
         held.err,
     )
     assert main("projects", "kick", 1, "--json").json == {
@@ -232,7 +233,7 @@ def test_status_waits_until_the_files_are_through(
 
 def test_failed_files_are_tried_again(main: Command, load: Project, query: Query) -> None:
     load("a.csv", *SHOES)
-    assert main("projects", "retry-failed", 1).out == "Project 1 has no failed file to try again.\n"
+    assert main("projects", "retry-failed", 1).out == "Project 1 has no failed file to retry.\n"
     query("ALTER TABLE keywords ADD CONSTRAINT broken CHECK (keyword_normalized <> 'red boot') NOT VALID")
     assert load("poor.csv", "red boot,5").code == 1
     [job] = main("projects", "jobs", 1, "--status", "failed", "--json").json
@@ -269,13 +270,13 @@ def test_a_file_that_repeats_one_that_failed_since_is_still_shown(
     load("poor.csv", "red boot,many")
     told = main("projects", "show", 1)
     assert (told.code, told.err) == (0, "")
-    assert "\ncopy.csv: the same content as one that failed.\n" in told.out
+    assert "\ncopy.csv: the same content as a failed file.\n" in told.out
 
 
 def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
     load("a.csv", *SHOES)
     before = groups(main)
-    assert main("projects", "merge", 1, "Sneakers", "--into", "boots").out == "sneaker counts as boot\n"
+    assert main("projects", "merge", 1, "Sneakers", "--into", "boots").out == "sneaker is merged into boot\n"
     assert groups(main)["sneakers"] == ["boot", "sneakers"]
     assert main("projects", "unmerge", 1, "sneaker").out == "No words are merged.\n"
     assert groups(main) == before
@@ -289,9 +290,11 @@ def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
     moved = main("projects", "move", 1, "BOOT", "sneakers", "--new-group", "Mine", "--json").json
     assert (moved["name"], moved["keywords"]) == ("Mine", 2)
     assert main("projects", "move", 1, "blue shoes", "--group", moved["id"], "--json").json["keywords"] == 3
-    assert main("projects", "regroup", 1).out == "Every keyword is where grouping puts it.\n"
-    assert main("projects", "move", 1, "boot", "--back").out == "Back where grouping puts them.\n"
-    assert main("projects", "regroup", 1, "--by-hand").out == "2 keywords were put into other groups.\n"
+    assert main("projects", "regroup", 1).out == "No keyword changed its group.\n"
+    assert (
+        main("projects", "move", 1, "boot", "--back").out == "The keywords returned to automatic grouping.\n"
+    )
+    assert main("projects", "regroup", 1, "--by-hand").out == "2 keywords were moved to other groups.\n"
     assert groups(main) == before
     actors = query("SELECT DISTINCT actor FROM weighbridge.audit_log WHERE action ~ '^(group|project)[.]'")
     assert actors == [("command line",)]
@@ -303,7 +306,7 @@ def test_groups_are_edited(main: Command, load: Project, query: Query) -> None:
         (
             "show 8",
             1,
-            "There is no project 8. Its first file opens it: weighbridge load FILE --pipeline keywords --project 8.",
+            "There is no project 8. Its first file creates it: weighbridge load FILE --pipeline keywords --project 8.",
         ),
         (f"status 1 --workspace {UUID(int=5)}", 1, "There is no project 1."),
         ("groups x", 1, "project_id: expected a whole number from 1 to 9007199254740991, got 'x'."),

@@ -133,13 +133,13 @@ def test_credentials_of_a_provider_that_is_not_the_sites_say_how_it_becomes_one(
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b'{"customer_id": "123-456-7890"}', "google_ads needs developer_token (from the API centre"),
+        (b'{"customer_id": "123-456-7890"}', "google_ads requires developer_token (from the API centre"),
         (json.dumps({**GOOGLE_ADS, "refresh_tokn": "x"}).encode(), "did you mean 'refresh_token'?"),
-        (b'["TOKENcanary"]', "got JSON of another kind."),
-        (b'{"developer_token": "TOKENcanary', "got something that is no JSON."),
-        (b'"TOKENcanary\xff"', "got something that is not UTF-8."),
+        (b'["TOKENcanary"]', "got other JSON."),
+        (b'{"developer_token": "TOKENcanary', "got text that is not JSON."),
+        (b'"TOKENcanary\xff"', "got text that is not UTF-8."),
         (b'{"developer_token": 4711}', "developer_token: expected text"),
-        (b"[" * 100_000, "got something that is no JSON."),
+        (b"[" * 100_000, "got text that is not JSON."),
         (b" " * 2**20 + b"{}", "got more than a megabyte."),
     ],
 )
@@ -155,7 +155,7 @@ def test_where_credentials_cannot_come_from_is_told(delivering: Command, shop: s
     missing = delivering("providers", "credentials", "Shop", "google_ads", "gone.json")
     assert (missing.code, "gone.json cannot be read: No such file or directory." in missing.err) == (2, True)
     nowhere = delivering("providers", "credentials", "Shop", "google_ads")
-    assert (nowhere.code, "- for stdin, or a terminal to ask at." in nowhere.err) == (2, True)
+    assert (nowhere.code, "- for stdin, or a terminal for the prompts." in nowhere.err) == (2, True)
     unknown = delivering("providers", "credentials", "Shop", "gogle_ads", "google.json")
     assert (unknown.code, "did you mean 'google_ads'?" in unknown.err) == (1, True)
     keyless = delivering(

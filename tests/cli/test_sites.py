@@ -25,7 +25,7 @@ def test_a_site_is_made_listed_and_changed(main: Command) -> None:
     assert main("sites", "list", "--workspace", OTHER, "--json").json == []
     changed = main("sites", "change", "Shop", "--name", "Store", "--provider", "webhook", "--json").json
     assert (changed["site_id"], changed["name"], changed["providers"]) == (site, "Store", ["webhook"])
-    assert main("sites", "change", site, "--no-providers").out.endswith("its sales go to nobody.\n")
+    assert main("sites", "change", site, "--no-providers").out.endswith("providers: none.\n")
 
 
 def test_without_a_provider_it_is_the_data_manager(main: Command) -> None:
@@ -35,12 +35,15 @@ def test_without_a_provider_it_is_the_data_manager(main: Command) -> None:
 def test_a_name_is_taken_once_in_a_workspace(main: Command) -> None:
     assert main("sites", "create", "Shop").code == 0
     again = main("sites", "create", "Shop")
-    assert (again.code, again.err.startswith("weighbridge: There is a site 'Shop'")) == (1, True)
+    assert (again.code, again.err.startswith("weighbridge: The workspace already has a site 'Shop'")) == (
+        1,
+        True,
+    )
     assert main("sites", "create", "Store").code == 0
     assert main("sites", "change", "Store", "--name", "Shop").code == 1
     assert main("sites", "create", "Shop", "--workspace", OTHER).code == 0
     both = main("sites", "show", "Shop")
-    assert (both.code, "Name it by its id, or say --workspace." in both.err) == (1, True)
+    assert (both.code, "Use its id, or add --workspace." in both.err) == (1, True)
     assert main("sites", "show", "Shop", "--workspace", OTHER, "--json").json["workspace_id"] == OTHER
 
 
@@ -51,7 +54,7 @@ def test_what_is_misspelled_is_told(main: Command) -> None:
     wrong = main("sites", "create", "Store", "--provider", "gogle_ads")
     assert (wrong.code, "got 'gogle_ads'; did you mean 'google_ads'?" in wrong.err) == (2, True)
     nothing = main("sites", "change", "Shop")
-    assert (nothing.code, "expected something to change" in nothing.err) == (2, True)
+    assert (nothing.code, "expected a change" in nothing.err) == (2, True)
     for arguments in (["create", ""], ["create", "a\nb"], ["change", "Shop", "--name", "x" * 201]):
         assert main("sites", *arguments).code == 2
 

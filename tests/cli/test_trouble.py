@@ -126,9 +126,7 @@ def test_a_file_that_cannot_be_moved_is_received_all_the_same(weighbridge: Comma
         done = weighbridge("watch", folder, *options)
         assert done.code == 0
         assert [json.loads(line)["event"] for line in done.out.splitlines()] == events
-        assert done.err.startswith(
-            "weighbridge: a.csv could not be moved to received/ and stays where it is: "
-        )
+        assert done.err.startswith("weighbridge: a.csv could not be moved to received/ and stays in place: ")
         assert done.err.count("\n") == 1
     assert (folder / "a.csv").read_text() == ROW
 

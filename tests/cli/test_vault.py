@@ -45,7 +45,7 @@ def test_keys_are_changed_and_credentials_stay_readable(delivering: Command, sho
     done = delivering("vault", "rotate", "--json", **both)
     assert (done.code, done.json) == (0, {"key_id": key_id(new), "resealed": 1, "unreadable": []})
     again = delivering("vault", "rotate", **both)
-    assert (again.code, again.out) == (0, f"All are sealed with the key {key_id(new)} already.\n")
+    assert (again.code, again.out) == (0, f"All credentials already use key {key_id(new)}.\n")
     [(ciphertext, version)] = query("SELECT ciphertext, version FROM provider_credentials")
     assert (version, ciphertext == before[0][0]) == (1, False)
     alone = delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY=new)
@@ -73,7 +73,10 @@ def test_credentials_of_a_lost_key_are_told(delivering: Command, shop: str) -> N
     assert (status.code, status.json["unknown"]) == (1, [{"key_id": key_id(KEY), "credentials": 1}])
     rotated = delivering("vault", "rotate", WEIGHBRIDGE_VAULT_KEY=new)
     assert (rotated.code, f"need the key {key_id(KEY)}" in rotated.err) == (1, True)
-    assert f"need the key {key_id(KEY)}" in delivering("providers", "status", WEIGHBRIDGE_VAULT_KEY=new).out
+    assert (
+        f"the key {key_id(KEY)} is missing"
+        in delivering("providers", "status", WEIGHBRIDGE_VAULT_KEY=new).out
+    )
 
 
 def test_of_more_than_fit_into_one_transaction_all_that_can_be_read_are_sealed_anew(
@@ -103,8 +106,11 @@ def test_of_more_than_fit_into_one_transaction_all_that_can_be_read_are_sealed_a
 
 def test_without_a_key_it_is_said_how_to_make_one(delivering: Command) -> None:
     rotated = delivering("vault", "rotate", WEIGHBRIDGE_VAULT_KEY="")
-    assert (rotated.code, "`weighbridge vault key` makes one." in rotated.err) == (1, True)
-    assert "weighbridge vault key makes one" in delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="").out
+    assert (rotated.code, "`weighbridge vault key` creates one." in rotated.err) == (1, True)
+    assert (
+        "Create a key with: weighbridge vault key"
+        in delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="").out
+    )
     wrong = delivering("vault", "status", WEIGHBRIDGE_VAULT_KEY="aHVudGVyMg==")
     assert (wrong.code, "got 7 bytes" in wrong.err, "aHVudGVyMg" in wrong.err) == (1, True, False)
 

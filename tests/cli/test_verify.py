@@ -208,7 +208,7 @@ def test_in_production_one_is_asked_and_told_which_database_it_is(
     out, err = asked.communicate(timeout=60)
     os.close(ours)
     assert asked.returncode == code
-    assert f"into {before.rpartition('/')[2]} on {host.partition('=')[2]}, and remove it again?" in err
+    assert f"into {before.rpartition('/')[2]} on {host.partition('=')[2]}, and delete it again?" in err
     assert "hunter2" not in out + err
     assert out == (PASSED if code == 0 else "")
 
@@ -230,7 +230,7 @@ def test_a_row_that_does_not_arrive_fails_and_is_cleaned_up(main: Command, query
         "  Initial Completion: FAIL (status failed, record_count None: "
         "judgment: not written, Postgres rejected the row (SQLSTATE P0001). (line 2).)"
     )
-    assert second == "  Duplicate Skip:     FAIL (not tried, as nothing was completed)"
+    assert second == "  Duplicate Skip:     FAIL (not tried: the first upload did not complete)"
     assert third == "  Cleanup:            PASS"
     assert last.startswith("  [FAILURE] Golden Path NOT verified")
     assert leftovers(query, home) == []
@@ -273,7 +273,7 @@ def test_a_skip_that_changes_something_fails(main: Command, query: Query) -> Non
         " SELECT * FROM weighbridge.really_known($1, $2, $3, $4, $5, $6, $7, $8) $$"
     )
     done = main(*VERIFY, "dev")
-    assert "  Duplicate Skip:     FAIL (it was skipped, but something changed)\n" in done.out
+    assert "  Duplicate Skip:     FAIL (the batch was skipped, but rows changed)\n" in done.out
     assert done.code == 1
 
 
@@ -312,7 +312,7 @@ def test_a_file_that_nobody_takes_up_is_given_up(
         " CREATE TRIGGER put_off BEFORE INSERT ON data_uploads FOR EACH ROW EXECUTE FUNCTION put_off()"
     )
     done = main(*VERIFY, "dev")
-    assert done.out.startswith("  Initial Completion: FAIL (not ended after 0.5 s)\n")
+    assert done.out.startswith("  Initial Completion: FAIL (not finished after 0.5 s)\n")
     assert (done.code, leftovers(query, home)) == (1, [])
 
 
@@ -321,5 +321,5 @@ def test_two_checks_do_not_meet(main: Command, database_url: str) -> None:
         other.execute("SELECT pg_advisory_lock(hashtext('weighbridge.golden_path'))")
         done = main(*VERIFY, "dev")
         assert (done.code, done.out) == (1, "")
-        assert "Another golden path check runs on this database" in done.err
+        assert "Another golden path check is running on this database" in done.err
     assert main(*VERIFY, "dev").out == PASSED

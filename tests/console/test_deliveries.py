@@ -74,7 +74,7 @@ async def test_a_circuit_is_seen_to_open_and_to_close(
     await expect(group).to_contain_text("5 failures in a row; next probe")
     await expect(group).to_contain_text("The circuit is open until the next probe.")
     await expect(group.locator("td").nth(3)).to_have_text("3")
-    await expect(region(page, "Errors by class")).to_contain_text("TRANSIENT")
+    await expect(region(page, "Errors by category")).to_contain_text("TRANSIENT")
     await expect(region(page, "Recent calls").get_by_role("row").nth(1)).to_contain_text("TRANSIENT")
     await expect(page.locator("#groups[data-active]")).to_have_count(1)
     assert not await serious(page)
@@ -121,9 +121,9 @@ async def test_a_conversions_whole_story_and_another_try(
     await delivering.sign_in(page)
     await delivering.open(page, "/deliveries")
     bare_row = region(page, "By site and provider").get_by_role("row").filter(has_text="No keys yet")
-    await expect(bare_row).to_contain_text("There are no credentials: nothing is sent.")
+    await expect(bare_row).to_contain_text("No credentials are stored.")
     await expect(bare_row.locator("td").nth(7)).to_contain_text("0of 2 due")
-    errors = region(page, "Errors by class").get_by_role("row").filter(has_text="INVALID_GCLID")
+    errors = region(page, "Errors by category").get_by_role("row").filter(has_text="INVALID_GCLID")
     await expect(errors).to_contain_text("VALIDATION")
 
     # The one that went well: to its proof.
@@ -152,7 +152,7 @@ async def test_a_conversions_whole_story_and_another_try(
     google.refuse("order-2")
     google.refuse("order-3")
     await plain.get_by_role("button", name="Requeue").click()
-    await expect(plain.get_by_role("status").filter(has_text="1 conversion is in the queue")).to_be_visible()
+    await expect(plain.get_by_role("status").filter(has_text="1 conversion is requeued")).to_be_visible()
     await plain.wait_for_timeout(1500)
     await plain.reload()
     await expect(plain.locator("#to-google_ads")).to_contain_text("Delivered")
@@ -162,9 +162,9 @@ async def test_a_conversions_whole_story_and_another_try(
     await delivering.open(page, f"/deliveries?site_id={site}&status=FAILED")
     await expect(page.locator("[data-rows] tr")).to_have_count(1)
     await page.get_by_role("button", name="Requeue all of VALIDATION").click()
-    await expect(page.get_by_role("status").filter(has_text="1 conversion is in the queue")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="1 conversion is requeued")).to_be_visible()
     await expect(page.locator("#groups dl")).to_contain_text("Failed0")
-    await expect(page.get_by_text("No conversion failed, and none waits after an error.")).to_be_visible()
+    await expect(page.get_by_text("No conversions failed or are waiting for a retry.")).to_be_visible()
     assert google.accepted == {"order-1": 1, "order-2": 1, "order-3": 1}
 
 

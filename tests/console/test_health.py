@@ -93,19 +93,19 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     now = page.locator("#figures")
     await expect(now).to_contain_text("Failed in 24 hours1")
     await expect(now).to_contain_text("Stale0")
-    await expect(now).to_contain_text("Waiting or under way0")
+    await expect(now).to_contain_text("Queued or running0")
     await expect(now).to_contain_text("Processed / uploaded2 / 2")
     # The charts say it to who cannot see them, and their tables row by row.
-    ended = section(page, "Uploads that ended")
+    ended = section(page, "Finished uploads")
     await expect(ended.get_by_role("img")).to_have_attribute(
         "aria-label",
-        re.compile("uploads: at most [12] at a time, 1 in all, 1 failed"),  # 1: the hour has just struck
+        re.compile("uploads: maximum [12] per interval, 1 in total, 1 failed"),  # 1: the hour has just struck
     )
     await ended.get_by_text("As a table").click()
     counts = [int(text) for text in await ended.locator("tbody td.number").all_inner_texts()]
     assert (sum(counts[::2]), sum(counts[1::2])) == (1, 1)
     await expect(section(page, "Rows written").get_by_role("img")).to_have_attribute(
-        "aria-label", "rows: at most 7 at a time, 7 in all"
+        "aria-label", "rows: maximum 7 per interval, 7 in total"
     )
     # It is told of, and leads to where something can be done.
     await expect(section(page, "Alerts")).to_contain_text("[INGEST FAILURE]")
@@ -119,11 +119,11 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await console.open(other, "/health")
     await dead.get_by_role("link", name="<b>poor & sad.csv").click()
     await page.get_by_role("button", name="Dismiss").click()
-    await expect(page.locator(".noted")).to_contain_text("off the list")
+    await expect(page.locator(".noted")).to_contain_text("no longer listed as a dead letter")
     await expect(page.get_by_role("button", name="Dismiss")).to_have_count(0)
     # Gone, also from a page that was open all the time; what happened has happened.
     await expect(section(other, "Dead letters")).to_contain_text("None.", timeout=30_000)
-    await expect(section(other, "Alerts")).to_contain_text("None is open about your uploads and sites.")
+    await expect(section(other, "Alerts")).to_contain_text("No open alerts for your uploads and sites.")
     await expect(other.locator("#figures")).to_contain_text("Failed in 24 hours1")
 
 
@@ -146,7 +146,7 @@ async def test_a_longer_time_shows_what_ended_before(console: Console, page: Pag
         )
         await expect(page.locator(".filters [aria-current]")).to_have_count(1)
         await expect(section(page, "Rows written").get_by_role("img")).to_have_attribute(
-            "aria-label", f"rows: at most 100 at a time, {rows} in all"
+            "aria-label", f"rows: maximum 100 per interval, {rows} in total"
         )
 
 

@@ -18,7 +18,7 @@ async def test_a_cut_network_is_said_and_made_good(
 ) -> None:
     await console.sign_in(page)
     await context.set_offline(True)
-    await expect(page.locator("#connection")).to_contain_text("The network is away")
+    await expect(page.locator("#connection")).to_contain_text("You are offline")
     await console.send("meanwhile.csv", ads(5), platform="meta")
     await context.set_offline(False)
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
@@ -39,10 +39,10 @@ async def test_an_answer_from_before_the_cut_does_not_hide_it(
     route = await asyncio.wait_for(held.get(), 30)
     told = await (await route.fetch()).text()
     await context.set_offline(True)
-    await expect(said).to_contain_text("The network is away")
+    await expect(said).to_contain_text("You are offline")
     await route.fulfill(body=told.replace("1 / 1<", "2 / 2<"), content_type="text/html")
     await expect(processed).to_have_text("2 / 2")
-    await expect(said).to_contain_text("The network is away")
+    await expect(said).to_contain_text("You are offline")
 
 
 async def test_an_answer_that_never_comes_is_said_and_asked_for_again(console: Console, page: Page) -> None:
@@ -57,7 +57,7 @@ async def test_an_answer_that_never_comes_is_said_and_asked_for_again(console: C
 
     await page.route(f"{console.url}/uploads", hang)
     await console.send("meanwhile.csv", ads(5), platform="meta")
-    await expect(page.locator("#connection")).to_contain_text("does not answer", timeout=20_000)
+    await expect(page.locator("#connection")).to_contain_text("does not respond", timeout=20_000)
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=20_000)
     await expect(page.locator("#connection")).to_be_hidden()
     assert hung
@@ -74,7 +74,7 @@ async def test_what_no_event_tells_of_is_seen_all_the_same(console: Console, pag
     await expect(alerts).to_contain_text("[INGEST FAILURE]")
     console.query("UPDATE weighbridge.alerts SET closed_at = now() WHERE subject = %s", (sent["upload_id"],))
     await page.clock.fast_forward(16_000)
-    await expect(alerts).to_contain_text("None is open about your uploads and sites.")
+    await expect(alerts).to_contain_text("No open alerts for your uploads and sites.")
 
 
 async def test_signing_in_again_in_one_tab_leaves_the_other_usable(
@@ -109,7 +109,7 @@ async def test_a_page_outlives_the_server(consoles: Callable[..., Console], page
     await console.send("before.csv", ads(5), platform="meta")
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
     console.kill()
-    await expect(page.locator("#connection")).to_contain_text("does not answer", timeout=15_000)
+    await expect(page.locator("#connection")).to_contain_text("does not respond", timeout=15_000)
     await asyncio.to_thread(console.start)
     await console.send("after.csv", ads(6, campaign="Autumn"), platform="meta")
     await expect(page.locator("#processed")).to_have_text("2 / 2", timeout=60_000)
@@ -129,13 +129,13 @@ async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
     await page.locator("wb-upload input[type=file]").set_input_files(written(tmp_path, "kept.csv", ads(5)))
     row = page.locator("tbody tr").filter(has_text="kept.csv")
     await expect(row.locator(".state")).to_contain_text("Processing", timeout=20_000)
-    await expect(row).to_contain_text("stored later, by itself")
+    await expect(row).to_contain_text("stored automatically")
     await console.open(page, "/storage")
     await expect(page.locator("#queue tbody tr")).to_have_count(1)
     store.unlink()
     os.rename(away, store)
-    await page.get_by_role("button", name="Try now").click()
-    await expect(page.locator("#queue")).to_contain_text("No file waits for the store.", timeout=30_000)
+    await page.get_by_role("button", name="Retry now").click()
+    await expect(page.locator("#queue")).to_contain_text("No files are queued for the store.", timeout=30_000)
     await expect(page.locator("#storage .figures")).to_contain_text(
         "1 files"
     )  # S5: usage appears in the page
@@ -159,4 +159,4 @@ async def test_a_file_that_could_not_be_stored_for_too_long_says_what_to_do(
     console.query("UPDATE upload_queue SET next_retry_at = now() - interval '1 hour'")
     console.query("NOTIFY weighbridge_work")
     await row.get_by_role("link").first.click()
-    await expect(page.locator(".callout.bad").last).to_contain_text("Send the file again", timeout=30_000)
+    await expect(page.locator(".callout.bad").last).to_contain_text("Upload it again", timeout=30_000)

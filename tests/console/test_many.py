@@ -69,7 +69,7 @@ async def test_the_console_is_used_without_a_mouse(console: Console, page: Page)
     await page.keyboard.press("Enter")
     await page.wait_for_url(f"{console.url}/uploads")
     await page.keyboard.press("Tab")
-    await expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await page.keyboard.press("Enter")
     await expect(page.locator("main")).to_be_focused()
     seen = []

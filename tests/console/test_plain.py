@@ -52,7 +52,7 @@ HEADINGS = {
     "/uploads": "Uploads",
     "/uploads/{upload_id}": "poor.csv",
     "/uploads/{upload_id}/rows": "Rejected: ",
-    "/uploads/{upload_id}/preview": "Preview: nothing is written yet",
+    "/uploads/{upload_id}/preview": "Preview: no rows are written yet",
     "/projects": "Projects",
     "/projects/{project_id}": "Project 7",
     "/deliveries": "Deliveries",
@@ -75,7 +75,7 @@ async def test_every_page_opens(
     [sale] = sell(make_site(delivering), 1)
     await delivering.sign_in(plain)
     await delivering.open(plain, f"/uploads/{held}")
-    await until(plain, plain.locator("#now"), "Waiting for you")
+    await until(plain, plain.locator("#now"), "On hold")
     await delivering.open(plain, f"/uploads/{poor}")
     await until(plain, plain.locator("#rejected"), "Download")
     rows = await plain.locator("#rejected table a").first.get_attribute("href")
@@ -100,11 +100,14 @@ async def test_every_page_opens(
 async def test_a_preview_is_promoted_or_discarded(console: Console, plain: Page) -> None:
     await console.sign_in(plain)
     for number, (button, said, state) in enumerate(
-        (("Discard", "Nothing of it was written", "Discarded"), ("Promote", "It goes on", "Completed"))
+        (
+            ("Discard", "None of its rows were written", "Discarded"),
+            ("Promote", "The upload is promoted", "Completed"),
+        )
     ):
         sent = await console.send(f"{number}.csv", ads(3, campaign=button), platform="meta", preview="true")
         await console.open(plain, f"/uploads/{sent['upload_id']}")
-        await until(plain, plain.locator("#now"), "Waiting for you")
+        await until(plain, plain.locator("#now"), "On hold")
         await plain.get_by_role("link", name="Preview", exact=True).click()
         await plain.get_by_role("button", name=button).click()
         await noted(plain, said)
@@ -130,19 +133,19 @@ async def test_files_that_wait_for_the_store_are_tried_and_given_up(
     await expect(standing).to_contain_text("Processing1")
     await console.open(plain, "/storage")
     queue = plain.locator("#queue")
-    await plain.get_by_role("button", name="Try now").click()
-    await noted(plain, "It is due now")
-    await until(plain, queue, "Given up")
-    await plain.get_by_role("button", name="Give up").click()
-    await noted(plain, "has to send it again")
-    await expect(queue).to_contain_text("No file waits for the store.")
+    await plain.get_by_role("button", name="Retry now").click()
+    await noted(plain, "The file is queued for an immediate retry")
+    await until(plain, queue, "Failed")
+    await plain.get_by_role("button", name="Drop").click()
+    await noted(plain, "has to upload it again")
+    await expect(queue).to_contain_text("No files are queued for the store.")
     # Another, for which the store is back in time.
     await console.send("kept.csv", ads(4), platform="meta")
     await plain.reload()
     os.unlink(store)
     store.mkdir()
-    await plain.get_by_role("button", name="Try now").click()
-    await until(plain, queue, "No file waits for the store.")
+    await plain.get_by_role("button", name="Retry now").click()
+    await until(plain, queue, "No files are queued for the store.")
     await console.open(plain, "/uploads")
     await until(plain, plain.locator("tbody tr").filter(has_text="kept.csv"), "Completed")
 
@@ -151,9 +154,9 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await console.sign_in(plain)
     await console.open(plain, "/projects")
     await plain.get_by_label("Name").fill("Shop")
-    await plain.get_by_role("button", name="Make it").click()
+    await plain.get_by_role("button", name="Create").click()
     await expect(plain.get_by_role("heading", level=1)).to_contain_text("Shop")
-    await plain.get_by_text("Another name for the project").click()
+    await plain.get_by_text("Rename the project").click()
     await plain.get_by_label("Name", exact=True).fill("Outlet")
     await plain.get_by_role("button", name="Rename").click()
     await expect(plain.get_by_role("heading", level=1)).to_contain_text("Outlet")
@@ -163,24 +166,24 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await plain.reload()
     await until(plain, plain.locator("#project"), "Grouped")
     await expect(plain.locator("#counts")).to_have_text("2 / 2")
-    await plain.get_by_label("accept fewer good rows").check()
+    await plain.get_by_label("load the valid rows even if too many are invalid").check()
     await plain.get_by_role("button", name="Retry 1 failed").click()
-    await noted(plain, "1 file opened again.")
+    await noted(plain, "1 file queued again.")
     await until(plain, plain.locator("#project .heading"), "Complete")
     await expect(plain.get_by_role("row").filter(has_text="broken.csv").locator("td").last).to_have_text("2")
 
     # Tokens.
     await plain.get_by_role("link", name="Tokens").click()
     await plain.get_by_label("Words", exact=True).fill("tv")
-    await plain.get_by_label("count as").fill("television")
+    await plain.get_by_label("Merge into").fill("television")
     await plain.get_by_role("button", name="Merge").click()
-    await noted(plain, "The groups follow.")
+    await noted(plain, "The groups are updated.")
     await plain.get_by_role("link", name="Groups").click()
     groups = plain.locator("[data-rows] tr")
     await expect(groups).to_have_count(2)
     await plain.get_by_role("link", name="Tokens").click()
     await plain.get_by_role("button", name="Unmerge tv").click()
-    await noted(plain, "counts as itself again")
+    await noted(plain, "no longer merged")
     # Groups.
     await plain.get_by_role("link", name="Groups").click()
     await expect(groups).to_have_count(3)
@@ -188,23 +191,26 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await plain.get_by_role("button", name="Search").click()
     await expect(groups).to_have_count(1)
     await plain.get_by_text("Rename…").click()
-    await plain.get_by_label("Name; empty: as its parent").fill("Blues")
+    await plain.get_by_label("Name (empty: parent keyword)").fill("Blues")
     await plain.get_by_role("button", name="Rename").click()
     await expect(groups).to_contain_text("Blues")
-    for button, text in (("Confirm", "only hands change it"), ("Unconfirm", "Grouping may change it again")):
+    for button, text in (
+        ("Confirm", "automatic grouping no longer changes this group"),
+        ("Unconfirm", "Automatic grouping may change this group again"),
+    ):
         await plain.get_by_role("button", name=button, exact=True).click()
         await noted(plain, text)
     # Keywords, and back to where grouping has them.
     await plain.get_by_role("link", name="Keywords").click()
-    await plain.get_by_label("Choose red tv").check()
-    await plain.get_by_label("Name or parent of the group").fill("Blues")
+    await plain.get_by_label("Select red tv").check()
+    await plain.get_by_label("Name or parent keyword of the group").fill("Blues")
     await plain.get_by_role("button", name="Move").click()
-    await noted(plain, "1 keyword is in the group")
-    await expect(plain.get_by_role("row").filter(has_text="red tv")).to_contain_text("by hand")
+    await noted(plain, "1 keyword moved to the group")
+    await expect(plain.get_by_role("row").filter(has_text="red tv")).to_contain_text("moved manually")
     await plain.get_by_role("link", name="Groups").click()
-    await plain.get_by_label("also what was moved by hand").check()
+    await plain.get_by_label("include manually moved keywords").check()
     await plain.get_by_role("button", name="Regroup").click()
-    await noted(plain, "1 keyword was put elsewhere")
+    await noted(plain, "1 keyword was moved")
 
 
 async def test_failed_conversions_are_found_and_put_back_by_their_error(
@@ -224,13 +230,13 @@ async def test_failed_conversions_are_found_and_put_back_by_their_error(
     await plain.get_by_role("button", name="Show").click()
     await expect(plain.locator("[data-rows] tr")).to_have_count(2)
     google.refuse("order-1")
-    await plain.get_by_role("button", name="Requeue all that failed with INVALID_GCLID").click()
-    await noted(plain, "2 conversions are in the queue again.")
+    await plain.get_by_role("button", name="Requeue all conversions that failed with INVALID_GCLID").click()
+    await noted(plain, "2 conversions are requeued.")
     await until(plain, figures, "Delivered in 24 hours\n2")
     google.refuse("order-2")
     await until(plain, figures, "Failed\n1")
     await plain.get_by_role("button", name="Requeue all of VALIDATION").click()
-    await noted(plain, "1 conversion is in the queue again.")
+    await noted(plain, "1 conversion is requeued.")
     await until(plain, figures, "Delivered in 24 hours\n3")
 
 

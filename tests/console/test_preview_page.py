@@ -22,7 +22,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await page.locator("wb-upload input[type=file]").set_input_files(
         written(tmp_path, "changed.csv", changed)
     )
-    await page.get_by_role("link", name="See what it would change").click(timeout=30_000)
+    await page.get_by_role("link", name="Preview the changes").click(timeout=30_000)
     table = page.locator("table").first
     grain = table.get_by_role("row").filter(has_text="daily_metrics")
     await expect(grain.get_by_role("cell")).to_have_text(
@@ -58,7 +58,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     figures = page.locator("#standing")
     await expect(figures).to_contain_text(re.compile(r"2 / 2.*Failed\s*0\s*Discarded\s*1", re.DOTALL))
     await page.get_by_role("link", name="Failed", exact=True).click()
-    await expect(page.locator("[data-rows]")).to_contain_text("No upload is like this.")
+    await expect(page.locator("[data-rows]")).to_contain_text("No uploads match.")
     await page.get_by_role("link", name="Discarded", exact=True).click()
     await expect(page.locator("[data-rows] tr")).to_have_count(1)
     await console.open(page, "/uploads")
@@ -66,7 +66,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     await page.locator("wb-upload input[type=file]").set_input_files(
         written(tmp_path, "changed.csv", changed)
     )
-    await page.get_by_role("link", name="See what it would change").click(timeout=30_000)
+    await page.get_by_role("link", name="Preview the changes").click(timeout=30_000)
     await page.get_by_role("button", name="Promote").click()
     await expect(page.locator(".state").first).to_contain_text("Completed", timeout=30_000)
     await expect(

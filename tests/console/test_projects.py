@@ -74,7 +74,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
         assert not await serious(page)
         # The stale form gets the sentence.
         await plain.get_by_label("Words", exact=True).fill("tv")
-        await plain.get_by_label("count as").fill("television")
+        await plain.get_by_label("Merge into").fill("television")
         await plain.get_by_role("button", name="Merge").click()
         await expect(plain.get_by_role("status").filter(has_text=LOCKED)).to_be_visible()
         assert console.rows("SELECT count(*) FROM token_merges") == [(0,)]
@@ -98,7 +98,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
     await expect(page.locator("#project dl")).to_contain_text("243 / 243")
     await expect(page.get_by_label("Words", exact=True)).to_have_value("tv")
     await expect(page.locator("[data-active]")).to_have_count(0)
-    await page.get_by_label("count as").fill("television")
+    await page.get_by_label("Merge into").fill("television")
     await merge.click()
     await expect(row(page, "television")).to_contain_text("tv")
     await page.get_by_role("link", name="Groups").click()
@@ -108,7 +108,7 @@ async def test_nine_files_finish_while_somebody_tries_to_merge_tokens(
     # And back.
     await page.get_by_role("link", name="Tokens").click()
     await page.get_by_role("button", name="Unmerge tv").click()
-    await expect(page.get_by_text("No word counts as another yet.")).to_be_visible()
+    await expect(page.get_by_text("No words are merged yet.")).to_be_visible()
 
 
 async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Console, page: Page) -> None:
@@ -137,7 +137,7 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Co
     await page.get_by_role("button", name="Search").click()
     await expect(rows).to_have_count(1)
     await page.get_by_text("Rename…").click()
-    await page.get_by_label("Name; empty: as its parent").fill('Mein "<b>Ding</b>"')
+    await page.get_by_label("Name (empty: parent keyword)").fill('Mein "<b>Ding</b>"')
     await page.get_by_role("button", name="Rename").click()
     await expect(page.get_by_role("link", name='Mein "<b>Ding</b>"')).to_be_visible()
     await page.get_by_role("button", name="Confirm").click()
@@ -148,31 +148,31 @@ async def test_groups_are_edited_and_stay_fresh_down_an_endless_list(console: Co
     # Keywords move: into a group by its name, into none there is, into a new one.
     await console.open(page, "/projects/1?tab=keywords&q=thing+15")
     await expect(rows).to_have_count(10)
-    await page.get_by_label("Choose thing 151 number").check()
-    await page.get_by_label("Choose thing 152 number").check()
-    await page.get_by_label("Name or parent of the group").fill("no such group")
+    await page.get_by_label("Select thing 151 number").check()
+    await page.get_by_label("Select thing 152 number").check()
+    await page.get_by_label("Name or parent keyword of the group").fill("no such group")
     await page.get_by_role("button", name="Move").click()
     await expect(
         page.get_by_role("status").filter(has_text="No group is called 'no such group'")
     ).to_be_visible()
-    await page.get_by_label("Choose thing 151 number").check()
-    await page.get_by_label("Name or parent of the group").fill('Mein "<b>Ding</b>"')
+    await page.get_by_label("Select thing 151 number").check()
+    await page.get_by_label("Name or parent keyword of the group").fill('Mein "<b>Ding</b>"')
     await page.get_by_role("button", name="Move").click()
-    await expect(row(page, "thing 151 number")).to_contain_text("by hand")
+    await expect(row(page, "thing 151 number")).to_contain_text("moved manually")
     await row(page, "thing 151 number").get_by_role("link", name="Mein").click()
     await expect(rows).to_have_count(2)
     await expect(page.locator("#of-group")).to_contain_text('Ding</b>": 2')
-    await page.get_by_label("Choose thing 151 number").check()
+    await page.get_by_label("Select thing 151 number").check()
     await page.locator("#where").select_option("a new group")
-    await page.get_by_label("Name or parent of the group").fill("Own")
+    await page.get_by_label("Name or parent keyword of the group").fill("Own")
     await page.get_by_role("button", name="Move").click()
     await expect(rows).to_have_count(1)
     # What hands did is undone by a regroup that says so.
     await console.open(page, "/projects/1?tab=groups&q=own")
-    await expect(rows).to_contain_text(["made by hand"])
-    await page.get_by_label("also what was moved by hand").check()
+    await expect(rows).to_contain_text(["created manually"])
+    await page.get_by_label("include manually moved keywords").check()
     await page.get_by_role("button", name="Regroup").click()
-    await expect(page.get_by_role("status").filter(has_text="1 keyword was put elsewhere")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="1 keyword was moved")).to_be_visible()
 
 
 async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
@@ -186,9 +186,9 @@ async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
     await console.sign_in(page)
     await console.open(page, "/projects")
     await page.get_by_label("Name").fill("<i>سوق</i> & Co")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create").click()
     await expect(page.get_by_role("heading", level=1)).to_contain_text("<i>سوق</i> & Co")
-    await expect(page.get_by_text("No file yet.", exact=True)).to_be_visible()
+    await expect(page.get_by_text("No files yet.", exact=True)).to_be_visible()
 
     await console.open(page, "/projects/1")
     await expect(page.locator("#counts")).to_have_text("4 / 4")
@@ -199,7 +199,7 @@ async def test_what_is_not_ours_is_text_and_a_reader_sees_no_action(
     await page.get_by_role("link", name="Error 1").click()
     await expect(page.locator("#files tbody tr")).to_have_count(1)
     await page.get_by_role("button", name="Retry 1 failed").click()
-    await expect(page.get_by_role("status").filter(has_text="1 file opened again")).to_be_visible()
+    await expect(page.get_by_role("status").filter(has_text="1 file queued again")).to_be_visible()
     await expect(page.locator("#counts")).to_have_text("4 / 4")
 
     for scheme in ("light", "dark"):

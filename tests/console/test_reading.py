@@ -74,7 +74,7 @@ async def test_an_upload_shows_its_columns_warnings_and_options(
     facts = page.locator("#facts")
     for label, value in (
         ("Encoding", "utf-8"),
-        ("Character between columns", "comma"),
+        ("Column delimiter", "comma"),
         ("Date order", "ymd"),
     ):
         await expect(facts.get_by_text(label, exact=True)).to_be_visible()
@@ -106,9 +106,9 @@ async def test_a_file_goes_with_the_options_of_the_form(console: Console, page: 
     await page.set_viewport_size({"width": 360, "height": 800})
     form = page.locator("wb-upload form")
     await expect(form.get_by_label("Encoding")).to_be_hidden()
-    await form.get_by_text("How the file is written").click()
+    await form.get_by_text("Read options").click()
     await form.get_by_label("Encoding").select_option("windows-1252")
-    await form.get_by_label("Character between columns").select_option("Comma (,)")
+    await form.get_by_label("Column delimiter").select_option("Comma (,)")
     await form.get_by_label("Decimal mark").select_option("point")
     await form.get_by_label("Date order").select_option("ymd")
     await form.get_by_label("Add up breakdown rows").check()
@@ -136,11 +136,11 @@ async def test_the_form_and_a_retry_take_options_without_scripts(
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await console.sign_in(page)
-    await page.get_by_label("What they are").select_option("ads")
+    await page.get_by_label("File type").select_option("ads")
     await page.get_by_label("Platform").select_option("meta")
-    await page.get_by_text("How the file is written").click()
+    await page.get_by_text("Read options").click()
     await page.get_by_label("Date order").select_option("mdy")
-    await page.get_by_label("Character between columns").select_option("comma")
+    await page.get_by_label("Column delimiter").select_option("comma")
     await page.get_by_label("Add up breakdown rows").check()
     await page.locator("input[name=file]").set_input_files([written(tmp_path, "a.csv", ads(10, broken=8))])
     await page.get_by_role("button", name="Send").click()
@@ -152,12 +152,12 @@ async def test_the_form_and_a_retry_take_options_without_scripts(
     assert console.rows("SELECT reading FROM data_uploads") == [(reading,)]
     await page.get_by_text("Retry with other read options").click()
     await expect(page.get_by_label("Date order")).to_have_value("mdy")
-    await expect(page.get_by_label("Character between columns")).to_have_value("comma")
+    await expect(page.get_by_label("Column delimiter")).to_have_value("comma")
     await page.get_by_label("Date order").select_option("ymd")
-    await page.get_by_label("Character between columns").select_option("Detect")
+    await page.get_by_label("Column delimiter").select_option("Detect")
     await page.get_by_label("Add up breakdown rows").uncheck()
     await page.get_by_role("button", name="Retry with these options").click()
-    await expect(page.locator(".noted")).to_have_text("It is opened again, and read with the new options.")
+    await expect(page.locator(".noted")).to_have_text("The upload is queued again with the new read options.")
     assert console.rows("SELECT reading FROM data_uploads") == [({"date_order": "ymd"},)]
     await context.close()
 

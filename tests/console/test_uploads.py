@@ -64,7 +64,7 @@ async def test_rejected_rows_are_mended_and_sent_again(console: Console, page: P
     rejects.write_text(rejects.read_text().replace("see invoice", "7.25"))
     await page.get_by_role("link", name="Uploads", exact=True).first.click()
     await page.get_by_label("Platform").select_option("meta")
-    await page.get_by_label("What they are").select_option("ads")
+    await page.get_by_label("File type").select_option("ads")
     await page.locator("wb-upload input[type=file]").set_input_files(rejects)
     await expect(page.locator("#processed")).to_have_text("2 / 2", timeout=30_000)
     await page.get_by_role("link", name="mended.csv").first.click()
@@ -110,8 +110,8 @@ async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Conso
     await expect(page.locator(".state").first).to_contain_text("Error", timeout=30_000)
     await expect(page.locator(".callout.bad")).to_be_visible()
     await page.get_by_role("button", name="Force partial").click()
-    await expect(page.locator(".noted")).to_contain_text("opened again")
-    await expect(page.locator(".state").first).to_contain_text("Completed in part", timeout=30_000)
+    await expect(page.locator(".noted")).to_contain_text("queued again")
+    await expect(page.locator(".state").first).to_contain_text("Completed partially", timeout=30_000)
     await expect(page.locator("#changed td.number").first).not_to_have_text("0")
     told = page.locator("#timeline b")
     begun = ["received", "attempt opened", "processing"]
@@ -211,32 +211,32 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     assert re.search(r"pipeline=judgments", page.url)
     await expect(rows.first).to_contain_text("judgments")
     await console.open(page, "/uploads?q=nothing-of-that-name")
-    await expect(rows).to_have_text("No upload is like this.")
+    await expect(rows).to_have_text("No uploads match.")
 
 
 async def test_every_page_works_without_scripts(console: Console, browser: Browser, tmp_path: Path) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await console.sign_in(page)
-    await page.get_by_label("What they are").select_option("ads")
+    await page.get_by_label("File type").select_option("ads")
     await page.get_by_label("Platform").select_option("meta")
     await page.locator("input[name=file]").set_input_files(
         [written(tmp_path, "plain.csv", ads(10, broken=6))]
     )
     await page.get_by_role("button", name="Send").click()
-    await expect(page.locator(".noted")).to_have_text("It is on its way.")
+    await expect(page.locator(".noted")).to_have_text("The file is uploaded.")
     for _ in range(100):
         if "Error" in await page.locator(".state").first.inner_text():
             break
         await page.reload()
     await page.get_by_role("button", name="Retry", exact=True).click()
-    await expect(page.locator(".noted")).to_have_text("It is opened again.")
+    await expect(page.locator(".noted")).to_have_text("The upload is queued again.")
     await console.open(page, "/uploads")
     await page.locator("input[name=file]").set_input_files(
         [written(tmp_path, "one.csv", ads(3, campaign="A")), written(tmp_path, "two.pdf", "%PDF-1.7\n")]
     )
     await page.get_by_role("button", name="Send").click()
-    await expect(page.locator(".noted")).to_contain_text("1 of 2 files are here. two.pdf:")
+    await expect(page.locator(".noted")).to_contain_text("1 of 2 files uploaded. two.pdf:")
     await context.close()
 
 

@@ -106,7 +106,7 @@ def small(name: str, campaign: str = "a") -> Any:
 async def test_nine_files_of_mixed_kinds_go_in_at_once(site: Site, page: Page, nine: list[Path]) -> None:
     uploads = await site.open(page)
     await choose(uploads, *nine)
-    await expect(row(uploads, "meta.csv").locator(".note")).to_contain_text("Recognised as ads, meta")
+    await expect(row(uploads, "meta.csv").locator(".note")).to_contain_text("Detected: ads, meta")
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 9 / 9")
     await expect(uploads.locator("li[data-sign=done]")).to_have_count(9)
     await expect(row(uploads, "plain.txt").locator(".state")).to_have_text("✓ Completed")
@@ -204,7 +204,7 @@ async def test_a_server_that_starts_anew_is_gone_on_with(
 
     await page.route(f"{site.console.url}/api/files/**", die)
     await choose(uploads, big)
-    await expect(row(uploads, "big.csv").locator(".note")).to_contain_text("The server does not answer")
+    await expect(row(uploads, "big.csv").locator(".note")).to_contain_text("The server does not respond")
     await page.unroute(f"{site.console.url}/api/files/**")
     site.console.start()
     await expect(row(uploads, "big.csv").locator(".state")).to_have_text("✓ Completed")
@@ -218,7 +218,7 @@ async def test_what_is_here_already_says_so(site: Site, page: Page) -> None:
     await expect(row(uploads, "one.csv").locator(".state")).to_have_text("✓ Completed")
     await choose(uploads, small("again.csv"))
     await expect(row(uploads, "again.csv").locator(".note")).to_contain_text(
-        re.compile(r"Already here, loaded on \d")
+        re.compile(r"Duplicate, loaded on \d")
     )
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 2 / 2")
 
@@ -340,7 +340,7 @@ async def test_a_folder_that_is_dropped_is_opened(
         )  # fmt: skip
     await expect(uploads.locator("li[data-sign=done]")).to_have_count(2)
     assert await uploads.locator(".name").all_text_contents() == ["new.csv", "old.csv"]
-    await expect(uploads.locator(".line")).to_contain_text("2 of 3 files of the folder")
+    await expect(uploads.locator(".line")).to_contain_text("2 of 3 files in the folder")
 
 
 async def test_a_page_that_reads_from_right_to_left_and_a_preview_that_waits(site: Site, page: Page) -> None:
@@ -348,7 +348,7 @@ async def test_a_page_that_reads_from_right_to_left_and_a_preview_that_waits(sit
     await page.evaluate("document.documentElement.dir = 'rtl'")
     await uploads.evaluate("e => e.setAttribute('preview', '')")
     await choose(uploads, small("first.csv"))
-    await expect(row(uploads, "first.csv").locator(".state")).to_have_text("⏸ Waiting for you")
+    await expect(row(uploads, "first.csv").locator(".state")).to_have_text("⏸ On hold")
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 0 / 1")
     name, state = [
         await row(uploads, "first.csv").locator(f".{part}").bounding_box() for part in ("name", "state")

@@ -148,7 +148,9 @@ async def test_an_expired_click_is_refused_with_its_own_code(
     assert query(
         "SELECT status, provider_error_code, provider_error_category, last_error, attempt_count"
         " FROM offline_conversion_queue WHERE provider_key = 'meta_capi'"
-    ) == [("FAILED", "EXPIRED", "VALIDATION", "EXPIRED: meta_capi takes no event older than 7 days.", 0)]
+    ) == [
+        ("FAILED", "EXPIRED", "VALIDATION", "EXPIRED: meta_capi does not accept events older than 7 days.", 0)
+    ]
     assert query("SELECT failed_total FROM provider_upload_metrics WHERE provider_key = 'meta_capi'") == [
         (1,)
     ]
@@ -166,7 +168,7 @@ def test_what_is_about_to_expire_is_alerted_before_it_is_lost(
     assert query(watch) == [(0,)]
     [(condition, message)] = query(alerts)
     assert condition == "conversions_expiring"
-    assert message.startswith("[DELIVERY] 2 conversions that wait will expire, the first at ")
+    assert message.startswith("[DELIVERY] 2 queued conversions will expire, the first at ")
     clock.forward(days=1)
     assert query(watch) == [(2,)]
     assert [condition for condition, _ in query(alerts)] == ["conversions_expired"]

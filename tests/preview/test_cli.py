@@ -18,7 +18,7 @@ def test_a_preview_at_the_command_line(main: Command, tmp_path: Path) -> None:
     assert held.json["preview"]["entities"]["daily_metric"] == {"inserted": 4, "updated": 0, "unchanged": 0}
     upload_id = held.json["upload_id"]
     promoted = main("uploads", "promote", upload_id)
-    assert (promoted.code, promoted.out) == (0, f"{upload_id} is on its way.\n")
+    assert (promoted.code, promoted.out) == (0, f"{upload_id} is queued for promotion.\n")
     again = main("uploads", "promote", upload_id)
     assert (again.code, again.err) == (
         1,
@@ -32,7 +32,7 @@ def test_a_preview_at_the_command_line(main: Command, tmp_path: Path) -> None:
     file.write_text("\n".join([HEADER, meta_line("2026-01-01", 1, impressions=7)]))
     told = main("load", file, *OF, "--preview")
     assert told.code == 0
-    assert "held" in told.out
+    assert "on hold" in told.out
     upload_id = told.out.split("uploads promote ")[1].split()[0]
     assert f"weighbridge uploads preview {upload_id} --rows updated" in told.out
     assert f"weighbridge uploads discard {upload_id}" in told.out
@@ -43,7 +43,7 @@ def test_a_preview_at_the_command_line(main: Command, tmp_path: Path) -> None:
         1,
         "weighbridge: kind: expected one of inserted, updated, unchanged, got 'updatd'; did you mean 'updated'?\n",
     )
-    assert main("uploads", "list").out.count("held") == 1
+    assert main("uploads", "list").out.count("on hold") == 1
     assert main("uploads", "discard", upload_id, "--json").json["error_code"] == "discarded"
     gone = main("uploads", "preview", upload_id, "--json")
     assert (gone.code, gone.err) == (

@@ -122,7 +122,7 @@ async def test_an_answer_is_read_only_so_far(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(answers, "LONGEST", 1 << 18)
     body = Endless()
     with pytest.raises(
-        ProviderTransientError, match=r"The answer \(200\) is longer than 262,144 bytes"
+        ProviderTransientError, match=r"The response \(200\) is longer than 262,144 bytes"
     ) as raised:
         await answered(body)
     assert raised.value.code == "TOO_LONG"
@@ -186,9 +186,12 @@ def _to(url: str, status: int) -> Reply:
         ({"account": "7"}, "'key' (the key)"),
         ({"account": "7", "key": " "}, "'key' (the key)"),
         ({"account": "7", "key": "k", "kee": "x"}, "did you mean 'key'?"),
-        ({"account": "7", "key": "canary\n"}, "'key' of the credentials has characters"),
-        ({"account": "7", "key": "canaryß"}, "'key' of the credentials has characters"),
-        ({"account": "7", "key": "k", "note": "can\0ary"}, "'note' of the credentials has characters"),
+        ({"account": "7", "key": "canary\n"}, "'key' of the credentials contains invalid characters"),
+        ({"account": "7", "key": "canaryß"}, "'key' of the credentials contains invalid characters"),
+        (
+            {"account": "7", "key": "k", "note": "can\0ary"},
+            "'note' of the credentials contains invalid characters",
+        ),
     ],
 )
 def test_credentials_that_cannot_work_are_named_before_anything_is_sent(

@@ -177,7 +177,7 @@ def test_an_unknown_key_is_named_with_what_to_do() -> None:
     assert isinstance(raised.value, VaultError | ConfigError)
     assert str(raised.value) == (
         f"The credentials of site {SITE} for google_ads need the key {SEALED.key_id}; WEIGHBRIDGE_VAULT_KEY has "
-        f"{new.key_ids[0]}. Put the old key behind the new one in the variable, after a comma, until "
+        f"{new.key_ids[0]}. Add the old key after the new one in the variable, separated by a comma, until "
         "weighbridge vault rotate has been run."
     )
 
@@ -211,7 +211,7 @@ def test_a_wrong_key_says_which_variable_and_how_to_make_one_and_never_shows_it(
     told = str(raised.value)
     assert told.startswith("WEIGHBRIDGE_VAULT_KEY: expected ")
     assert got in told
-    assert "Make one with weighbridge vault key" in told
+    assert "Create one with weighbridge vault key" in told
     assert "OPSMANTIK_VAULT_KEY" in told
     shown = everything_about(raised.value, since="open")
     for word in (text or "").replace(",", " ").split():
@@ -261,7 +261,7 @@ def test_a_vault_and_what_comes_out_of_it_show_themselves_to_nobody() -> None:
             assert not [s for s in (CANARY, OLD, repr(raw)[2:-1], raw.hex()) if s in told]
     for closed in (VAULT, credentials):
         for write in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match="not written anywhere"):
+            with pytest.raises(TypeError, match="cannot be serialised"):
                 write(closed)
         with pytest.raises(TypeError):
             json.dumps(closed)

@@ -100,7 +100,7 @@ async def test_while_redis_is_gone_nobody_gets_a_slot_and_it_is_said_once(
         await slots.release(held)
     [line] = lines("slots.away")
     assert (line["level"], line["keeper"]) == ("WARNING", "redis")
-    assert line["reason"] == "nothing answers at its address, or the line broke"
+    assert line["reason"] == "it is unreachable, or the connection was closed"
     assert lines("slots.back") == []
 
 
@@ -173,7 +173,7 @@ async def test_a_frozen_redis_is_not_waited_for_and_what_it_did_late_is_given_ba
     # It may have done what was asked of it, for nobody: that must not stand in anybody's way.
     assert pattern(await slots.acquire([A, A, B, B])) == "++++"
     assert [(line["event"], line.get("reason")) for line in lines()] == [
-        ("slots.away", "it does not answer in time"),
+        ("slots.away", "it does not respond in time"),
         ("slots.back", None),
     ]
 
@@ -250,7 +250,7 @@ async def test_an_error_of_redis_gives_nobody_a_slot_and_takes_none(
 ) -> None:
     redis_server("SET", A.global_key, "not ours")
     assert await slots.acquire([A, B]) == [None, None]
-    assert lines("slots.away")[0]["reason"] == "it answers with an error"
+    assert lines("slots.away")[0]["reason"] == "it returns an error"
     redis_server("DEL", A.global_key)
     assert pattern(await slots.acquire([A, A])) == "++"
 
@@ -269,7 +269,7 @@ async def test_a_replica_gives_nobody_a_slot(
 ) -> None:
     redis_server("REPLICAOF", "127.0.0.1", "1")
     assert await slots.acquire([A]) == [None]
-    assert lines("slots.away")[0]["reason"] == "it is a replica, which takes no writes"
+    assert lines("slots.away")[0]["reason"] == "it is a read-only replica"
     redis_server("REPLICAOF", "NO", "ONE")
     assert pattern(await slots.acquire([A])) == "+"
 
@@ -286,14 +286,14 @@ async def test_a_unix_socket_will_do(tmp_path: Path, open_slots: Callable[..., R
 BAD = {
     f"http://:{SECRET}@host:6379/0": "another scheme",
     f"{SECRET}@host:6379": "no scheme",
-    f"redis://:{SECRET}@host:port/0": "cannot be read",
-    f"redis://:{SECRET}#more@host:6379/0": "cannot be read",
-    f"redis://:{SECRET}/more@host:6379/0": "cannot be read",
-    f"redis://:{SECRET}@[::1:6379/0": "cannot be read",
-    f"redis://:{SECRET}@host:6379/name": "a database that is no number",
-    f"redis://:{SECRET}@host:6379/0?db={SECRET}": "an option",
-    f"redis://:{SECRET}@host:6379/0?colour={SECRET}": "an option",
-    f"redis://:{SECRET}@host:6379/0?socket_timeout={SECRET}": "an option",
+    f"redis://:{SECRET}@host:port/0": "an invalid address",
+    f"redis://:{SECRET}#more@host:6379/0": "an invalid address",
+    f"redis://:{SECRET}/more@host:6379/0": "an invalid address",
+    f"redis://:{SECRET}@[::1:6379/0": "an invalid address",
+    f"redis://:{SECRET}@host:6379/name": "a database that is not a number",
+    f"redis://:{SECRET}@host:6379/0?db={SECRET}": "an invalid option",
+    f"redis://:{SECRET}@host:6379/0?colour={SECRET}": "an invalid option",
+    f"redis://:{SECRET}@host:6379/0?socket_timeout={SECRET}": "an invalid option",
     f"unix://{SECRET}": "no path",
     "": "no scheme",
 }

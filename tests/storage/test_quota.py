@@ -207,7 +207,7 @@ def test_limits_are_set_and_shown_from_the_command_line(main: Command, workspace
     ("options", "sentence"),
     [
         (["--month", "5 cm"], "--month: expected an amount such as 500MB or 2GB, none or default, got '5 cm'."),
-        (["--interpretations", "5"], "--interpretations: they are counted by user; say which with --user."),
+        (["--interpretations", "5"], "--interpretations requires --user: they are counted per user."),
         ([], "expected a limit: --month, --total or --interpretations."),
     ],
 )  # fmt: skip

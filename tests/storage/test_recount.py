@@ -283,15 +283,19 @@ async def test_the_command_says_what_differed_and_fails_where_a_file_is_missing(
     received = await send(ctx, workspace)
     run = lambda *options: asyncio.to_thread(weighbridge, "storage", "recount", *options)  # noqa: E731
     agreed = await run()
-    assert (agreed.code, agreed.out) == (0, "The counters and the stored files agree.\n")
+    assert (agreed.code, agreed.out) == (0, "The counters match the stored files.\n")
     query("UPDATE storage_usage SET total_bytes = 0")
     put_aside(ctx, workspace, "2026/01/01")
     tried = await run("--dry-run", "--workspace", workspace)
     assert tried.code == 0
     assert (
-        f"user {DEFAULT_USER}: 1 files of 0 bytes were counted, 1 of {len(CSV)} bytes are there." in tried.out
+        f"user {DEFAULT_USER}: 1 files of 0 bytes were counted, 1 of {len(CSV)} bytes are stored."
+        in tried.out
     )
-    assert "1 stored files of 6 bytes that no upload names; weighbridge storage recount" in tried.out
+    assert (
+        "1 stored files of 6 bytes belong to no upload; delete them with weighbridge storage recount"
+        in tried.out
+    )
     mended = await run("--json", "--remove-orphans", "--yes")
     assert mended.code == 0
     assert mended.json == [

@@ -43,7 +43,7 @@ def break_store(home: Path) -> None:
 def test_what_waits_is_listed_and_nothing_of_where(
     main: Command, database_url: str, home: Path, workspace: UUID
 ) -> None:
-    assert main("storage", "list").out == "No file waits for the store.\n"
+    assert main("storage", "list").out == "No files are queued for the store.\n"
     break_store(home)
     [received] = sent(database_url, home, workspace, CSV)
     shown = main("storage", "list")

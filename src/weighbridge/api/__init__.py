@@ -1,4 +1,4 @@
-"""The HTTP API. Every route is closed until it says which scope opens it."""
+"""The HTTP API. A route without a declared scope refuses every request."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from weighbridge.api.uploads.tus import Tus
 from weighbridge.app import App
 
 _ABOUT = """
-Export files into Postgres, exactly once. Send a key as `Authorization: Bearer wb_…` or `X-Api-Key: wb_…`;
-make one with `weighbridge keys create`. A key belongs to a workspace and has scopes: `upload`, `read`,
+Load export files into Postgres exactly once. Send a key as `Authorization: Bearer wb_…` or `X-Api-Key: wb_…`;
+create one with `weighbridge keys create`. A key belongs to a workspace and has scopes: `upload`, `read`,
 `operate`, `admin` (all of them). Every error is `{"error": code, "message": sentence}`.
 
-**Live.** `GET /api/live` streams server-sent events. `WS /api/ws` says the same over a WebSocket: send the
-key as a header, or as the first message, `{"key": "wb_…"}`. Messages are JSON objects with a `type`:
-`snapshot` (`uploads`: those under way), `upload` (one of them moved), `IngestionCompleteEvent` (one landed).
+**Live updates.** `GET /api/live` streams server-sent events. `WS /api/ws` sends the same messages over a WebSocket:
+send the key as a header, or as the first message, `{"key": "wb_…"}`. Messages are JSON objects with a `type`:
+`snapshot` (`uploads`: unfinished uploads), `upload` (one of them changed), `IngestionCompleteEvent` (one is complete).
 """
 
 
 def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
-    """The API over an open application. `stop`, once set, ends the streams that would otherwise never end."""
+    """Create the API for an open application. Setting `stop` ends the event streams, which never end otherwise."""
     hub, turns = Hub(app.db), Turns()
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
         lifespan=lifespan,
         dependencies=[Depends(guard)],
         openapi_url="/api/openapi.json",
-        docs_url=None,  # pages.py has a page of our own: FastAPI's is a script from another host
+        docs_url=None,  # pages.py serves our own page: FastAPI's loads scripts from another host
         redoc_url=None,
     )
     api.state.app = app

@@ -1,8 +1,8 @@
-"""Who may come in: a key, its scopes, its workspace.
+"""Access control: API keys, their scopes and their workspace.
 
-A route says `@needs("read")`, or `@opened` for anyone, or `@by_cron()` for the schedule, which has a secret of its own
-and no workspace. One that says nothing lets nobody in. A browser comes with a session or an upload token instead of a
-key (sessions.py); what a session changes, it must also say with its CSRF token.
+A route declares `@needs("read")`, `@opened` (public) or `@by_cron()` (for the scheduler, with a separate secret
+and no workspace). A route without a declaration refuses every request. A browser sends a session or an upload token
+instead of a key (sessions.py). Requests that change data with a session need its CSRF token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PAGE = "weighbridge_page"
 _BROWSERS = "weighbridge_browsers"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
-SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # either will do, says OpenAPI
+SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}]  # OpenAPI: either of them
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "A key: `wb_…`"},
     "header": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
@@ -38,7 +38,7 @@ _SCHEMES = {
 
 
 def needs(scope: str, *, browsers: bool = False) -> Callable[[Endpoint], Endpoint]:
-    """Open a route to keys with this scope; with `browsers` to upload tokens, too."""
+    """Allow keys with this scope; with `browsers`, also upload tokens."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _SCOPE, scope)
@@ -49,13 +49,13 @@ def needs(scope: str, *, browsers: bool = False) -> Callable[[Endpoint], Endpoin
 
 
 def opened(endpoint: Endpoint) -> Endpoint:
-    """Open a route to anyone."""
+    """Make a route public."""
     setattr(endpoint, _SCOPE, "")
     return endpoint
 
 
 def as_page(endpoint: Endpoint) -> Endpoint:
-    """A page of the console, not a route for programs: refusals are pages too, and forms bring their CSRF token."""
+    """A page of the console: refusals are pages too, and forms contain the CSRF token."""
     setattr(endpoint, _PAGE, True)
     return endpoint
 
@@ -65,7 +65,7 @@ def is_page(endpoint: object) -> bool:
 
 
 def by_cron(*, in_production: bool = True) -> Callable[[Endpoint], Endpoint]:
-    """Open a route to whoever has CRON_SECRET (S4). Where it is not for production, it is closed there to all."""
+    """Allow requests with CRON_SECRET. A route that is not for production is refused there in any case."""
 
     def mark(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _SCOPE, CRON)
@@ -76,16 +76,16 @@ def by_cron(*, in_production: bool = True) -> Callable[[Endpoint], Endpoint]:
 
 
 def scope_of(endpoint: object) -> str | None:
-    """The scope that opens an endpoint: empty for anyone, None for nobody."""
+    """The scope that an endpoint requires; empty: public; None: no access."""
     return getattr(endpoint, _SCOPE, None)
 
 
 async def guard(connection: HTTPConnection) -> None:
-    """Runs before every route. WebSockets check their key themselves, as it may come in a message."""
+    """Runs before every route. WebSocket routes check the key themselves: it may arrive in a message."""
     endpoint = connection.scope.get("endpoint")
     scope = scope_of(endpoint)
     if scope is None:
-        raise RequestRefused(403, "closed", "This route is not open to anyone.")
+        raise RequestRefused(403, "closed", "This route has no access rule and refuses all requests.")
     if not scope or isinstance(connection, WebSocket):
         return
     if scope == CRON:
@@ -100,16 +100,14 @@ async def guard(connection: HTTPConnection) -> None:
     if secret is not None and secret.startswith(TOKEN):
         key = await _admit_token(connection, secret)
         if not getattr(endpoint, _BROWSERS, False):
-            raise RequestRefused(
-                403, "wrong_scope", "An upload token hands over files, and does nothing else."
-            )
+            raise RequestRefused(403, "wrong_scope", "An upload token can only upload files.")
         connection.state.key = _allowed(key, scope)
         return
     connection.state.key = await admit(app_of(connection), secret, scope)
 
 
 async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
-    """The key, or RequestRefused: 401 for no valid one, 403 for one that may not do this."""
+    """The key. RequestRefused: 401 if it is missing or invalid, 403 if it lacks the scope."""
     if not secret:
         raise RequestRefused(
             401, "missing_key", "Send a key: Authorization: Bearer wb_…, or X-Api-Key: wb_…."
@@ -117,7 +115,7 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
     async with app.db.tx() as tx:
         key = await keys.find(tx, secret)
     if key is None:
-        raise RequestRefused(401, "wrong_key", "This key is not known, or no longer valid.")
+        raise RequestRefused(401, "wrong_key", "This key is unknown or no longer valid.")
     return _allowed(key, scope)
 
 
@@ -126,12 +124,10 @@ async def _admit_session(connection: HTTPConnection, cookie: str, endpoint: obje
     session = await passes.session(cookie)
     if session is None:
         raise RequestRefused(401, "session_ended", "This session has ended. Sign in again.")
-    # A form cannot set a header: pages read the token from its fields (console/frame.py).
+    # A form cannot set a header: pages read the token from a field (console/frame.py).
     unsafe = connection.scope["method"] not in _SAFE and not is_page(endpoint)
     if unsafe and not same(connection.headers.get("x-csrf-token"), session.csrf):
-        message = (
-            "Send the session's X-CSRF-Token with what changes something, or a key instead of the session."
-        )
+        message = "Requests that change data with a session need its X-CSRF-Token. Or send a key instead."
         raise RequestRefused(403, "wrong_csrf_token", message)
     return session
 
@@ -140,7 +136,7 @@ async def _admit_token(connection: HTTPConnection, token: str) -> ApiKey:
     passes: Passes = connection.app.state.passes
     key = await passes.bearer(token)
     if key is None:
-        message = "This upload token is not known, or no longer valid. Ask for another: POST /api/tokens."
+        message = "This upload token is unknown or no longer valid. Request another: POST /api/tokens."
         raise RequestRefused(401, "token_ended", message)
     return key
 
@@ -155,7 +151,7 @@ def _allowed(key: ApiKey, scope: str) -> ApiKey:
 def _admit_cron(app: App, connection: HTTPConnection, endpoint: object) -> None:
     settings = app.settings
     if getattr(endpoint, _NOT_IN_PRODUCTION, False) and settings.in_production:
-        # Before anything else is looked at, so that it says the same to everyone.
+        # Checked first, so that the response does not depend on the secret.
         message = (
             "Not in production (WEIGHBRIDGE_ENVIRONMENT, NODE_ENV). A key with the scope admin can do it there: "
             "PUT /api/sites/{id}/credentials/{provider}."
@@ -168,7 +164,7 @@ def _admit_cron(app: App, connection: HTTPConnection, endpoint: object) -> None:
         message = "Cron routes are closed. Set CRON_SECRET and send it: Authorization: Bearer …"
         raise RequestRefused(403, "cron_closed", message)
     scheme, given = get_authorization_scheme_param(connection.headers.get("authorization"))
-    # Headers are read as Latin-1; these are the bytes that came.
+    # Headers are decoded as Latin-1; encode them again to compare the original bytes.
     right = hmac.compare_digest(given.encode("latin-1"), secret.encode())
     if scheme.lower() != "bearer" or not right:
         raise RequestRefused(401, "wrong_secret", "Send CRON_SECRET: Authorization: Bearer …")
@@ -180,7 +176,7 @@ def secret_of(connection: HTTPConnection) -> str | None:
 
 
 def describe_keys(api: FastAPI) -> None:
-    """Have OpenAPI say how a key is sent; the guard reads the headers itself."""
+    """Describe in OpenAPI how a key is sent; the guard reads the headers itself."""
     described = api.openapi
 
     def openapi() -> dict[str, Any]:
@@ -196,7 +192,7 @@ def app_of(connection: HTTPConnection) -> App:
     return app
 
 
-# Coroutines, though they wait for nothing: FastAPI would run plain functions in a thread.
+# Coroutines although they await nothing: FastAPI runs plain functions in a thread.
 async def _the_app(connection: HTTPConnection) -> App:
     return app_of(connection)
 

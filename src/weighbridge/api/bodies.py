@@ -1,4 +1,4 @@
-"""Bodies that are read by hand, once it is known who sent them: they are checked by the steps that they are for."""
+"""JSON bodies that are read after authentication and validated by the called function instead of by FastAPI."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST = 8 * 2**20  # bytes
 
 
 async def json_of(request: Request) -> Any:
-    """RequestRefused: 413 where it is too large, 422 where it is no JSON."""
+    """Read a JSON body. RequestRefused: 413 if it is too large, 422 if it is not JSON."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -28,5 +28,5 @@ async def json_of(request: Request) -> Any:
 
 
 def described(schema: dict[str, Any]) -> dict[str, Any]:
-    """What OpenAPI says of such a body."""
+    """The OpenAPI description of such a body."""
     return {"required": True, "content": {"application/json": {"schema": schema}}}

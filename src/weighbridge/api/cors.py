@@ -1,7 +1,7 @@
-"""Pages of other origins: those that the setting names may hand files over from a browser, and nothing else.
+"""Cross-origin requests: pages of the configured origins may upload files from a browser, and nothing else.
 
-Only the routes that `<wb-upload>` needs answer them, and never with a session's cookie: a page comes with an upload
-token, or not at all.
+Only the routes that `<wb-upload>` needs allow them, and never with a session cookie: the page has to send an upload
+token.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TOLD = (
 
 
 class Cors:
-    """Around everything; it minds its own paths."""
+    """Middleware around the API; it handles only the paths above."""
 
     def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Where a page ended, as one word that the next request gives back."""
+"""Opaque cursors: the end of a page as a string that the next request passes back."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def write(*parts: Any) -> str:
 def read(
     name: str, word: str | None, place: Callable[..., Cursor], *types: Callable[[str], Any]
 ) -> Cursor | None:
-    """The place that a word stands for; RequestRefused(422) where it is none of ours."""
+    """Decode a cursor; RequestRefused(422) if it is invalid."""
     if word is None:
         return None
     try:
         parts = base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)).decode().split("\x1f")
         if "\0" in "".join(parts):
-            raise ValueError("Postgres knows no text with a NUL in it")
+            raise ValueError("Postgres cannot store NUL in text")
         return place(*(kind(part) for kind, part in zip(types, parts, strict=True)))
     except (ValueError, binascii.Error):
-        message = f"query.{name}: expected the `next` of the page before."
+        message = f"query.{name}: expected the `next` value of the previous page."
         raise RequestRefused(422, "invalid_request", message) from None

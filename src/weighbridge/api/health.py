@@ -1,4 +1,4 @@
-"""`/healthz`: the process answers. `/readyz`: it can work, too."""
+"""`/healthz`: the process is alive. `/readyz`: it is also connected to the database."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ router = APIRouter(tags=["health"])
 @router.get("/healthz", openapi_extra={"security": []})
 @opened
 async def healthz() -> Health:
-    """Alive."""
+    """The process is alive."""
     return Health(status="ok")
 
 
 @router.get(
     "/readyz",
     openapi_extra={"security": []},
-    responses={503: {"model": Problem, "description": "The database does not answer."}},
+    responses={503: {"model": Problem, "description": "The database does not respond."}},
 )
 @opened
 async def readyz(app: TheApp) -> Health:
-    """Ready: the database answers."""
+    """The process is ready: the database responds."""
     async with app.db.tx() as tx:
         await clock.now(tx)
     return Health(status="ok")

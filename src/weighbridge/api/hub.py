@@ -1,8 +1,8 @@
-"""One LISTEN connection per process, and everyone who wants to hear what comes in on it.
+"""Live updates: one LISTEN connection per process, and all its subscribers.
 
-A notification is a hint that an upload moved; the hub reads how far it is, once, and tells all subscribers of
-its workspace. Rows read and written give no notification: while uploads of a workspace that someone watches
-are under way, the hub looks at them every second. With nobody watching it does nothing at all.
+A notification is a hint that an upload changed. The hub reads its progress once and sends it to all subscribers of
+its workspace. Rows read and written cause no notification: while a watched workspace has unfinished uploads,
+the hub polls them every second. Without subscribers it does nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SNAPSHOT = 200  # uploads at most in a snapshot
 log = structlog.get_logger()
 Message = dict[str, Any]
 _LOOK_EVERY = 1.0
-_SNAPSHOT: Message = {"type": "snapshot"}  # stands in the queue for one that is made when it is its turn
+_SNAPSHOT: Message = {"type": "snapshot"}  # placeholder in the queue; the snapshot is read when it is sent
 _BACKLOG = 1000  # a subscriber that is further behind gets a fresh snapshot instead
 
 
 class Subscriber:
-    """One page or program that watches a workspace."""
+    """One client that watches a workspace."""
 
     def __init__(self, hub: Hub, workspace_id: UUID) -> None:
         self.workspace_id = workspace_id
@@ -47,7 +47,7 @@ class Subscriber:
             self.start_over()
 
     def start_over(self) -> None:
-        """Forget what is waiting; the next message is a snapshot."""
+        """Drop queued messages; the next message is a snapshot."""
         self._only(_SNAPSHOT)
 
     def end(self) -> None:
@@ -59,7 +59,7 @@ class Subscriber:
         self._queue.put_nowait(message)
 
     async def next(self, patience: float) -> Message | None:
-        """The next message; an empty one when nothing came for a while; None when the server is stopping."""
+        """The next message; an empty one after a timeout; None when the server is stopping."""
         try:
             async with asyncio.timeout(patience):  # wait_for can lose a message, or a cancellation, in 3.11
                 message = await self._queue.get()
@@ -72,12 +72,12 @@ class Hub:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._subscribers: dict[UUID, set[Subscriber]] = {}
-        self._last: dict[UUID, live.Progress] = {}  # under way and watched, as last told
+        self._last: dict[UUID, live.Progress] = {}  # unfinished and watched uploads, as last sent
         self._stopped = False
 
     @asynccontextmanager
     async def running(self, stop: asyncio.Event | None) -> AsyncIterator[None]:
-        """Listen and look until the end, or until `stop` ends all streams."""
+        """Listen and poll until the context ends, or until `stop` ends all streams."""
         tasks = [asyncio.create_task(_for_ever(chore)) for chore in (self._listen, self._look)]
         if stop is not None:
             tasks.append(asyncio.create_task(self._end_with(stop)))
@@ -104,7 +104,7 @@ class Hub:
                 del self._subscribers[workspace_id]
 
     async def snapshot(self, workspace_id: UUID) -> Message:
-        """The newest uploads under way in a workspace; `truncated` says whether there are more."""
+        """The newest unfinished uploads of a workspace; `truncated`: there are more."""
         async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
             ids = await live.under_way(tx, workspace_id, SNAPSHOT + 1)
             found = await live.progress_of(tx, ids[:SNAPSHOT])
@@ -114,7 +114,7 @@ class Hub:
 
     async def _listen(self) -> None:
         async for payload in notifications(self._db.url, "weighbridge_live"):
-            if not payload:  # just connected: whatever was said meanwhile is lost
+            if not payload:  # just connected: earlier notifications are lost
                 for subscriber in self._everyone():
                     subscriber.start_over()
                 continue
@@ -142,9 +142,9 @@ class Hub:
                     await self._report(workspace_id, uploads, None)
 
     async def _report(self, workspace_id: UUID, uploads: list[UUID], moved_to: str | None) -> None:
-        """Tell how far these uploads are: where it changed, or always where a move was notified.
+        """Send the progress of these uploads if it changed, or always after a notified change of state.
 
-        By the time the row is read it may have moved on; the move is told all the same, the next one follows.
+        The row may have changed again when it is read; the notified change is sent anyway, and the next one follows.
         """
         async with self._db.tx("weighbridge_tenant", workspace_id) as tx:
             found = await live.progress_of(tx, uploads)
@@ -176,7 +176,7 @@ class Hub:
 
 
 async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
-    """A chore that fails begins anew: pages must not fall silent because of one message."""
+    """Restart a background task that fails: one bad message must not stop live updates."""
     while True:
         try:
             await chore()

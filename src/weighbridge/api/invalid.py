@@ -1,6 +1,6 @@
-"""What pydantic finds wrong with a request → a sentence of ours.
+"""Translate pydantic's validation errors into messages.
 
-Places and expectations, not the values: they may be personal.
+The messages contain field names and expectations, but no values, which may be personal data.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from weighbridge.model.errors import did_you_mean
 from weighbridge.observe.redact import said_back
 
-_EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own words
+_EXPECTED = {  # by pydantic's error type; placeholders such as `{ge}` come from its context
     "int_parsing": "a whole number",
     "int_parsing_size": "a smaller number",
     "int_type": "a whole number",
@@ -31,11 +31,11 @@ _EXPECTED = {  # by pydantic's type of error; `{ge}` and the like are its own wo
     "dict_type": "a JSON object, sent as Content-Type: application/json",
 }
 
-NO_NUL = r"^[^\x00]*$"  # which no text in Postgres holds
+NO_NUL = r"^[^\x00]*$"  # Postgres cannot store NUL in text
 
 
 def sentences(error: RequestValidationError, route: object) -> str:
-    """`query.limit: expected at most 200.`, one for each thing that is wrong."""
+    """`query.limit: expected at most 200.`, one sentence per error."""
     known = _names_in_body(route)
     return " ".join(_sentence(each, known) for each in error.errors())
 

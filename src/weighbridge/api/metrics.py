@@ -1,4 +1,4 @@
-"""`/api/metrics`: the figures of a workspace (S3 §6). `/metrics`: those of the whole service, for Prometheus."""
+"""`/api/metrics`: counts of one workspace. `/metrics`: metrics of the whole service, for Prometheus."""
 
 from __future__ import annotations
 
@@ -20,23 +20,26 @@ from weighbridge.observe import metrics
 router = APIRouter(tags=["metrics"])
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus's text."},
-    401: {"model": Problem, "description": "No token, or a wrong one."},
+    200: {
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+        "description": "Metrics in Prometheus text format.",
+    },
+    401: {"model": Problem, "description": "The token is missing or wrong."},
     404: {"model": Problem, "description": "WEIGHBRIDGE_METRICS_TOKEN is not set."},
-    503: {"model": Problem, "description": "The database does not answer."},
+    503: {"model": Problem, "description": "The database does not respond."},
 }
 
 
 class IngestOut(BaseModel):
-    """How a workspace's uploads fare. A batch is called as its sender called it, or by its upload."""
+    """Counts of a workspace's uploads. A batch is named by its sender, or by its upload id."""
 
     backlog_count: int = Field(description="Uploads that have not ended.")
     last_failed_batch: str | None = Field(examples=["simplicity-2026-01-07.csv"])
     last_failed_at: datetime | None = Field(examples=["2026-01-07T14:32:00Z"])
     failed_24h: int = Field(description="Uploads that failed in the last 24 hours.")
-    stale_runs: int = Field(description="Runs of over an hour that nobody works on.")
+    stale_runs: int = Field(description="Runs older than an hour that no worker processes.")
     avg_processing_seconds: float | None = Field(
-        description="From the first claim to the end, of all uploads that ended well."
+        description="Average time from the first claim to the end, over all completed uploads."
     )
 
     @field_validator("last_failed_at")
@@ -52,7 +55,7 @@ class MetricsOut(BaseModel):
 @router.get("/api/metrics", responses=documented(), openapi_extra={"security": SECURITY})
 @needs("read")
 async def workspace_metrics(key: Key, app: TheApp) -> MetricsOut:
-    """What waits, what failed, how long it takes: the workspace's uploads in a few numbers."""
+    """Backlog, failures and processing time of the workspace's uploads."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await figures.of_workspace(tx)
     return MetricsOut(ingest=IngestOut(**vars(found)))
@@ -61,9 +64,9 @@ async def workspace_metrics(key: Key, app: TheApp) -> MetricsOut:
 @router.get(
     "/metrics", response_class=Response, responses=_ANSWERS, openapi_extra={"security": [{"bearer": []}]}
 )
-@opened  # not by a key: it shows all workspaces together
+@opened  # not protected by a key: it covers all workspaces
 async def service_metrics(request: Request, app: TheApp) -> Response:
-    """For Prometheus. Opened by the token in WEIGHBRIDGE_METRICS_TOKEN, sent as a bearer; no key opens it."""
+    """Metrics for Prometheus. Requires WEIGHBRIDGE_METRICS_TOKEN as a bearer token; API keys are not accepted."""
     _admit(app, request.headers.get("authorization"))
     async with app.db.tx() as tx:
         found = await figures.of_service(tx)
@@ -73,10 +76,10 @@ async def service_metrics(request: Request, app: TheApp) -> Response:
 def _admit(app: App, authorization: str | None) -> None:
     token = app.settings.metrics_token
     if not token:
-        message = "Metrics are closed. Set WEIGHBRIDGE_METRICS_TOKEN and send it: Authorization: Bearer …"
+        message = "Metrics are disabled. Set WEIGHBRIDGE_METRICS_TOKEN and send it: Authorization: Bearer …"
         raise RequestRefused(404, "metrics_closed", message)
     scheme, given = get_authorization_scheme_param(authorization)
-    # Headers are read as Latin-1; these are the bytes that came.
+    # Headers are decoded as Latin-1; encode them again to compare the original bytes.
     right = hmac.compare_digest(given.encode("latin-1"), token.get_secret_value().encode())
     if scheme.lower() != "bearer" or not right:
         message = "Send the token in WEIGHBRIDGE_METRICS_TOKEN: Authorization: Bearer …"

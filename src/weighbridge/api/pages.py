@@ -1,4 +1,4 @@
-"""`/api/docs` shows every route: plain HTML from this server, which needs no script and asks no other host."""
+"""`/api/docs`: the API reference as plain HTML, without scripts and without requests to other hosts."""
 
 from __future__ import annotations
 

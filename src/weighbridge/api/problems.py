@@ -1,4 +1,4 @@
-"""Errors as answers: `{"error": code, "message": sentence}`, never a stack trace."""
+"""Error responses: `{"error": code, "message": sentence}`, never a stack trace."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": "5"}}
 
 
 class Problem(BaseModel):
-    """What is wrong: a code for programs, a sentence for people."""
+    """An error: a code for programs and a message for people."""
 
     model_config = ConfigDict(extra="allow")
     error: str = Field(examples=["unknown_platform"])
@@ -41,7 +41,7 @@ def problem(status: int, code: str, message: str, **more: Any) -> JSONResponse:
 
 
 def figures(error: Exception) -> dict[str, Any]:
-    """What there is to say of a quota beside the sentence; of other errors nothing."""
+    """Additional fields of a quota error; none for other errors."""
     if not isinstance(error, QuotaExceeded):
         return {}
     resets_at = error.resets_at and error.resets_at.isoformat()
@@ -51,9 +51,9 @@ def figures(error: Exception) -> dict[str, Any]:
 def documented(**codes: str) -> dict[int | str, dict[str, Any]]:
     """`responses=documented(_404="no such upload")`; 401, 403 and 503 are always among them."""
     always = {
-        "_401": "No key, or one that is not valid.",
-        "_403": "The key lacks the scope, or is another workspace's.",
-        "_503": "The database does not answer; try again.",
+        "_401": "The key is missing or invalid.",
+        "_403": "The key lacks the scope, or belongs to another workspace.",
+        "_503": "The database does not respond; retry later.",
     }
     return {
         int(code.removeprefix("_")): {"model": Problem, "description": text}
@@ -62,7 +62,7 @@ def documented(**codes: str) -> dict[int | str, dict[str, Any]]:
 
 
 def answer_problems(api: FastAPI) -> None:
-    """Turn every exception that a route can raise into its answer."""
+    """Register a response for every exception that a route can raise."""
 
     @api.exception_handler(RequestRefused)
     async def _(request: Request, error: RequestRefused) -> Response:
@@ -87,7 +87,7 @@ def answer_problems(api: FastAPI) -> None:
     async def _(request: Request, error: NoProject) -> Response:
         number = _project(request)
         opens = f"POST /api/uploads with pipeline=keywords and project_id={number}"
-        return problem(404, error.code, f"There is no project {number}. Its first file opens it: {opens}.")
+        return problem(404, error.code, f"There is no project {number}. Its first file creates it: {opens}.")
 
     @api.exception_handler(RetryLater)
     async def _(request: Request, error: RetryLater) -> Response:
@@ -106,13 +106,13 @@ def answer_problems(api: FastAPI) -> None:
 
     @api.exception_handler(ClientDisconnect)
     async def _(request: Request, error: ClientDisconnect) -> Response:
-        return Response(status_code=400)  # nobody is there to read it
+        return Response(status_code=400)  # the client has disconnected
 
     @api.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:
-        return problem(500, "internal_error", "Something went wrong inside Weighbridge. Its log says more.")
+        return problem(500, "internal_error", "Internal error. See the log of Weighbridge.")
 
 
 def _project(request: Request) -> int:
-    """Which project a request is about: the database, which refuses it, does not say."""
+    """The project of a request: the database error does not contain it."""
     return int(request.path_params["project_id"])

@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page to read: routes, parameters, bodies, answers, and the shapes they name."""
+"""The OpenAPI document as an HTML page: routes, parameters, bodies, responses and schemas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _routes(document: Json) -> Iterator[tuple[str, str, Json]]:
 
 
 def _schemas(document: Json) -> dict[str, Json]:
-    """Those of ours; FastAPI describes its own answer to a wrong request too, which we do not give."""
+    """The documented responses, without FastAPI's own validation error, which this API does not use."""
     found: dict[str, Json] = document.get("components", {}).get("schemas", {})
     return {
         name: schema
@@ -55,11 +55,14 @@ def _section(method: str, path: str, operation: Json) -> str:
         f'<section id="{escape(operation["operationId"])}">',
         f"<h3>{_method(method)} <code>{escape(path)}</code></h3>",
         _prose(operation.get("description", "")),
-        "" if operation.get("security") else '<p class="soft">Open to anyone.</p>',
+        "" if operation.get("security") else '<p class="soft">Public.</p>',
     ]
     if parameters := operation.get("parameters"):
         rows = [
-            (_name(p["name"], p.get("required", False)), _said({**p["schema"], **p}, f"in the {p['in']}"))
+            (
+                _name(p["name"], p.get("required", False)),
+                _described({**p["schema"], **p}, f"in the {p['in']}"),
+            )
             for p in parameters
         ]
         parts += ["<h4>Parameters</h4>", _table(rows)]
@@ -77,7 +80,7 @@ def _section(method: str, path: str, operation: Json) -> str:
 
 
 def _content(given: tuple[str, Json]) -> str:
-    """A body of one media type: its fields where it has some, else its type."""
+    """A body of one media type: its fields if it has any, else its type."""
     media, content = given
     schema = content.get("schema", {})
     fields = _fields(schema)
@@ -85,13 +88,13 @@ def _content(given: tuple[str, Json]) -> str:
 
 
 def _shape_of(answer: Json) -> str:
-    told = []
+    parts = []
     for media, content in answer.get("content", {}).items():
         of = "" if media == "application/json" else f"<code>{escape(media)}</code> "
-        told.append(f' <span class="soft">{of}{_type(content.get("schema", {}))}</span>')
+        parts.append(f' <span class="soft">{of}{_type(content.get("schema", {}))}</span>')
         if example := content.get("example"):
-            told.append(f"<pre>{escape(example if isinstance(example, str) else json.dumps(example))}</pre>")
-    return "".join(told)
+            parts.append(f"<pre>{escape(example if isinstance(example, str) else json.dumps(example))}</pre>")
+    return "".join(parts)
 
 
 def _shape(name: str, schema: Json) -> str:
@@ -105,7 +108,8 @@ def _shape(name: str, schema: Json) -> str:
 def _fields(schema: Json) -> list[tuple[str, str]]:
     required = schema.get("required", ())
     return [
-        (_name(name, name in required), _said(each)) for name, each in schema.get("properties", {}).items()
+        (_name(name, name in required), _described(each))
+        for name, each in schema.get("properties", {}).items()
     ]
 
 
@@ -113,16 +117,16 @@ def _name(name: str, required: bool) -> str:
     return f"<code>{escape(name)}</code>" + (' <span class="soft">required</span>' if required else "")
 
 
-def _said(schema: Json, where: str = "") -> str:
+def _described(schema: Json, where: str = "") -> str:
     default = schema.get("default")
-    more = [where, f"by default {json.dumps(default)}" if default is not None else ""]
-    told = "; ".join([_type(schema), *(escape(each) for each in more if each)])
+    more = [where, f"default {json.dumps(default)}" if default is not None else ""]
+    facts = "; ".join([_type(schema), *(escape(each) for each in more if each)])
     about = schema.get("description")
-    return f'<span class="soft">{told}</span>' + (f"<br>{_inline(about)}" if about else "")
+    return f'<span class="soft">{facts}</span>' + (f"<br>{_inline(about)}" if about else "")
 
 
 def _type(schema: Json) -> str:
-    """`list of Sent or NotSent`, with links to shapes."""
+    """`list of Sent or NotSent`, with links to schemas."""
     match schema:
         case {"$ref": str(ref)}:
             name = escape(ref.rpartition("/")[2])
@@ -161,7 +165,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Paragraphs, with the little of Markdown that our descriptions use."""
+    """Paragraphs, with the subset of Markdown that the descriptions use."""
     return "".join(f"<p>{_inline(each)}</p>" for each in re.split(r"\n\s*\n", text.strip()) if each)
 
 

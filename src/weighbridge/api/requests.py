@@ -1,6 +1,6 @@
-"""One log line and one span a request: method, route, status, time. No address, no query, no key: those are personal.
+"""One log line and one span per request: method, route, status, time. No personal data: no address, query or key.
 
-The caller's `traceparent` is taken up where there is one; the answer names the trace in `X-Trace-Id`.
+The caller's `traceparent` is continued if there is one; the response contains the trace id in `X-Trace-Id`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class RequestLog:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        began, told = time.perf_counter(), {"status": 0}
+        began, outcome = time.perf_counter(), {"status": 0}
         with traces.span("request", Headers(scope=scope).get("traceparent")) as span:
 
             async def watched(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    told["status"] = message["status"]
+                    outcome["status"] = message["status"]
                     MutableHeaders(scope=message)["x-trace-id"] = span.trace_id
                 await send(message)
 
@@ -39,7 +39,7 @@ class RequestLog:
             finally:
                 route: Any = scope.get("route")
                 path = getattr(route, "path", "unknown")
-                span.note(f"{scope['method']} {path}", **{"http.response.status_code": told["status"]})
+                span.note(f"{scope['method']} {path}", **{"http.response.status_code": outcome["status"]})
                 if path not in ("/healthz", "/readyz", "/metrics"):
                     milliseconds = round((time.perf_counter() - began) * 1000, 1)
-                    log.info("request", method=scope["method"], route=path, ms=milliseconds, **told)
+                    log.info("request", method=scope["method"], route=path, ms=milliseconds, **outcome)

@@ -1,6 +1,6 @@
-"""What a browser holds instead of a key: a signed session, and a short-lived token that may only upload.
+"""Browser credentials: a signed session, and a short-lived token that can only upload.
 
-Neither has a secret in it. Both name a key, and end with it; times are the database's.
+Neither contains a secret. Both refer to a key and expire with it. Times come from the database's clock.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from weighbridge.access.keys import ApiKey
 from weighbridge.postgres.pool import Database
 
 COOKIE = "wb_session"
-TOKEN = "wbt_"  # noqa: S105 how an upload token begins; a key begins with wb_
+TOKEN = "wbt_"  # noqa: S105 the prefix of an upload token; keys begin with wb_
 SESSION_LASTS = timedelta(hours=12)
 LONGEST_TOKEN = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Session:
-    """A browser that signed in."""
+    """The session of a signed-in browser."""
 
     key: ApiKey
-    csrf: str  # what its forms and scripts must say, and no other site can know
+    csrf: str  # sent by its forms and scripts; other sites cannot know it
 
 
 class Passes:
-    """Makes and reads them. One for each process."""
+    """Creates and reads sessions and tokens. One per process."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -42,25 +42,25 @@ class Passes:
         """The cookie of a new session."""
         async with self._db.tx() as tx:
             until = await signing.until(tx, SESSION_LASTS)
-        return (await self._signs("session")).dumps(_said(key, until))
+        return (await self._signs("session")).dumps(_payload(key, until))
 
     async def session(self, cookie: str) -> Session | None:
-        """None: it is not ours, it has ended, or its key has."""
+        """None: the cookie is invalid or expired, or its key is."""
         key = await self._holder(await self._signs("session"), cookie)
         return Session(key, await self._csrf(cookie)) if key else None
 
     async def token(self, key: ApiKey, lasts: timedelta, bounds: dict[str, str]) -> tuple[str, datetime]:
-        """An upload token, and until when it holds."""
+        """An upload token and its expiry."""
         async with self._db.tx() as tx:
             until = await signing.until(tx, lasts)
-        return TOKEN + (await self._signs("token")).dumps({**_said(key, until), "b": bounds}), until
+        return TOKEN + (await self._signs("token")).dumps({**_payload(key, until), "b": bounds}), until
 
     async def bearer(self, token: str) -> ApiKey | None:
-        """The key behind a token, as far as the token goes."""
+        """The key of a token, restricted to what the token allows."""
         return await self._holder(await self._signs("token"), token.removeprefix(TOKEN))
 
     async def noted(self, words: str) -> str:
-        """A sentence to be shown on the next page, signed: it must be ours."""
+        """A message for the next page, signed so that it cannot be forged."""
         return (await self._signs("noted")).dumps(words)
 
     async def read_note(self, noted: str) -> str:
@@ -74,16 +74,16 @@ class Passes:
 
     async def _holder(self, signs: URLSafeSerializer, signed: str) -> ApiKey | None:
         try:
-            said = signs.loads(signed)
+            payload = signs.loads(signed)
         except BadData:
             return None
         async with self._db.tx() as tx:
-            key = await signing.holder(tx, UUID(said["k"]), datetime.fromtimestamp(said["u"], UTC))
-        if key is None or "b" not in said:
+            key = await signing.holder(tx, UUID(payload["k"]), datetime.fromtimestamp(payload["u"], UTC))
+        if key is None or "b" not in payload:
             return key
         if not key.may("upload"):
             return None
-        return replace(key, scopes=("upload",), bounds=tuple(sorted(said["b"].items())))
+        return replace(key, scopes=("upload",), bounds=tuple(sorted(payload["b"].items())))
 
     async def _signs(self, salt: str) -> URLSafeSerializer:
         return URLSafeSerializer(await self._key(), salt=salt)
@@ -99,5 +99,5 @@ def same(given: str | None, expected: str) -> bool:
     return hmac.compare_digest((given or "").encode(), expected.encode())
 
 
-def _said(key: ApiKey, until: datetime) -> dict[str, Any]:
+def _payload(key: ApiKey, until: datetime) -> dict[str, Any]:
     return {"k": str(key.id), "u": int(until.timestamp())}

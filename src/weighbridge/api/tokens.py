@@ -1,4 +1,4 @@
-"""`POST /api/tokens`: what a page on another origin uploads with, so that no key is ever in a browser."""
+"""`POST /api/tokens`: upload tokens for pages on other origins, so that no key is exposed in a browser."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ router = APIRouter(tags=["uploads"])
 
 
 class TokenIn(BaseModel):
-    """How long it holds, and which files it is for: what is named here, no file may say otherwise."""
+    """Lifetime and restrictions of a token. Files cannot override the fields that are set here."""
 
     model_config = ConfigDict(extra="forbid")
     seconds: int = Field(900, ge=10, le=int(LONGEST_TOKEN.total_seconds()))
     pipeline: str | None = None
     platform: str | None = None
     project_id: int | None = Field(None, ge=0, le=HIGHEST_PROJECT)
-    client_id: str | None = Field(None, description="Which client, or for conversions which site.")
-    created_by: str | None = Field(None, description="Whose files they are, for quotas: a UUID.")
+    client_id: str | None = Field(None, description="The client; for the pipeline conversions, the site.")
+    created_by: str | None = Field(None, description="The user who owns the files, for quotas: a UUID.")
 
 
 class TokenOut(BaseModel):
@@ -40,24 +40,24 @@ class TokenOut(BaseModel):
 @router.post(
     "/api/tokens",
     status_code=201,
-    responses=documented(_422="A field is wrong."),
+    responses=documented(_422="A field is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("upload")
-async def make_token(request: Request, key: Key, app: TheApp, wish: TokenIn | None = None) -> TokenOut:
-    """A short-lived token that may only upload, for a browser."""
-    wish = wish or TokenIn.model_validate({})
+async def make_token(request: Request, key: Key, app: TheApp, body: TokenIn | None = None) -> TokenOut:
+    """Create a short-lived token for a browser. It can only upload files."""
+    body = body or TokenIn.model_validate({})
     said = {
-        name: str(value) for name, value in wish.model_dump(exclude={"seconds"}).items() if value is not None
+        name: str(value) for name, value in body.model_dump(exclude={"seconds"}).items() if value is not None
     }
-    _refuse_what_no_file_meets(app, key, said)
+    _check_restrictions(app, key, said)
     passes: Passes = request.app.state.passes
-    token, until = await passes.token(key, timedelta(seconds=wish.seconds), said)
+    token, until = await passes.token(key, timedelta(seconds=body.seconds), said)
     return TokenOut(token=token, expires_at=until)
 
 
-def _refuse_what_no_file_meets(app: App, key: ApiKey, said: dict[str, str]) -> None:
-    """RequestRefused now, rather than for each file of the people that the token is for."""
+def _check_restrictions(app: App, key: ApiKey, said: dict[str, str]) -> None:
+    """Refuse restrictions that no file could meet, instead of refusing every upload with the token."""
     if said.get("pipeline", AUTO) != AUTO:
         fields.checked(app, fields.request_of(said, key), key)
         return

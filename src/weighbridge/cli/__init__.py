@@ -1,4 +1,4 @@
-"""The command line. Its parts import what they need when they run, so that `--help` is quick."""
+"""The command line. Commands import their dependencies when they run, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ _FULL = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def main() -> None:
-    """The entry point: 0 done, 1 refused or failed, 2 wrong usage."""
+    """Entry point. Exit codes: 0 success, 1 refused or failed, 2 usage error."""
     from weighbridge.cli.root import command
     from weighbridge.cli.running import complain, silence_stdout
     from weighbridge.model.errors import WeighbridgeError
 
-    # Modules of one's own that the settings name; last, so that they cannot stand in for others.
+    # For the user's own modules named in the settings. Appended last, so that they cannot shadow other modules.
     sys.path.append(os.getcwd())
     try:
         try:
             command()(prog_name="weighbridge")
         finally:
-            sys.stdout.flush()  # here a full disk can still be told; when Python itself flushes, it cannot
+            sys.stdout.flush()  # a full disk can still be reported here, but not when Python flushes at exit
     except WeighbridgeError as error:
         complain(str(error))
         sys.exit(1)
     except OSError as error:
         if error.filename is None and error.errno not in _FULL:
-            raise  # neither a file that somebody named nor the output: a bug
+            raise  # neither a file named by the user nor the output: a bug
         silence_stdout()
-        if error.errno != errno.EPIPE:  # whoever reads our output has had enough
+        if error.errno != errno.EPIPE:  # the reader closed the pipe: not an error
             complain(f"{error.filename or 'The output'} cannot be written or read: {error.strerror}.")
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""`weighbridge db`: the schema, and where the database is."""
+"""`weighbridge db`: the schema and the address of the database."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ if TYPE_CHECKING:
     from weighbridge.model.pipeline import Pipeline
     from weighbridge.postgres.pool import Tx
 
-app = typer.Typer(help="The database: its schema and its address.", no_args_is_help=True)
+app = typer.Typer(help="Migrate and inspect the database schema.", no_args_is_help=True)
 
 Reapply = Annotated[
     bool,
-    typer.Option("--reapply", help="Apply SQL functions, triggers and views again, although none changed."),
+    typer.Option(
+        "--reapply", help="Reapply SQL functions, triggers and views even if they have not changed."
+    ),
 ]
 
 
 @app.command()
 def migrate(as_json: AsJson = False, reapply: Reapply = False) -> None:
-    """Bring the database to this version's schema, with tables for every pipeline."""
+    """Upgrade the database to this version's schema, and create the tables of every pipeline."""
 
     async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
         from weighbridge.postgres import readiness
@@ -34,12 +36,12 @@ def migrate(as_json: AsJson = False, reapply: Reapply = False) -> None:
     if as_json:
         print_json({"applied": done})
     else:
-        out().print("\n".join(f"made {each}" for each in done) or "Nothing to do: the schema is current.")
+        out().print("\n".join(f"applied {each}" for each in done) or "Nothing to do: the schema is current.")
 
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """Whether the schema is current; exit code 1 where it is not."""
+    """Show whether the schema is current. Exit code 1: it is not."""
 
     async def work(tx: Tx, pipelines: list[Pipeline]) -> list[str]:
         from weighbridge.postgres import readiness
@@ -57,18 +59,18 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def url() -> None:
-    """The database's address, for psql and the like."""
+    """Print the database URL, for psql and other clients."""
     from weighbridge.app import database_url
 
     settings = read_settings()
     address = run(lambda: database_url(settings))
     out().print(address, markup=False, soft_wrap=True)
     if not settings.database_url:
-        err().print("The embedded Postgres answers there while Weighbridge runs: weighbridge up.")
+        err().print("The embedded Postgres is reachable there only while Weighbridge runs: weighbridge up.")
 
 
 def _unchecked(work: Callable[[Tx, list[Pipeline]], Awaitable[list[str]]]) -> list[str]:
-    """In a transaction of the database, without asking whether the schema is current."""
+    """Run `work` in a transaction, without checking first that the schema is current."""
     from weighbridge.app import open_database
     from weighbridge.pipelines import find
 

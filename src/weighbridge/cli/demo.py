@@ -1,4 +1,4 @@
-"""`weighbridge demo`: three sample exports, loaded and shown; at a terminal the console goes on with them."""
+"""`weighbridge demo`: load three sample exports and show the result; at a terminal, then start the console."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ _KEY = "weighbridge demo"
 def demo(
     serve: Annotated[
         bool | None,
-        typer.Option("--serve/--no-serve", help="Go on with the console; at a terminal it does by itself."),
+        typer.Option("--serve/--no-serve", help="Start the console afterwards. Default: only at a terminal."),
     ] = None,
 ) -> None:
-    """Write sample exports of three ad platforms, load them, and show what happened."""
+    """Create sample exports of three ad platforms, load them and show the result."""
     from weighbridge.cli.serve import Level, up
     from weighbridge.testing.exports import write_demo_exports
 
     console = out()
 
     async def work(app: App) -> None:
-        import_module("weighbridge.worker")  # loading the code is not part of loading the files
+        import_module("weighbridge.worker")  # import now, so that the measured time contains no imports
         folder = app.settings.home / "demo"
         files = [written.path for written in write_demo_exports(folder)]
-        console.print(f"Three sample exports are in {folder}\n", markup=False)
+        console.print(f"Sample exports created in {folder}\n", markup=False)
         outcomes, seconds = await _load(app, files, force=False)
         if any(outcome.duplicate for outcome in outcomes):
-            console.print("They have been loaded before. Once more, by force: nothing must change.\n")
+            console.print(
+                "These files were loaded before. Loading them again with --force: no row may change.\n"
+            )
             outcomes, seconds = await _load(app, files, force=True)
         await _show(app, console, outcomes, seconds)
         await _show_again(app, console, files[0])
@@ -75,16 +77,16 @@ async def _show(app: App, console: Console, outcomes: list[Outcome], seconds: fl
     pipeline = app.ctx.pipelines["ads"]
     uploads = [outcome.upload for outcome in outcomes if outcome.upload]
     rows = sum(upload.total_rows for upload in uploads)
-    console.rule("What came", align="left", style="dim")
+    console.rule("Files", align="left", style="dim")
     console.print(report.outcome_table(outcomes, pipeline))
-    console.rule("Where it landed", align="left", style="dim")
+    console.rule("Tables", align="left", style="dim")
     console.print(report.entity_table(uploads, pipeline))
-    console.rule("What was rejected, and why", align="left", style="dim")
+    console.rule("Rejected rows", align="left", style="dim")
     console.print(await _reasons(app, outcomes))
-    console.rule("How fast", align="left", style="dim")
+    console.rule("Speed", align="left", style="dim")
     size = sum(upload.byte_size for upload in uploads) / 2**20
     console.print(
-        f"{rows:,} rows, {size:.1f} MB in {seconds:.2f} s: {rows / seconds:,.0f} rows a second, checked,"
+        f"{rows:,} rows, {size:.1f} MB in {seconds:.2f} s: {rows / seconds:,.0f} rows per second, validated,"
     )
     console.print("deduplicated and committed with their counts.\n")
 
@@ -113,35 +115,37 @@ async def _reasons(app: App, outcomes: list[Outcome]) -> Any:
 
 
 async def _show_again(app: App, console: Console, file: Path) -> None:
-    """The same file once more, as a person would send it: recognised by its content."""
+    """Send the same file again: it is recognised by its content."""
     from weighbridge.uploads.receive import receive
     from weighbridge.uploads.request import Request
 
     began = time.perf_counter()
     again = await receive(app.ctx, Request(DEFAULT_WORKSPACE, "meta", filename=file.name), file)
     milliseconds = (time.perf_counter() - began) * 1000
-    console.rule("The same file again", align="left", style="dim")
-    verdict = "known by its content, not loaded again" if again.duplicate else "taken for another one"
+    console.rule("Sending the same file again", align="left", style="dim")
+    verdict = (
+        "duplicate by its content, not loaded again" if again.duplicate else "not recognised as a duplicate"
+    )
     console.print(f"{file.name}: {verdict} ({milliseconds:.0f} ms)\n")
 
 
 def _next_steps(console: Console, outcomes: list[Outcome]) -> None:
-    console.rule("What to try next", align="left", style="dim")
+    console.rule("Next steps", align="left", style="dim")
     first = next((outcome.upload.id for outcome in outcomes if outcome.upload), "ID")
     command = _command()
-    for what, arguments in (
-        ("the refused rows as CSV, with line and reason", f"uploads rejects {first}"),
-        ("what happened when", f"uploads trace {first}"),
-        ("an export of your own", "load FILE --platform meta"),
-        ("API, worker and database in one process", "up"),
-        ("a key for the API", "keys create"),
-        ("a Postgres of your own: set DATABASE_URL, then", "db migrate"),
+    for label, arguments in (
+        ("rejected rows as CSV, with line and reason", f"uploads rejects {first}"),
+        ("history of an upload", f"uploads trace {first}"),
+        ("load your own export", "load FILE --platform meta"),
+        ("run API, worker and database in one process", "up"),
+        ("create an API key", "keys create"),
+        ("use your own Postgres: set DATABASE_URL, then", "db migrate"),
     ):
-        console.print(f"  {what:<47} {command} {arguments}", markup=False, soft_wrap=True)
+        console.print(f"  {label:<47} {command} {arguments}", markup=False, soft_wrap=True)
 
 
 async def _open_console(app: App, console: Console, serving: bool) -> None:
-    """Where the browser finds all this, and with which key: one of the demo's own, new each time, for a day."""
+    """Print the console's address and a key. Each run of the demo creates a new key, valid for one day."""
     from weighbridge.access import keys
     from weighbridge.postgres import clock
 
@@ -152,16 +156,16 @@ async def _open_console(app: App, console: Console, serving: bool) -> None:
         ends = await clock.now(tx) + timedelta(days=1)
         _, secret = await keys.create(tx, UUID(DEFAULT_WORKSPACE), _KEY, ("upload", "read", "operate"), ends)
     console.print()
-    console.rule("In a browser", align="left", style="dim")
+    console.rule("Console", align="left", style="dim")
     host = f"[{app.settings.host}]" if ":" in app.settings.host else app.settings.host
-    steps = [] if serving else [("start it", f"{_command()} up")]
-    steps += [("sign in with the key", secret), ("the console", f"http://{host}:{app.settings.port}/")]
-    for what, words in steps:
-        console.print(f"  {what:<47} {words}", markup=False, soft_wrap=True)
+    steps = [] if serving else [("start it with", f"{_command()} up")]
+    steps += [("sign in with the key", secret), ("open in a browser", f"http://{host}:{app.settings.port}/")]
+    for label, value in steps:
+        console.print(f"  {label:<47} {value}", markup=False, soft_wrap=True)
 
 
 def _command() -> str:
-    """As one would have to type it here."""
+    """The command as the user has to type it here."""
     if shutil.which("weighbridge"):
         return "weighbridge"
     called = Path(sys.argv[0])

@@ -1,4 +1,4 @@
-"""`weighbridge keys`: who may use the API, for which workspace, to do what."""
+"""`weighbridge keys`: API keys, each with a workspace and scopes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,25 @@ from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, err, o
 if TYPE_CHECKING:
     from weighbridge.app import App
 
-app = typer.Typer(help="API keys: shown once, stored hashed, bound to a workspace.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 
 
 @app.command()
 def create(
     workspace: Workspace = DEFAULT_WORKSPACE,
-    name: Annotated[str, typer.Option("--name", help="Whose key it is.")] = "default",
+    name: Annotated[str, typer.Option("--name", help="A name for the key, such as its owner.")] = "default",
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="upload, read, operate, admin; several are allowed.")
+        list[str] | None, typer.Option("--scope", help="upload, read, operate or admin. Repeatable.")
     ] = None,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, max=3650, help="Valid for so many days.")
+        int | None,
+        typer.Option(
+            "--days", min=1, max=3650, help="Days until the key expires. Without it the key does not expire."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print its secret, this once."""
+    """Create a key and print its secret. The secret is not shown again."""
     scopes = tuple(dict.fromkeys(scope or ("upload", "read")))
 
     async def work(app: App) -> tuple[Any, str]:
@@ -47,21 +50,21 @@ def create(
 
     key, secret = with_app(work)
     if as_json:
-        print_json({**_shown(key), "key": secret})
+        print_json({**_to_json(key), "key": secret})
         return
     out().print(secret, markup=False, soft_wrap=True)
-    sentence = f"For workspace {key.workspace_id}: {', '.join(key.scopes)}. It is not shown again."
+    sentence = f"For workspace {key.workspace_id}: {', '.join(key.scopes)}. The secret is not shown again."
     err().print(sentence, markup=False, soft_wrap=True)
 
 
 @app.command("list")
 def listing(
     workspace: Annotated[
-        str | None, typer.Option("--workspace", help="Only this one's.", metavar="UUID")
+        str | None, typer.Option("--workspace", help="Only keys of this workspace.", metavar="UUID")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The keys there are, without their secrets."""
+    """List keys, without their secrets."""
 
     async def work(app: App) -> list[Any]:
         from weighbridge.access import keys
@@ -74,18 +77,22 @@ def listing(
 
     found = with_app(work)
     if as_json:
-        print_json([_shown(key) for key in found])
+        print_json([_to_json(key) for key in found])
         return
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("key", "begins", "name", "workspace", "scopes", "created", "last used", "state"):
+    for title in ("key", "prefix", "name", "workspace", "scopes", "created", "last used", "state"):
         table.add_column(title, overflow="fold")
     for key in found:
         used = f"{key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never"
         state = (
-            "revoked" if key.revoked_at else f"until {key.expires_at:%Y-%m-%d}" if key.expires_at else "live"
+            "revoked"
+            if key.revoked_at
+            else f"until {key.expires_at:%Y-%m-%d}"
+            if key.expires_at
+            else "active"
         )
         table.add_row(
             str(key.id), key.prefix, escape(key.name), str(key.workspace_id), " ".join(key.scopes),
@@ -98,7 +105,7 @@ def listing(
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The key's id, from `keys list`.", metavar="ID")],
 ) -> None:
-    """End a key at once."""
+    """Revoke a key immediately."""
 
     async def work(app: App) -> None:
         from weighbridge.access import keys
@@ -107,11 +114,11 @@ def revoke(
 
         async with app.db.tx() as tx:
             if not await keys.revoke(tx, uuid_of(key_id, "key", "ID")):
-                raise RequestRefused(404, "unknown_key", f"There is no live key {key_id}.")
+                raise RequestRefused(404, "unknown_key", f"There is no active key {key_id}.")
 
     with_app(work)
     out().print(f"{key_id} is revoked.")
 
 
-def _shown(key: Any) -> dict[str, Any]:
+def _to_json(key: Any) -> dict[str, Any]:
     return {**vars(key), "scopes": list(key.scopes)}

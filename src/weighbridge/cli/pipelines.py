@@ -1,4 +1,4 @@
-"""`weighbridge pipelines`: which kinds of file there are, and the SQL that their declarations become."""
+"""`weighbridge pipelines`: the available pipelines and the SQL generated from their declarations."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from weighbridge.cli.running import AsJson, out, print_json, read_settings
 if TYPE_CHECKING:
     from weighbridge.model.pipeline import Pipeline
 
-app = typer.Typer(help="The kinds of file that can be loaded.", no_args_is_help=True)
+app = typer.Typer(help="List pipelines and show their SQL.", no_args_is_help=True)
 
 
 @app.command("list")
 def listing(as_json: AsJson = False) -> None:
-    """The pipelines there are: built in, from settings, from installed packages."""
+    """List the pipelines: built in, from the settings and from installed packages."""
     found = _find()
     if as_json:
         print_json(
@@ -46,7 +46,7 @@ def listing(as_json: AsJson = False) -> None:
 
 @app.command()
 def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.")]) -> None:
-    """The statements that write the staged rows of a pipeline to its tables."""
+    """Print the statements that write a pipeline's staged rows to its tables."""
     from weighbridge.model.errors import ConfigError, did_you_mean
     from weighbridge.uploads.upsert_sql import upsert_sql
 

@@ -1,4 +1,4 @@
-"""All commands, in the order in which one meets them."""
+"""All commands, in the order in which `--help` lists them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HELP = ["-h", "--help"]
 
 app = typer.Typer(
     name="weighbridge",
-    help="Export files into Postgres, exactly once: every file weighed in, every row accounted for.",
+    help="Load export files into Postgres exactly once, with every row accounted for.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": HELP},
@@ -58,13 +58,13 @@ app.command("clean")(upkeep.clean)
 
 
 def command() -> Callable[..., Any]:
-    """The command line as it runs. Flags show no type: Typer prints <bool> beside them, as if they took a value."""
+    """Build the command line. Removes the <bool> that Typer prints beside flags, as if they took a value."""
     root = typer.main.get_command(app)
-    waiting = [root]
-    while waiting:
-        each = waiting.pop()
-        waiting += each.commands.values() if isinstance(each, TyperGroup) else ()
-        # The help option is made when it is first asked for, and kept.
+    pending = [root]
+    while pending:
+        each = pending.pop()
+        pending += each.commands.values() if isinstance(each, TyperGroup) else ()
+        # The help option is created on first access and then cached.
         for option in (*each.params, each.get_help_option(typer.Context(each, help_option_names=HELP))):
             if isinstance(option, TyperOption) and option.is_flag:
                 option.metavar = ""

@@ -1,4 +1,4 @@
-"""Between a listing and the terminal: rows whose ids are never cut, and what else is to be said under each."""
+"""Listings on a terminal: rows whose ids are never cut, each with optional remarks on the lines below it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _GAP = 2
-_NARROWEST = 8  # of the column that is folded; where even that is too much, the terminal wraps the line
+_NARROWEST = 8  # width of the folded column; on narrower terminals the terminal wraps the line
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cells, in markup, and sentences under them, in plain text."""
+    """Cells, in markup, and remarks below them, in plain text."""
 
     cells: Sequence[str]
     under: Sequence[str] = ()
@@ -27,19 +27,19 @@ class Row:
 def print_rows(
     titles: Sequence[str], rows: Sequence[Row], *, folded: str, right: Collection[str] = ()
 ) -> None:
-    """Columns as wide as what is in them; the one called `folded` has what is left."""
+    """Print columns as wide as their content; the column called `folded` takes the remaining width."""
     from rich.text import Text
 
     console = out()
     head = [Text(title, style="bold") for title in titles]
     cells = [[Text.from_markup(cell) for cell in row.cells] for row in rows]
     widths = [max(cell.cell_len for cell in column) for column in zip(head, *cells, strict=True)]
-    place = titles.index(folded)
-    spare = console.width - sum(widths) - _GAP * (len(widths) - 1) + widths[place]
-    widths[place] = max(_NARROWEST, min(widths[place], spare))
+    fold_index = titles.index(folded)
+    spare = console.width - sum(widths) - _GAP * (len(widths) - 1) + widths[fold_index]
+    widths[fold_index] = max(_NARROWEST, min(widths[fold_index], spare))
     for line, under in zip([head, *cells], [(), *(row.under for row in rows)], strict=True):
         parts = [[cell] for cell in line]
-        parts[place] = list(line[place].wrap(console, widths[place], overflow="fold"))
+        parts[fold_index] = list(line[fold_index].wrap(console, widths[fold_index], overflow="fold"))
         for each in zip_longest(*parts, fillvalue=Text()):
             console.print(_joined(each, widths, [title in right for title in titles]), soft_wrap=True)
         for sentence in under:

@@ -1,4 +1,4 @@
-"""Between a command and its work: settings, logs, the event loop, what is printed where."""
+"""What every command needs: settings, logs, the event loop and printing."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Where files go that name no workspace: a first try needs no thought about tenants.
+# The workspace used when none is given: a first try works without setting up tenants.
 DEFAULT_WORKSPACE = "00000000-0000-4000-8000-000000000001"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Workspace = Annotated[str, typer.Option("--workspace", help="The workspace's UUID.", metavar="UUID")]
 UploadId = Annotated[str, typer.Argument(help="The upload's id.", metavar="ID", show_default=False)]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from weighbridge import __version__
 
         print(f"weighbridge {__version__}")
@@ -38,16 +38,17 @@ def _print_version(wanted: bool) -> None:
 
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Export files into Postgres, exactly once: every file weighed in, every row accounted for."""
+    """Load export files into Postgres exactly once, with every row accounted for."""
 
 
 def with_app(work: Callable[[App], Awaitable[T]], *, stays: bool = False) -> T:
     """Open the application, do the work, close it. Ctrl-C and SIGTERM end it in order.
 
-    A command says itself what came of a file; one that stays, and that nobody may be watching, logs it.
+    `stays`: the command runs until it is stopped and logs its results; other commands print them.
     """
     from weighbridge.app import open_app
     from weighbridge.observe.traces import exported
@@ -71,7 +72,7 @@ def read_settings(log_level: str = "warning", *, journal: bool = True) -> Settin
 
 
 def run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run a coroutine; a signal cancels it, so that everything it holds is given back."""
+    """Run a coroutine. A signal cancels it, so that it releases everything it holds."""
 
     async def guarded() -> T:
         task = asyncio.current_task()
@@ -92,17 +93,17 @@ def print_json(value: Any) -> None:
 
 
 def complain(sentence: str) -> None:
-    """One sentence on stderr, on one line."""
+    """Print one message on one line of stderr."""
     sys.stderr.write(f"weighbridge: {sentence}\n")
 
 
 def silence_stdout() -> None:
-    """Nothing more can be written there; Python would try once more at its end, and complain in its own way."""
+    """Redirect stdout to /dev/null: it cannot be written, and Python would fail when it flushes it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def out() -> Console:
-    """For people, on stdout; wide where nobody's terminal sets a width."""
+    """A console on stdout for people; 160 columns wide if stdout is not a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False)

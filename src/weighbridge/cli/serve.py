@@ -1,4 +1,4 @@
-"""The processes that stay: `worker`, `api`, and `up`, which is both."""
+"""Long-running processes: `worker`, `api`, and `up`, which runs both."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from weighbridge.engine.options import WorkerOptions
     from weighbridge.settings import Settings
 
-Host = Annotated[str | None, typer.Option("--host", help="The address to listen on; WEIGHBRIDGE_HOST.")]
+Host = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: WEIGHBRIDGE_HOST.")]
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="The port to listen on; WEIGHBRIDGE_PORT.")
+    int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on. Default: WEIGHBRIDGE_PORT.")
 ]
 
 
@@ -35,39 +35,37 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-LogLevel = Annotated[Level, typer.Option("--log-level", help="How much to log.")]
+LogLevel = Annotated[Level, typer.Option("--log-level", help="Minimum level of log messages.")]
 
 
 def worker(
-    parse: Annotated[
-        bool, typer.Option("--parse/--no-parse", help="Take uploads that wait for parsing.")
-    ] = True,
-    promote: Annotated[
-        bool, typer.Option("--promote/--no-promote", help="Take uploads that wait for promotion.")
-    ] = True,
+    parse: Annotated[bool, typer.Option("--parse/--no-parse", help="Parse uploads.")] = True,
+    promote: Annotated[bool, typer.Option("--promote/--no-promote", help="Promote uploads.")] = True,
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", min=0, max=65535, help="Serve metrics to Prometheus on this port."),
+        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port."),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="The address to serve them on.")
+        str, typer.Option("--metrics-host", help="Address to serve metrics on.")
     ] = "127.0.0.1",
     log_level: LogLevel = Level.INFO,
 ) -> None:
-    """Work on uploads until told to stop; start as many as you like."""
+    """Process uploads until stopped. Any number of workers can run."""
     if not (parse or promote):
-        raise typer.BadParameter("a worker that neither parses nor promotes has nothing to do")
+        raise typer.BadParameter(
+            "--no-parse and --no-promote cannot be combined: the worker would have nothing to do"
+        )
     with measured(metrics_host, metrics_port):
         _serve(log_level, {}, api=False, work={"parses": parse, "promotes": promote})
 
 
 def api(host: Host = None, port: Port = None, log_level: LogLevel = Level.INFO) -> None:
-    """Serve the HTTP API; workers run elsewhere."""
+    """Serve the HTTP API and the console. Run workers separately."""
     _serve(log_level, {"host": host, "port": port}, api=True, work=None)
 
 
 def up(host: Host = None, port: Port = None, log_level: LogLevel = Level.INFO) -> None:
-    """Everything in one process: API, worker and, without DATABASE_URL, the embedded Postgres."""
+    """Run API, console and worker in one process and, without DATABASE_URL, the embedded Postgres."""
     _serve(log_level, {"host": host, "port": port}, api=True, work={})
 
 
@@ -91,7 +89,7 @@ def worker_options(settings: Settings, *, parses: bool = True, promotes: bool = 
 
 @contextmanager
 def measured(host: str, port: int | None) -> Iterator[None]:
-    """Around a process without an API: its counters at an address of their own, where one is wanted."""
+    """Serve the metrics of a process that has no API, if a port is given."""
     if port is None:
         yield
         return
@@ -129,7 +127,7 @@ def _serve(log_level: str, overrides: dict[str, Any], *, api: bool, work: dict[s
 
 
 async def _together(parts: list[Awaitable[None]], stop: asyncio.Event) -> None:
-    """Until stopped; a part that ends before that takes the others with it, and its error out."""
+    """Run all parts until stopped. A part that ends early stops the others, and its error is raised."""
 
     async def part(each: Awaitable[None]) -> None:
         try:
@@ -142,10 +140,10 @@ async def _together(parts: list[Awaitable[None]], stop: asyncio.Event) -> None:
             raise result
 
 
-async def _work(app: App, wishes: dict[str, bool], stop: asyncio.Event) -> None:
+async def _work(app: App, steps: dict[str, bool], stop: asyncio.Event) -> None:
     from weighbridge.worker import Worker
 
-    await Worker(app.ctx, worker_options(app.settings, **wishes)).run(stop)
+    await Worker(app.ctx, worker_options(app.settings, **steps)).run(stop)
 
 
 async def _deliver(app: App, stop: asyncio.Event) -> None:
@@ -167,7 +165,7 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
 
 
 async def _replay(app: App, stop: asyncio.Event) -> None:
-    """What an API does without a worker beside it: files that wait on this machine can be read nowhere else."""
+    """Replay queued files in an API process without a worker: only this machine can read its queue folder."""
     from weighbridge.worker import replayer
 
     await replayer(app.ctx, worker_options(app.settings)).run(stop)
@@ -177,7 +175,7 @@ async def _listen(app: App, stop: asyncio.Event) -> None:
     import uvicorn
     from uvicorn.importer import import_from_string
 
-    # By its name, as uvicorn itself would: the command line and the console stay independent of each other.
+    # Imported by name, as uvicorn does: the command line does not depend on the console.
     create: Callable[[App, asyncio.Event], Any] = import_from_string("weighbridge.console:create")
     config = uvicorn.Config(
         create(app, stop),
@@ -198,7 +196,7 @@ async def _listen(app: App, stop: asyncio.Event) -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket at the address. Not left to uvicorn, which ends the whole process where it is taken."""
+    """Bind a socket. Not left to uvicorn, which exits the whole process if the address is in use."""
     from weighbridge.model.errors import ConfigError
 
     bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -223,7 +221,7 @@ def _server(config: uvicorn.Config) -> uvicorn.Server:
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self) -> Generator[None, None, None]:
-            yield  # signals are ours: the worker and the embedded Postgres must end in order, too
+            yield  # we handle signals: the worker and the embedded Postgres must shut down in order, too
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)

@@ -1,4 +1,4 @@
-"""`weighbridge recover` and `weighbridge clean`: what workers also do by themselves, now."""
+"""`weighbridge recover` and `weighbridge clean`: maintenance that workers also do automatically."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def recover(as_json: AsJson = False) -> None:
-    """Take back every upload whose worker fell silent."""
+    """Requeue uploads whose worker has stopped responding."""
 
     async def work(app: App) -> list[Any]:
         from weighbridge.engine import recover
@@ -25,15 +25,15 @@ def recover(as_json: AsJson = False) -> None:
         return
     for each in found:
         verdict = "gave up" if each.gave_up else "back in the queue"
-        out().print(f"{each.queue} {each.subject}: {each.worker} fell silent, {verdict}", markup=False)
+        out().print(f"{each.queue} {each.subject}: {each.worker} stopped responding, {verdict}", markup=False)
     if not found:
         out().print("Nothing to recover.")
 
 
 def clean(as_json: AsJson = False) -> None:
-    """Remove staged rows and stored files that have outlived their days, and forgotten scratch files.
+    """Delete staged rows and stored files whose retention period is over, and abandoned scratch files.
 
-    Production is never touched.
+    Production tables are never changed.
     """
 
     async def work(app: App) -> tuple[int, int, int]:

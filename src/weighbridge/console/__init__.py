@@ -1,12 +1,12 @@
-"""The console: pages for people, over the same steps as the API. One file a page, one template each.
+"""The console: web pages that use the same functions as the API. One module and one template per page.
 
-frame     what all pages share: layout, session, forms, refusals; assets are its style and scripts
-sign_in   a key → a session
-uploads   what came, and how far it is; upload is one of them, preview what it would change
-projects  files, groups, keywords and tokens of a project; grouping is what edits them
-deliveries  what goes to the providers; conversion is one of them
-storage   what is stored, what may be, what waits
-health    what waits, fails and lingers, over time
+frame     shared by all pages: layout, session, forms, error messages; assets are styles and scripts
+sign_in   sign in with an API key
+uploads   the upload form and the list; upload shows one upload, preview its changes
+projects  files, groups, keywords and tokens of a project; edits are its forms
+deliveries  deliveries to providers; conversion shows one of them
+storage   storage usage, quotas and queued files
+health    backlog, failures and processing times
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from weighbridge.console.uploads import preview, upload
 
 
 def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
-    """The API and the console over an open application."""
+    """Create the API and the console for an open application."""
     site = api.create(app, stop)
     for page in (
         sign_in,

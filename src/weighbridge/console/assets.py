@@ -1,4 +1,4 @@
-"""`/static`: the style sheet and the scripts, open to anyone: there is nothing in them but what every page needs."""
+"""`/static`: style sheet and scripts. Public: they contain no data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FOLDER = files("weighbridge.console").joinpath("static")
 
 
 class Static(StaticFiles):
-    """An address with a version never changes what it is; one without is asked for again."""
+    """Addresses with a version are cached for ever; those without are revalidated."""
 
     def __init__(self) -> None:
         super().__init__(directory=str(_FOLDER))
@@ -30,5 +30,5 @@ class Static(StaticFiles):
 
 @cache
 def address(name: str) -> str:
-    """Of a file, with its version."""
+    """The address of a file, with its version."""
     return f"/static/{name}?v={hashlib.sha256(_FOLDER.joinpath(name).read_bytes()).hexdigest()[:12]}"

@@ -1,15 +1,15 @@
-"""What all pages share: the layout, who is signed in, forms that are really ours, and refusals as sentences.
+"""Shared by all pages: layout, session, protection against forged forms, and error messages.
 
 @router.get("/uploads")          router = frame.router()
-@frame.page("read")              the scope that it needs
+@frame.page("read")              the required scope
 async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
     return await frame.show(request, "uploads.html", uploads=…)
 
 @router.post("/uploads/{upload_id}/retry")
 @frame.page("operate")
 async def retry(request: Request, …) -> Response:
-    …                            a refusal that is raised goes back to the page, as a sentence
-    return await frame.back(request, f"/uploads/{upload_id}", "It is opened again.")
+    …                            a RequestRefused is shown as a message on the page
+    return await frame.back(request, f"/uploads/{upload_id}", "The upload is queued again.")
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from weighbridge.model.errors import RequestRefused
 
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 _FILES = "weighbridge_files"
-NOTE = "wb_note"  # a cookie with one sentence for the next page
+NOTE = "wb_note"  # a cookie with a message for the next page
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "same-origin",  # with none at all, a browser hides where a form comes from
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers hide the origin of a form
     "X-Content-Type-Options": "nosniff",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -51,7 +51,7 @@ _PAGES.filters.update(words.FILTERS)
 
 
 class _Pages(APIRouter):
-    """Where a page can be had, its head can, too: monitors ask for no more."""
+    """A router that answers HEAD wherever it answers GET: monitors use HEAD."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **how: Any) -> None:
         if "GET" in (how.get("methods") or ()):
@@ -64,12 +64,12 @@ def router() -> APIRouter:
 
 
 def page(scope: str) -> Callable[[Endpoint], Endpoint]:
-    """A page for keys with this scope."""
+    """A page that requires this scope."""
     return lambda endpoint: as_page(needs(scope)(endpoint))
 
 
 def with_files(endpoint: Endpoint) -> Endpoint:
-    """A form with files, which are not read before they are wanted: its route checks the first field by itself."""
+    """A form with files, which are read on demand: the route itself checks the CSRF token in the first field."""
     setattr(endpoint, _FILES, True)
     return endpoint
 
@@ -79,29 +79,27 @@ def takes_files(endpoint: object) -> bool:
 
 
 async def show(request: Request, template: str, answer_code: int = 200, **context: Any) -> HTMLResponse:
-    """A page, with what the one before it had to say."""
+    """Render a page, with the message that the previous request left for it."""
     session: Session | None = getattr(request.state, "session", None)
-    said = request.cookies.get(NOTE)
+    note = request.cookies.get(NOTE)
     passes: Passes = request.app.state.passes
     html = _PAGES.get_template(template).render(
         session=session,
         may=session.key.may if session else (lambda scope: False),
         csrf=session.csrf if session else "",
         here=request.url.path,
-        noted=await passes.read_note(said) if said else "",
+        noted=await passes.read_note(note) if note else "",
         static=assets.address,
         **context,
     )
     answer = HTMLResponse(html, answer_code, headers=_HEADERS)
-    if (
-        said and "x-fresh" not in request.headers
-    ):  # a page that looks again must not take it from the next one
+    if note and "x-fresh" not in request.headers:  # a refresh must not consume the message
         answer.delete_cookie(NOTE)
     return answer
 
 
 async def back(request: Request, path: str, sentence: str = "") -> Response:
-    """After a form: on to a page of ours, where the sentence is shown once."""
+    """Redirect after a form. The page shows the sentence once."""
     answer = RedirectResponse(path, 303, headers={"Cache-Control": "no-store"})
     if sentence:
         passes: Passes = request.app.state.passes
@@ -113,14 +111,14 @@ async def back(request: Request, path: str, sentence: str = "") -> Response:
 
 
 def inside(path: str | None) -> str:
-    """Where to go on, as a page of this site; the front page for anything else."""
+    """The path if it is a page of this site, else the front page: prevents open redirects."""
     parts = _split(path or "")
     ours = not parts.scheme and not parts.netloc and parts.path.startswith("/") and "\\" not in (path or "")
     return path or "/" if ours and not (path or "").startswith("//") else "/"
 
 
 async def _ours(request: Request) -> None:
-    """A form must come from a page of ours: it says the session's token, and the browser says where it comes from."""
+    """Refuse forged forms: check the session's CSRF token and the Origin header."""
     if request.method != "POST":
         return
     origin = request.headers.get("origin")
@@ -129,7 +127,7 @@ async def _ours(request: Request) -> None:
     session: Session | None = getattr(request.state, "session", None)
     kind = request.headers.get("content-type", "").partition(";")[0]
     if session is None or (kind == "multipart/form-data" and takes_files(request.scope.get("endpoint"))):
-        return  # nobody to be careful for; or the route looks at the first field itself
+        return  # no session to protect, or the route checks the token itself
     if kind != "application/x-www-form-urlencoded":
         raise RequestRefused(415, "unsupported_media_type", "Expected a form of this site.")
     check_csrf(session, str((await request.form()).get("csrf", "")))
@@ -141,40 +139,40 @@ def check_csrf(session: Session, given: str) -> None:
 
 
 def answer_as_pages(site: FastAPI) -> None:
-    """Refusals of a page are pages with the API's own sentence; without a session, sign-in; of a form, where it was."""
+    """Show refusals as pages with the API's message; redirect to sign-in or, after a form, to the form's page."""
     for kind, handler in list(site.exception_handlers.items()):
         site.exception_handlers[kind] = _as_page(handler)
 
 
 def _as_page(handler: Callable[..., Any]) -> Callable[[Request, Exception], Awaitable[Response]]:
     async def answer(request: Request, error: Exception) -> Response:
-        told: Response = await handler(request, error)
+        response: Response = await handler(request, error)
         if not is_page(request.scope.get("endpoint")) and not _unknown_page(request):
-            return told
-        problem = json.loads(bytes(told.body) or b"{}")
-        if told.status_code == 401:
+            return response
+        problem = json.loads(bytes(response.body) or b"{}")
+        if response.status_code == 401:
             asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             wanted = asked if request.method == "GET" else _referer(request)
             next_ = quote(inside(wanted), safe="/")
-            # Whoever opens the console for the first time needs no word on how programs send a key.
+            # On the first visit, show no message about how API clients send a key.
             sentence = problem.get("message", "") if problem.get("error") == "session_ended" else ""
             return await back(request, f"/sign-in?next={next_}", sentence)
         sentence = problem.get("message", "")
         if request.method == "POST" and (came_from := _referer(request)):
             return await back(request, came_from, sentence)
         shown = await show(
-            request, "refused.html", told.status_code, sentence=sentence, status=told.status_code
+            request, "refused.html", response.status_code, sentence=sentence, status=response.status_code
         )
         for name in ("allow", "retry-after"):
-            if name in told.headers:
-                shown.headers[name] = told.headers[name]
+            if name in response.headers:
+                shown.headers[name] = response.headers[name]
         return shown
 
     return answer
 
 
 def _split(url: str) -> SplitResult:
-    """Its parts; none where it is no URL."""
+    """The parts of a URL; empty if it is invalid."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -182,13 +180,13 @@ def _split(url: str) -> SplitResult:
 
 
 def _unknown_page(request: Request) -> bool:
-    """A path that nothing answers, asked for by a browser."""
+    """An unknown path, requested by a browser."""
     asked = "text/html" in request.headers.get("accept", "")
     return asked and "endpoint" not in request.scope and not request.url.path.startswith("/api")
 
 
 def _referer(request: Request) -> str:
-    """The page of ours that a form was on."""
+    """The page of this site that contained the form."""
     came_from = _split(request.headers.get("referer", ""))
     if came_from.netloc != request.headers.get("host") or came_from.path == "/sign-in":
         return ""

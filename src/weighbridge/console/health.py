@@ -1,4 +1,4 @@
-"""`/health`: what waits, fails and lingers, over time, and what alerts are open."""
+"""`/health`: backlog, failures and processing times over a period, and open alerts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def show(
         standing = await browse.state_counts(tx, key.workspace_id)
         stretches = await charts.stretches(tx, each, number)
         letters = await charts.dead_letters(tx, 10)
-    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # alerts are the service's
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # tenants cannot read the table of alerts
         alerts = await charts.alerts(tx, of_service=key.may("admin"))
     return await frame.show(
         request,

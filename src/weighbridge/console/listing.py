@@ -1,7 +1,7 @@
-"""Endless lists: a page of rows, where the next one begins, and how far it goes down when it is looked at again.
+"""Endless lists: a page of rows, the start of the next page, and the end of the page when it is refreshed.
 
-Once another page is shown below it, a page is asked for by where it ended (`until`) and not by its length: rows that
-come or go in between leave none out and show none twice (fresh.js).
+When another page is shown below it, a page is refreshed up to its end (`until`) instead of by its length: rows that
+are added or removed meanwhile are neither skipped nor shown twice (fresh.js).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fastapi import Depends, Query
 from weighbridge.api import cursor
 
 PAGE = 50
-LONGEST = 200  # rows that a page may have grown to
+LONGEST = 200  # maximum rows of a page that has grown
 
 Row = TypeVar("Row")
 Cursor = tuple[Any, ...]
@@ -24,7 +24,7 @@ Cursor = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Asked:
-    """Which page of a list: behind what, or down to what."""
+    """Which page of a list: the cursors of its start and end."""
 
     after: str | None = None
     until: str | None = None
@@ -38,46 +38,46 @@ class Asked:
 class Listing(Generic[Row]):
     rows: Sequence[Row]
     here: str  # this page
-    next: str | None  # the one behind it
-    down_to_here: str | None  # this page, down to where the next one begins
+    next: str | None  # the next page
+    down_to_here: str | None  # this page, up to the start of the next one
     first: str  # the first page
-    cut: bool = False  # more have come to this page than it shows
+    cut: bool = False  # this page has more rows than it shows
 
 
 def paged(
-    asked: Asked, found: Sequence[Row], place: Callable[[Row], Cursor], path: str, **said: Any
+    asked: Asked, found: Sequence[Row], cursor_of: Callable[[Row], Cursor], path: str, **query: Any
 ) -> Listing[Row]:
-    """What is shown of `found`, of which one more than is shown tells that there is a next page.
+    """The page for `found`, which contains one extra row if there is a next page.
 
-    `place`: where a row stands in the order of the list; `said`: what else the address says.
+    `cursor_of`: the cursor of a row; `query`: other query parameters of the address.
     """
     rows, within = found[: asked.size], found
     if asked.until and found:
-        types = [type(part) for part in place(found[0])]
+        types = [type(part) for part in cursor_of(found[0])]
         until = cursor.read("until", asked.until, lambda *parts: parts, *types)
-        within = [row for row in found if until is not None and place(row) <= until]
+        within = [row for row in found if until is not None and cursor_of(row) <= until]
         rows = within[: asked.size]
-    more = cursor.write(*place(rows[-1])) if rows and len(found) > len(rows) else None
-    return listed(asked, rows, more, path, cut=len(within) > len(rows), **said)
+    more = cursor.write(*cursor_of(rows[-1])) if rows and len(found) > len(rows) else None
+    return listed(asked, rows, more, path, cut=len(within) > len(rows), **query)
 
 
 def listed(
-    asked: Asked, rows: Sequence[Row], more: str | None, path: str, *, cut: bool = False, **said: Any
+    asked: Asked, rows: Sequence[Row], more: str | None, path: str, *, cut: bool = False, **query: Any
 ) -> Listing[Row]:
-    """The same where the place of the next page is known. `cut`: there were more rows than are shown."""
+    """The same if the cursor of the next page is known. `cut`: there are more rows than are shown."""
     return Listing(
         rows=rows,
-        here=href(path, **said, after=asked.after),
-        next=more and href(path, **said, after=more),
-        down_to_here=more and href(path, **said, after=asked.after, until=more),
-        first=href(path, **said),
+        here=href(path, **query, after=asked.after),
+        next=more and href(path, **query, after=more),
+        down_to_here=more and href(path, **query, after=asked.after, until=more),
+        first=href(path, **query),
         cut=cut and asked.until is not None,
     )
 
 
-def href(path: str, **said: Any) -> str:
-    """An address, without what is not said."""
-    given = {name: value for name, value in said.items() if value not in (None, "")}
+def href(path: str, **query: Any) -> str:
+    """An address; empty query parameters are left out."""
+    given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
 
 

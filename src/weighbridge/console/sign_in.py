@@ -1,4 +1,4 @@
-"""`/sign-in`: an API key → a session. The key itself is kept nowhere."""
+"""`/sign-in`: start a session with an API key. The key itself is not stored."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def sign_in(
         found = await admit(app, key.strip(), "read")
     except RequestRefused as refusal:
         log.info("console.sign_in_refused", reason=refusal.code)
-        sentence = "Enter a key." if refusal.code == "missing_key" else refusal.message
+        sentence = "Enter an API key." if refusal.code == "missing_key" else refusal.message
         return await frame.show(
             request, "sign_in.html", refusal.status, next=frame.inside(next), wrong=sentence
         )

@@ -1,4 +1,4 @@
-"""Numbers, times and states as people read them; filters of the templates."""
+"""Template filters: numbers, times and states as text."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from markupsafe import Markup
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 
-# S2 §11.0.1's four signs, and one each for what waits for a person and what a person did not want.
+# Four fixed symbols (docs/contracts.md), and one each for uploads on hold and discarded uploads.
 SIGNS = {"completed": "✓", "processing": "⏳", "queued": "🕒", "error": "⚠️", "held": "⏸", "discarded": "✕"}
 
 _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 _FOR_PROGRAMS = re.compile(r"\b(GET|POST|PUT|PATCH|DELETE) /api/")
 
-Shown = tuple[str, str]  # which sign, and what it says
+Shown = tuple[str, str]  # the name of the symbol, and the label
 _UPLOADS: dict[Status, Shown] = {
     Status.PENDING: ("queued", "Queued"),
     Status.PROCESSING: ("processing", "Processing"),
     Status.STAGING_COMPLETE: ("processing", "Processing"),
     Status.PROMOTING: ("processing", "Processing"),
     Status.COMPLETED: ("completed", "Completed"),
-    Status.PARTIAL: ("completed", "Completed in part"),
+    Status.PARTIAL: ("completed", "Completed partially"),
     Status.FAILED: ("error", "Error"),
 }
 JOBS: dict[str, Shown] = {  # of a project's files
@@ -43,12 +43,12 @@ PROJECTS: dict[str, Shown] = {
 }
 CONVERSIONS: dict[str, Shown] = {
     "QUEUED": ("queued", "Queued"),
-    "RETRY": ("queued", "To be tried again"),
-    "PROCESSING": ("processing", "Being sent"),
+    "RETRY": ("queued", "Waiting for retry"),
+    "PROCESSING": ("processing", "Sending"),
     "COMPLETED": ("completed", "Delivered"),
     "FAILED": ("error", "Failed"),
 }
-# Circuits have a colour and no sign.
+# Circuits have a colour instead of a symbol.
 CIRCUITS: dict[str, Shown] = {
     "CLOSED": ("good", "Closed"),
     "HALF_OPEN": ("wait", "Half open"),
@@ -57,11 +57,11 @@ CIRCUITS: dict[str, Shown] = {
 
 
 def of_upload(upload: Upload) -> Shown:
-    """A file that waits for the store is the service's to go on with (S5); one that is held, a person's."""
+    """A file queued for the store continues automatically; an upload on hold waits for a user."""
     if upload.storage_status == "pending_retry":
         return _UPLOADS[Status.PROCESSING]
     if upload.held:
-        return "held", "Waiting for you"
+        return "held", "On hold"
     if upload.set_aside:
         return "discarded", "Discarded"
     return _UPLOADS[upload.status]
@@ -72,7 +72,7 @@ def number(value: float | None) -> str:
 
 
 def size(count: int | None) -> str:
-    """Bytes; a MB is 2**20 of them, as in every limit."""
+    """Bytes as text. 1 MB is 2**20 bytes, as in every limit."""
     if count is None:
         return "–"
     left = float(count)
@@ -97,21 +97,21 @@ def duration(value: timedelta | float | None) -> str:
 
 
 def when(moment: datetime | None) -> Markup | str:
-    """A moment in UTC; fresh.js shows it in the reader's own time zone."""
+    """A time in UTC; fresh.js converts it to the reader's time zone."""
     if moment is None:
         return "–"
     utc = moment.astimezone(UTC)
     return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def spoken(said: str | None) -> str:
-    """What an error says, without its sentences for programs: here there are links (wb-upload.js does the same)."""
-    sentences = _SENTENCES.split(said or "")
-    return " ".join(each for each in sentences if not _FOR_PROGRAMS.search(each)) or said or ""
+def spoken(message: str | None) -> str:
+    """An error message without its sentences about API calls: pages have links instead (as in wb-upload.js)."""
+    sentences = _SENTENCES.split(message or "")
+    return " ".join(each for each in sentences if not _FOR_PROGRAMS.search(each)) or message or ""
 
 
 def share(part: float | None, whole: float | None) -> float:
-    """How much of a whole, in percent; nothing of nothing is nothing."""
+    """Part of a whole in percent; 0 if the whole is 0."""
     return round(min(100.0, 100 * (part or 0) / whole), 2) if whole else 0.0
 
 

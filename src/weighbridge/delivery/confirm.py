@@ -17,11 +17,11 @@ from weighbridge.model.delivery import ProviderTransientError
 log = structlog.get_logger()
 
 AT_ONCE = 20
-MOST_TRIES = 150  # every ten minutes: a day, and then nobody knows
+MOST_TRIES = 150  # every ten minutes for about a day; then the result is unknown
 
 
 async def confirm(ctx: Context) -> int:
-    """Ask for the requests whose time has come; returns how many were asked for."""
+    """Query the status of requests that are due; returns how many were queried."""
     outbound = outbound_of(ctx)
     async with ctx.db.tx(ROLE) as tx:
         awaited = await queue.claim_confirmations(tx, AT_ONCE)
@@ -32,23 +32,25 @@ async def confirm(ctx: Context) -> int:
 async def _ask(ctx: Context, outbound: Outbound, awaited: Awaited) -> None:
     provider: object = outbound.providers.get(awaited.provider_key)
     if not isinstance(provider, Confirms):
-        return  # another machine's provider: it is asked there
+        return  # this process does not know the provider: another one asks
     request = BatchRequest(awaited.site_id, awaited.provider_key, 0)
     async with ctx.db.tx(ROLE) as tx:
         sealed = await queue.credentials(tx, [request])
-    said = Confirmation("PROCESSING")
+    confirmation = Confirmation("PROCESSING")
     if sealed:
         try:
-            said = await provider.confirm(awaited.request_id, unsealed(outbound, sealed[0]), outbound.http)
+            confirmation = await provider.confirm(
+                awaited.request_id, unsealed(outbound, sealed[0]), outbound.http
+            )
         except (ProviderTransientError, VaultError) as error:
             log.warning("Confirmation put off", provider_key=awaited.provider_key, reason=str(error))
         except Exception:
             log.exception("Confirmation failed", provider_key=awaited.provider_key)
-    state = said.state
+    state = confirmation.state
     if state == "PROCESSING":
         if awaited.tries < MOST_TRIES:
             return
         state = "UNKNOWN"
     async with ctx.db.tx(ROLE) as tx:
-        rows = await queue.settle_confirmation(tx, awaited, state, said.reasons)
+        rows = await queue.settle_confirmation(tx, awaited, state, confirmation.reasons)
     log.info("Confirmation", provider_key=awaited.provider_key, state=state, rows=rows)

@@ -27,10 +27,10 @@ class Outbound:
 
     @property
     def lease(self) -> timedelta:
-        """The lease of a call. It is not renewed: a call ends, or is given up, well before."""
+        """The lease of a call. It is not renewed: a call ends or times out well before."""
         return self.limits.ttl
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context(context.Context):
-    outbound: Outbound | None = None  # None: without the key of the vault nothing is delivered
+    outbound: Outbound | None = None  # None: the vault key is not set, and nothing is delivered

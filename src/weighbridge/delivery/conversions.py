@@ -13,7 +13,7 @@ from weighbridge.postgres.queries import load
 
 _SQL = load(__name__)
 
-MOST_COUNTED = 10_000  # rows of a group; where there are more it is this many
+MOST_COUNTED = 10_000  # upper limit when counting the rows of a group
 _PAGES = {
     None: "recent_conversions",
     "QUEUED": "waiting_conversions",
@@ -26,7 +26,7 @@ _PAGES = {
 
 @dataclass(frozen=True)
 class Shown:
-    """A row of offline_conversion_queue, but for what identifies a person: the click id and the digests."""
+    """A row of offline_conversion_queue without personal data (click id and hashes)."""
 
     sale_id: UUID
     site_id: UUID
@@ -60,7 +60,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which conversions of a workspace; None: whatever it is."""
+    """Filters for the conversions of a workspace; None: any."""
 
     workspace_id: UUID
     site_id: UUID | None = None
@@ -72,7 +72,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Ordered:
-    """A sale that has a certain order id, and its site."""
+    """A sale with a given order id, and its site."""
 
     sale_id: UUID
     site_id: UUID
@@ -81,7 +81,7 @@ class Ordered:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where a page ended: when, what stands beside that, and which."""
+    """The cursor of a page: time, secondary key and id of its last row."""
 
     moment: str
     beside: str
@@ -91,7 +91,7 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Found:
-    """A conversion of a page, and its place."""
+    """A conversion of a page, and its cursor."""
 
     sale_id: UUID
     provider_key: str
@@ -119,18 +119,18 @@ class Entry:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """A site and a provider: what waits, what failed, what is in the way."""
+    """A site and a provider: queued and failed conversions, and what blocks deliveries."""
 
     site_id: UUID
     site_name: str
     provider_key: str
-    in_use: bool  # new sales of the site go to it
+    in_use: bool  # new sales of the site are sent to it
     paused_until: datetime | None
     state: str  # of the breaker
     failure_count: int
     next_probe_at: datetime | None
     waiting: int  # at most MOST_COUNTED
-    in_call: int  # PROCESSING: in a provider's hands right now
+    in_call: int  # PROCESSING: part of a call in progress
     failed: int  # at most MOST_COUNTED
     credentials_version: int | None
     key_id: str | None
@@ -143,7 +143,7 @@ class GroupStatus:
 
 
 async def page(tx: Tx, wanted: Wanted, behind: Cursor | None, limit: int) -> list[Found]:
-    """A page: newest first, what waits in the order in which it is sent; those of one order always newest first."""
+    """A page: newest first; queued conversions in delivery order, unless the filter names an order."""
     params = {
         "workspace": wanted.workspace_id,
         "site": wanted.site_id,
@@ -163,31 +163,31 @@ async def page(tx: Tx, wanted: Wanted, behind: Cursor | None, limit: int) -> lis
 
 
 async def get(tx: Tx, found: Sequence[Found]) -> list[Shown]:
-    """Everything about the conversions of a page, in its order."""
+    """All fields of the conversions of a page, in its order."""
     params = ([each.sale_id for each in found], [each.provider_key for each in found])
     return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], params)]
 
 
 async def of_sale(tx: Tx, sale_id: UUID) -> list[Shown]:
-    """A sale's conversions, one for each provider that hears of it."""
+    """A sale's conversions, one per provider."""
     return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], ([sale_id], [None]))]
 
 
 async def ordered(
     tx: Tx, order_id: str, workspace_id: UUID | None, site_id: UUID | None, limit: int = 11
 ) -> list[Ordered]:
-    """Sales with this order id: one of a site at most; of all workspaces where none is named."""
+    """Sales with this order id, at most one per site; of all workspaces if none is given."""
     params = {"order": order_id, "workspace": workspace_id, "site": site_id, "limit": limit}
     return [Ordered(**row) for row in await fetch_named(tx, _SQL["sales_of_order"], params)]
 
 
 async def ledger_of_batch(tx: Tx, batch_id: UUID) -> list[Entry]:
-    """STARTED, and FINISHED if it is."""
+    """The STARTED entry of a call and, if it has ended, FINISHED."""
     return [Entry(**row) for row in await fetch_named(tx, _SQL["ledger_of_batch"], (batch_id,))]
 
 
 async def ledger_of_site(tx: Tx, site_id: UUID, provider_key: str | None, limit: int) -> list[Entry]:
-    """The newest entries first."""
+    """The entries of a group, newest first."""
     params = {"site": site_id, "provider": provider_key, "limit": limit}
     return [Entry(**row) for row in await fetch_named(tx, _SQL["ledger_of_site"], params)]
 
@@ -201,7 +201,7 @@ async def groups(
     after: tuple[UUID, str] | None = None,
     limit: int = 1000,
 ) -> list[GroupStatus]:
-    """How groups stand, by site and provider; of all workspaces where none is named."""
+    """The status of groups, by site and provider; of all workspaces if none is given."""
     params = {
         "workspace": workspace_id,
         "site": site_id,

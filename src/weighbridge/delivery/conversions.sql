@@ -1,8 +1,8 @@
--- Pages give keys and where each stands; get_conversions says the rest. Every one of them follows an index, so that a page
+-- Pages return keys and cursors; get_conversions returns the other fields. Every query follows an index, so that a page
 -- costs the same however many rows there are.
 
 -- name: recent_conversions
--- Of any status, those of the newest sales first.
+-- Any status, newest sales first.
 SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS beside
 FROM public.sales s JOIN public.offline_conversion_queue q ON q.sale_id = s.id
 WHERE s.workspace_id = %(workspace)s
@@ -13,7 +13,7 @@ WHERE s.workspace_id = %(workspace)s
 ORDER BY s.created_at DESC, s.id, q.provider_key LIMIT %(limit)s
 
 -- name: failed_conversions
--- The last that failed first.
+-- Latest failure first.
 SELECT q.sale_id, q.provider_key, q.updated_at::text AS moment, '' AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
@@ -28,7 +28,7 @@ WHERE s.workspace_id = %(workspace)s
 ORDER BY q.updated_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: completed_conversions
--- The last that a provider took first.
+-- Latest delivery first.
 SELECT q.sale_id, q.provider_key, q.uploaded_at::text AS moment, '' AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
@@ -43,7 +43,7 @@ WHERE s.workspace_id = %(workspace)s
 ORDER BY q.uploaded_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: waiting_conversions
--- QUEUED or RETRY, in the order in which a group is sent.
+-- QUEUED or RETRY, in the delivery order of a group.
 SELECT q.sale_id, q.provider_key, q.due_at::text AS moment, q.created_at::text AS beside
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
@@ -58,7 +58,7 @@ WHERE s.workspace_id = %(workspace)s
 ORDER BY q.due_at, q.created_at, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: processing_conversions
--- In a provider's hands right now.
+-- Part of a call in progress.
 SELECT q.sale_id, q.provider_key, q.claimed_at::text AS moment, '' AS beside
 FROM public.offline_conversion_queue q
 WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
@@ -69,7 +69,7 @@ WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
 ORDER BY q.claimed_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: ordered_conversions
--- Those with this order id, of any status or of one, those of the newest sales first. A site has an order once, and its key
+-- Conversions with this order id, any status or one, newest sales first. A site has an order once, and the index key
 -- begins with the workspace and the site.
 SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS beside
 FROM public.sites t
@@ -91,7 +91,7 @@ WHERE (%(workspace)s::uuid IS NULL OR t.workspace_id = %(workspace)s) AND (%(sit
 ORDER BY t.name, t.id LIMIT %(limit)s
 
 -- name: get_conversions
--- By sale and provider; by sale alone where no provider is named.
+-- By sale and provider; by sale alone if no provider is given.
 SELECT q.sale_id, q.site_id, q.provider_key, q.status, q.order_id, q.click_type, q.occurred_at, q.clicked_at, q.value,
        q.currency, q.expires_at, q.next_retry_at, q.claimed_at, q.batch_id, q.attempt_count, q.retry_count, q.last_error,
        q.uploaded_at, q.provider_request_id, q.provider_error_code, q.provider_error_category, q.duplicate, q.confirmation,
@@ -118,8 +118,8 @@ WHERE %(provider)s::text IS NULL OR k.provider_key = %(provider)s
 ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
 
 -- name: groups_standing
--- Groups that there is anything to say of. Rows that wait or failed are counted up to a bound, from indexes. The orders
--- hold the planner to them: beside a site with very many, it would look for those of a site with none in the whole table.
+-- Groups with any activity. Queued and failed rows are counted up to a limit, from indexes. ORDER BY
+-- keeps the planner on these indexes: with one very large site it would scan the whole table for an empty one.
 WITH calls AS MATERIALIZED ( -- from the index of PROCESSING rows, of which there are few
     SELECT site_id, provider_key, count(*) AS rows FROM public.offline_conversion_queue
     WHERE status = 'PROCESSING' AND (%(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s)

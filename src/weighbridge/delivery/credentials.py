@@ -1,4 +1,4 @@
-"""Stores the credentials of a site for a provider: checked, sealed, replaced as a whole."""
+"""Stores the credentials of a site for a provider: validates, encrypts and replaces them as a whole."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 
 
 async def put(
-    ctx: Context, workspace_id: UUID, site_id: UUID, provider_key: str, said: Any, actor: str
+    ctx: Context, workspace_id: UUID, site_id: UUID, provider_key: str, given: Any, actor: str
 ) -> CredentialsStanding:
-    """RequestRefused where a name is missing or unknown; ConfigError without the vault's key. It is audited."""
+    """RequestRefused if a name is missing or unknown; ConfigError without a vault key. The action is audited."""
     outbound = outbound_of(ctx)
-    values = named(find(outbound.providers, provider_key), said)
+    values = named(find(outbound.providers, provider_key), given)
     async with ctx.db.tx(ROLE, workspace_id) as tx:
         version = await sites.next_version(tx, site_id, provider_key)
         sealed = outbound.vault.seal(site_id, provider_key, values, version)
         if not await sites.set_credentials(tx, site_id, provider_key, sealed, actor):
-            raise RetryLater("connection", "Others set the same credentials at the same time. Try again.")
+            raise RetryLater("connection", "The same credentials were changed at the same time. Try again.")
         standing = await sites.credentials(tx, site_id)
         return next(each for each in standing if each.provider_key == provider_key)
 
 
 def find(providers: Mapping[str, Provider], provider_key: str) -> Provider:
-    """RequestRefused(404) where there is no such provider."""
+    """RequestRefused(404) if the provider is unknown."""
     if provider_key not in providers:
         raise unknown_provider(provider_key, list(providers))
     return providers[provider_key]
@@ -43,24 +43,24 @@ def unknown_provider(provider_key: str, known: list[str], status: int = 404) -> 
     )
 
 
-def named(provider: Provider, said: Any) -> Credentials:
-    """The values by name, or RequestRefused(422). Values are never repeated, nor names that are like none of ours."""
-    if not isinstance(said, dict):
+def named(provider: Provider, given: Any) -> Credentials:
+    """The values by name, or RequestRefused(422). Messages contain no values and no unknown names."""
+    if not isinstance(given, dict):
         raise _invalid("expected a JSON object of names and values, got something else.")
     known = {need.name: need for need in provider.needs}
-    for name in said:
+    for name in given:
         if name not in known:
             hint = did_you_mean(name, known) or "."
             expected = f"{provider.name} has {', '.join(known)}"
-            raise _invalid(f"a name among them is not known; {expected}{hint}")
-    for name, value in said.items():
+            raise _invalid(f"it contains an unknown name; {expected}{hint}")
+    for name, value in given.items():
         if value is not None and (not isinstance(value, str) or not value.isprintable()):
             raise _invalid(f"{name}: expected text ({known[name].help}), got something else.")
-    values = {name: value.strip() for name, value in said.items() if value and value.strip()}
+    values = {name: value.strip() for name, value in given.items() if value and value.strip()}
     missing = [need for need in known.values() if need.required and need.name not in values]
     if missing:
-        told = "; ".join(f"{need.name} ({need.help})" for need in missing)
-        raise _invalid(f"{provider.name} needs {told}.")
+        names = "; ".join(f"{need.name} ({need.help})" for need in missing)
+        raise _invalid(f"{provider.name} requires {names}.")
     return Credentials(values)
 
 

@@ -64,7 +64,7 @@ class Dispatcher:
                     give_up = monotonic() + IDLE
                 await self._wait(give_up)
         finally:
-            # Whatever happened: batches that are claimed are called or put back, and settled.
+            # After any error: claimed batches are called or put back, and settled.
             self._prefetcher.drop_plan()
             while self._advance():
                 await self._wait(None)
@@ -74,7 +74,7 @@ class Dispatcher:
             raise self._error
 
     def _advance(self) -> bool:
-        """Start every stage that can start. True: something is under way."""
+        """Start every stage that can start. True: work is in progress."""
         self._changed.clear()
         while self._may_claim and (requests := self._prefetcher.next_requests()):
             self._claims.add(self._start(self._claim(requests)))
@@ -95,7 +95,7 @@ class Dispatcher:
         return bool(self._claims or self._exchange or self._calls or self._slots.busy)
 
     async def _wait(self, until: float | None) -> None:
-        """Until something has changed, or for the next moment at which a stage is due."""
+        """Wait until something has changed, or until a stage is due."""
         due = None if self._exchange else self._slots.next_moment
         moments = [moment for moment in (until, due) if moment is not None]
         seconds = max(0, min(moments) - monotonic()) if moments else None

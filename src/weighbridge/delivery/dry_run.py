@@ -24,17 +24,17 @@ from weighbridge.postgres.pool import Tx
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """A group: what its provider said of its rows, or why it was not asked."""
+    """A group: the provider's outcome for each row, or why it was skipped."""
 
     group: Group
     said: Sequence[tuple[Conversion, Outcome]] = ()
     calls: int = 0
-    expired: int = 0  # a run would refuse them as it claims them
+    expired: int = 0  # a run would refuse them when it claims them
     skipped: str | None = None
 
 
 async def rehearse(ctx: Context, limit: int) -> list[Rehearsed]:
-    """Have at most `limit` conversions checked, with the groups and shares of a run."""
+    """Let the providers validate at most `limit` conversions, with the groups and shares of a run."""
     parts = outbound_of(ctx)
     async with ctx.db.tx(ROLE) as tx:
         plan, skipped = await _planned(tx, parts, limit)
@@ -53,7 +53,7 @@ async def rehearse(ctx: Context, limit: int) -> list[Rehearsed]:
 
 
 async def _planned(tx: Tx, parts: Outbound, limit: int) -> tuple[list[tuple[Group, int]], dict[Group, str]]:
-    """Groups with their shares, as a run has them; and those that it would pass over, with what is in the way."""
+    """The groups of a run with their shares, and the groups that it would skip, with the reason."""
     waiting = await queue.groups(tx, COUNTED)
     skipped = {group: reason for group in waiting if (reason := blocked_by(group, parts))}
     probed: list[tuple[Group, int]] = []
@@ -79,7 +79,7 @@ class _Act:
 
 
 async def _one_by_one(parts: Outbound, acts: Sequence[_Act]) -> list[Rehearsed]:
-    """The groups of a provider. One call at a time: slots would be written somewhere."""
+    """The groups of a provider, one call at a time: a dry run must not write slots."""
     return [await _checked(parts, act) for act in acts]
 
 

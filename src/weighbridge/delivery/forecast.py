@@ -15,16 +15,16 @@ from weighbridge.postgres.pool import Tx
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of a group whose rows are due: how many of them would go, or why none."""
+    """For a group with due rows: how many the next run would send, or why none."""
 
     due: int  # at most COUNTED
     share: int = 0
     reason: str | None = None
-    probe: bool = False  # a few, to find out whether the provider is well again
+    probe: bool = False  # a few rows, to test whether the provider works again
 
 
 async def forecast(tx: Tx, parts: Outbound, limit: int) -> dict[tuple[UUID, str], Forecast]:
-    """All groups of all workspaces, as a run sees them: they share it. See deliver._sort_out."""
+    """Forecast for all groups of all workspaces, which share a run."""
     waiting = await queue.groups(tx, COUNTED)
     found: dict[tuple[UUID, str], Forecast] = {}
     closed: list[Group] = []

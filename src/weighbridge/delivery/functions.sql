@@ -1,16 +1,16 @@
 -- Delivery: conversions to ad platforms, exactly accounted.
 --
 -- Tables
---   sites                      whose conversions they are, and which providers receive them
---   sales                      a confirmed sale with a click id makes its queue rows in the same transaction
---   offline_conversion_queue   one row per sale and provider; its status is the only truth about it
+--   sites                      owners of sales, and the providers that receive their conversions
+--   sales                      a confirmed sale with a click id creates its queue rows in the same transaction
+--   offline_conversion_queue   one row per sale and provider; the source of truth for its status
 --   provider_health_state      the circuit breaker of a group: a site and a provider
---   provider_credentials       sealed by the vault; the database never sees the values
+--   provider_credentials       encrypted by the vault; the database never sees the values
 --   provider_upload_metrics    counters per group
 --   provider_upload_attempts   the ledger: STARTED before and FINISHED after every call
---   providers                  what the database has to know of each provider
+--   providers                  properties of each provider that the database needs
 --   confirmations              accepted requests whose result the provider reports later
---   slots                      calls in flight, where there is no Redis
+--   slots                      calls in flight, if Redis is not used
 --
 -- The life of a row
 --   QUEUED → PROCESSING → COMPLETED | FAILED | RETRY → PROCESSING …
@@ -21,7 +21,7 @@
 --   and FINISHED with an unknown outcome.
 --
 -- A waiting row has the data of its sale (fresh): the triggers on sales keep it so. The claim reads the sale again
--- only where that may not be: the row was in a call, was refused, or was queued while its sale may have been
+-- only if that may not be so: the row was in a call, was refused, or was queued while its sale may have been
 -- changing. All rows of a batch have one claimed_at, a microsecond apart from that of the next batch, so that a
 -- settlement finds them by the index of PROCESSING rows.
 --
@@ -44,7 +44,7 @@ BEGIN
     FROM unnest(NEW.providers) p WHERE NOT EXISTS (SELECT FROM providers k WHERE k.provider_key = p);
     IF v_unknown IS NOT NULL THEN
         RAISE EXCEPTION 'site %: there is no provider %', NEW.name, v_unknown USING ERRCODE = 'check_violation',
-            HINT = 'The providers there are stand in weighbridge.providers.';
+            HINT = 'The table weighbridge.providers lists the known providers.';
     END IF;
     NEW.providers := ARRAY(SELECT DISTINCT p FROM unnest(NEW.providers) p ORDER BY p);
     RETURN NEW;
@@ -66,7 +66,7 @@ REVOKE ALL ON FUNCTION weighbridge.fill_site() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER fill_site BEFORE INSERT ON public.sales
     FOR EACH ROW EXECUTE FUNCTION weighbridge.fill_site();
 
--- The click id of a sale that a provider accepts, the best of several, and when it expires; no row where it accepts none.
+-- The click id of a sale that a provider accepts, the best of several, and when it expires; no row if it accepts none.
 CREATE OR REPLACE FUNCTION weighbridge.deliverable(p_sale public.sales, p_provider text)
     RETURNS TABLE (click_type text, click_id text, expires_at timestamptz)
     LANGUAGE sql STABLE
@@ -210,7 +210,7 @@ CREATE OR REPLACE FUNCTION weighbridge.guard_delivery() RETURNS trigger
     AS $$
 BEGIN
     RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.sale_id, NEW.status USING ERRCODE = 'WB002',
-        HINT = 'The provider has it, under this order id. A new sale has a new one.';
+        HINT = 'The provider has this order id. A new sale needs a new order id.';
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.guard_delivery() FROM PUBLIC;
 -- AFTER: a BEFORE trigger would lock each row once more, and compute due_at again.
@@ -354,8 +354,8 @@ GRANT EXECUTE ON FUNCTION weighbridge.release_slots(uuid[]) TO weighbridge_deliv
 CREATE OR REPLACE FUNCTION weighbridge.expired(p_provider text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
-        SELECT format('EXPIRED: %s takes no %s older than %s days.', k.provider_key,
-                      CASE WHEN k.from_event THEN 'event' ELSE 'click' END, extract(day FROM k.click_window))
+        SELECT format('EXPIRED: %s does not accept %s older than %s days.', k.provider_key,
+                      CASE WHEN k.from_event THEN 'events' ELSE 'clicks' END, extract(day FROM k.click_window))
         FROM providers k WHERE k.provider_key = p_provider
     $$;
 REVOKE ALL ON FUNCTION weighbridge.expired(text) FROM PUBLIC;
@@ -550,10 +550,10 @@ BEGIN
     END IF;
     IF v_state = 'OPEN' AND v_before.state = 'CLOSED' THEN
         PERFORM raise_alert('circuit_open', v_group, 'WARNING',
-            format('[DELIVERY] %s of site %s does not answer as it should: nothing is sent until a probe goes through',
+            format('[DELIVERY] %s of site %s does not respond correctly: deliveries stop until a probe succeeds',
                    p_provider_key, p_site_id));
     ELSIF v_state = 'CLOSED' AND v_before.state <> 'CLOSED' THEN
-        PERFORM withdraw_alert('circuit_open', v_group, format('[DELIVERY] %s of site %s answers again', p_provider_key, p_site_id));
+        PERFORM withdraw_alert('circuit_open', v_group, format('[DELIVERY] %s of site %s responds again', p_provider_key, p_site_id));
     END IF;
     RETURN v_state;
 END $$;
@@ -629,7 +629,7 @@ BEGIN
     WHERE c.site_id = p_site AND c.provider_key = p_provider AND c.version = p_version AND c.refused_at IS NULL;
     IF FOUND THEN
         PERFORM raise_alert('credentials_refused', p_site || '/' || p_provider, 'ERROR',
-            format('[DELIVERY] %s refuses the credentials of site %s (%s): nothing is sent until they are replaced',
+            format('[DELIVERY] %s refuses the credentials of site %s (%s): deliveries stop until they are replaced',
                    p_provider, p_site, coalesce(p_code, 'no reason given')));
     END IF;
 END $$;
@@ -682,7 +682,7 @@ BEGIN
             provider_request_id = coalesce(u.request_id, q.provider_request_id),
             provider_error_code = u.code, provider_error_category = u.category,
             last_error = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries
-                THEN format('%s It was tried %s times.', coalesce(u.error, 'It did not go through.'), q.retry_count + 1)
+                THEN format('%s It was tried %s times.', coalesce(u.error, 'The call failed.'), q.retry_count + 1)
                 ELSE u.error END,
             code_times = CASE WHEN u.code = q.provider_error_code THEN q.code_times + 1 ELSE (u.code IS NOT NULL)::int END,
             -- Full jitter: rows that failed together are not retried together.
@@ -773,7 +773,7 @@ BEGIN
     LOOP
         IF v_call.unclassified THEN
             PERFORM raise_alert('provider_unclassified', v_call.provider_key, 'WARNING',
-                format('[DELIVERY] %s says %s of conversions, which is in no table of ours: they are tried again',
+                format('[DELIVERY] %s returned the unknown error %s for conversions: they are retried',
                        v_call.provider_key, coalesce(v_call.code, 'something')));
         END IF;
         UPDATE providers k
@@ -943,11 +943,11 @@ BEGIN
         ORDER BY q.expires_at LIMIT 10000) s;
     IF v_soon > 0 THEN
         PERFORM raise_alert('conversions_expiring', '', 'WARNING',
-            format('[DELIVERY] %s%s conversions that wait will expire, the first at %s', v_soon,
+            format('[DELIVERY] %s%s queued conversions will expire, the first at %s', v_soon,
                    CASE WHEN v_soon = 10000 THEN ' or more' ELSE '' END,
                    to_char(v_first AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI "UTC"')));
     ELSE
-        PERFORM withdraw_alert('conversions_expiring', '', '[DELIVERY] No conversion that waits is about to expire');
+        PERFORM withdraw_alert('conversions_expiring', '', '[DELIVERY] No queued conversion is about to expire');
     END IF;
     RETURN v_refused;
 END $$;
@@ -994,7 +994,7 @@ BEGIN
     GET DIAGNOSTICS v_rows = ROW_COUNT;
     IF p_state IN ('PARTIAL', 'REFUSED', 'UNKNOWN') THEN
         PERFORM raise_alert('conversions_unconfirmed', p_site || '/' || p_provider || '/' || p_request, 'WARNING',
-            format('[DELIVERY] %s took request %s of site %s, and confirmed %s of its %s conversions: %s', p_provider,
+            format('[DELIVERY] %s accepted request %s of site %s and confirmed %s of its %s conversions: %s', p_provider,
                    p_request, p_site, CASE p_state WHEN 'PARTIAL' THEN 'only some' ELSE 'none' END, v_rows,
                    coalesce(nullif((SELECT string_agg(key || ' ' || value, ', ' ORDER BY key) FROM jsonb_each_text(p_reasons)), ''),
                             'no reason given')));
@@ -1099,7 +1099,7 @@ BEGIN
     UPDATE provider_credentials c SET refused_at = NULL, refused_code = NULL
     WHERE c.site_id = p_site AND c.provider_key = p_provider;
     PERFORM withdraw_alert('credentials_refused', p_site || '/' || p_provider,
-                           format('[DELIVERY] %s of site %s is tried again', p_provider, p_site));
+                           format('[DELIVERY] %s of site %s was reset', p_provider, p_site));
     -- Rows that wait for the breaker or after a transient failure are due now.
     UPDATE offline_conversion_queue q SET next_retry_at = NULL, updated_at = weighbridge.now()
     WHERE q.site_id = p_site AND q.provider_key = p_provider AND q.status IN ('QUEUED', 'RETRY')

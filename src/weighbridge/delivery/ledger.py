@@ -18,7 +18,7 @@ Key = tuple[UUID, str]  # site and provider
 
 @dataclass(frozen=True)
 class Watched:
-    """Whose calls: of a workspace, of one site of it, to one provider; None: whatever it is."""
+    """Filters for calls: workspace, site and provider; None: any."""
 
     workspace_id: UUID
     site_id: UUID | None = None
@@ -27,14 +27,14 @@ class Watched:
 
 @dataclass(frozen=True)
 class Call:
-    """The two entries of the ledger that one call has, as one."""
+    """The STARTED and FINISHED entries of one call, combined."""
 
     batch_id: UUID
     site_id: UUID
     site_name: str
     provider_key: str
     started_at: datetime
-    finished_at: datetime | None  # None: it is under way, or its worker is gone
+    finished_at: datetime | None  # None: in progress, or its worker has stopped
     claimed_count: int
     completed_count: int | None
     failed_count: int | None
@@ -47,7 +47,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Lately:
-    """The last 24 hours of a group."""
+    """Counts of a group for the last 24 hours."""
 
     calls: int
     completed: int
@@ -55,17 +55,17 @@ class Lately:
 
 @dataclass(frozen=True)
 class Errors:
-    """Conversions with one error."""
+    """Counts of the conversions with one error."""
 
     category: str | None
     code: str | None
     failed: int  # at most MOST_COUNTED
-    waiting: int  # to be tried again, at most MOST_COUNTED
-    sentence: str | None  # one of theirs
+    waiting: int  # waiting for a retry, at most MOST_COUNTED
+    sentence: str | None  # an example message
 
 
 async def recent(tx: Tx, watched: Watched, limit: int) -> list[Call]:
-    """The newest first."""
+    """Recent calls, newest first."""
     return [Call(**row) for row in await fetch_named(tx, _SQL["recent_calls"], _params(watched, limit=limit))]
 
 
@@ -78,7 +78,7 @@ async def lately(tx: Tx, groups: Sequence[Key]) -> dict[Key, Lately]:
 
 
 async def errors(tx: Tx, watched: Watched) -> list[Errors]:
-    """By class and code, those of most failures first."""
+    """Errors by category and code, most failures first."""
     return [
         Errors(**row) for row in await fetch_named(tx, _SQL["errors"], _params(watched, most=MOST_COUNTED))
     ]

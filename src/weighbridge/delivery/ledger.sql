@@ -1,7 +1,7 @@
--- Calls to providers and what came of them, for people who watch. All of it is bounded, and follows an index.
+-- Calls of providers and their results, for the console. Every query is bounded and follows an index.
 
 -- name: recent_calls
--- The newest first; FINISHED is missing where a call is under way.
+-- Newest first; FINISHED is missing while a call is in progress.
 SELECT c.batch_id, c.site_id, c.site_name, c.provider_key, c.started_at, f.created_at AS finished_at, c.claimed_count,
        f.completed_count, f.failed_count, f.retry_count, f.duration_ms, f.provider_request_id, f.error_code,
        f.error_category
@@ -21,7 +21,7 @@ LEFT JOIN public.provider_upload_attempts f ON f.batch_id = c.batch_id AND f.pha
 ORDER BY c.started_at DESC, c.batch_id
 
 -- name: lately
--- What the calls of the last day came to, of some groups.
+-- Results of the last day's calls, for some groups.
 SELECT w.site_id, w.provider_key, l.calls, l.completed
 FROM unnest(%(sites)s::uuid[], %(providers)s::text[]) AS w (site_id, provider_key)
 CROSS JOIN LATERAL (
@@ -31,8 +31,8 @@ CROSS JOIN LATERAL (
       AND a.created_at > (SELECT weighbridge.now() - INTERVAL '24 hours')) l
 
 -- name: errors
--- Conversions that failed or wait after an error, by class and code; of each of the two at most so many are looked at, the
--- last of each group. The order also holds the planner to the index.
+-- Conversions that failed or wait after an error, by category and code; limited to the latest rows of each group and
+-- of each of the two kinds. ORDER BY also keeps the planner on the index.
 SELECT e.category, e.code, count(*) FILTER (WHERE e.failed) AS failed, count(*) FILTER (WHERE NOT e.failed) AS waiting,
        min(e.last_error) AS sentence
 FROM (

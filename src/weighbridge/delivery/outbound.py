@@ -1,4 +1,4 @@
-"""Delivery needs the key of the vault, and a role that may read credentials."""
+"""Access to the vault and the database role for deliveries."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ROLE = "weighbridge_deliver"
 def outbound_of(ctx: Context) -> Outbound:
     if ctx.outbound is None:
         raise ConfigError(
-            "Nothing can be delivered without the key to the credentials. Set WEIGHBRIDGE_VAULT_KEY; "
-            "`weighbridge vault key` makes one."
+            "Deliveries need the vault key, which decrypts the credentials. Set WEIGHBRIDGE_VAULT_KEY; "
+            "`weighbridge vault key` creates one."
         )
     return ctx.outbound
 

@@ -14,12 +14,12 @@ from weighbridge.postgres.queries import load
 
 _SQL = load(__name__)
 
-SALE_CANCELED = "SALE_CANCELED"  # such a conversion is not tried again
+SALE_CANCELED = "SALE_CANCELED"  # such a conversion is not retried
 
 
 @dataclass(frozen=True)
 class State:
-    """How a conversion stands with a provider."""
+    """The status of a conversion with a provider."""
 
     sale_id: UUID
     provider_key: str
@@ -34,7 +34,7 @@ class State:
 
 @dataclass(frozen=True)
 class Failed:
-    """Which failed conversions; None: whatever it is."""
+    """Filters for failed conversions; None: any."""
 
     workspace_id: UUID | None = None
     site_id: UUID | None = None
@@ -45,48 +45,48 @@ class Failed:
 
 @dataclass(frozen=True)
 class Troubled:
-    """A group to which nothing is sent until somebody does something, or its probe succeeds."""
+    """A blocked group: its credentials are refused, or its circuit is open."""
 
     site_id: UUID
     site_name: str
     provider_key: str
     refused: bool
-    code: str | None  # with which the credentials were refused
-    next_probe_at: datetime | None  # where its circuit is open
+    code: str | None  # the provider's code for the refusal
+    next_probe_at: datetime | None  # if its circuit is open
 
 
 async def sites_called(tx: Tx, name: str, workspace_id: UUID | None) -> list[Site]:
-    """One, or none; two where several workspaces have one."""
+    """Sites with this name: at most two, to detect ambiguity between workspaces."""
     rows = await fetch_named(tx, _SQL["sites_called"], {"name": name, "workspace": workspace_id})
     return [Site(**{**row, "providers": tuple(row["providers"])}) for row in rows]
 
 
 async def site_names(tx: Tx, workspace_id: UUID | None) -> list[str]:
-    """The first thousand, to find one that is spelled much the same."""
+    """The first thousand names, for suggestions after a typo."""
     return [name for (name,) in await fetch_all(tx, _SQL["site_names"], {"workspace": workspace_id})]
 
 
 async def probe_rows(tx: Tx, group: Group) -> int | None:
-    """How many rows a probe might send now; None: it is nobody's time, or another probes."""
+    """How many rows a probe might send now; None: no probe is due, or another worker sends it."""
     row = await fetch_one(tx, _SQL["probe_rows"], (group.site_id, group.provider_key))
     return row[0] if row else None
 
 
 async def next_due(tx: Tx) -> datetime | None:
-    """When the first of all rows that are put off may be sent; None: none is."""
+    """The earliest time of all delayed rows; None: no row is delayed."""
     row = await fetch_one(tx, _SQL["next_due"])
     return row[0] if row else None
 
 
 async def troubled(tx: Tx) -> list[Troubled]:
-    """Groups whose credentials are refused or whose circuit is open, as far as new sales go to them or rows wait."""
+    """Groups with refused credentials or an open circuit that are in use or have queued rows."""
     return [Troubled(**row) for row in await fetch_named(tx, _SQL["troubled"])]
 
 
 async def sealed_otherwise(
     tx: Tx, key_id: str, after: SealedCredentials | None, limit: int
 ) -> list[SealedCredentials]:
-    """Credentials under another key than this one, a page at a time, locked."""
+    """A page of credentials encrypted with another key than this one, locked."""
     params = {
         "key": key_id,
         "site": after and after.site_id,
@@ -97,7 +97,7 @@ async def sealed_otherwise(
 
 
 async def reseal(tx: Tx, sealed: SealedCredentials) -> bool:
-    """The same values under another key. False: there are new ones, or none any more."""
+    """Replace credentials by the same values under another key. False: they were changed or deleted meanwhile."""
     row = await fetch_one(
         tx,
         _SQL["reseal_credentials"],
@@ -114,18 +114,18 @@ async def reseal(tx: Tx, sealed: SealedCredentials) -> bool:
 
 
 async def keys_in_use(tx: Tx) -> dict[str, int]:
-    """The ids of the vault's keys that credentials are sealed with, and how many by each."""
+    """Number of credentials by the id of the key that encrypts them."""
     return dict(await fetch_all(tx, _SQL["keys_in_use"]))
 
 
 async def states(tx: Tx, sales: Sequence[UUID], provider_key: str | None) -> list[State]:
-    """How sales stand with their providers, or with this one."""
+    """The status of sales with their providers, or with the given one."""
     params = {"sales": list(sales), "provider": provider_key}
     return [State(**row) for row in await fetch_named(tx, _SQL["states"], params)]
 
 
 async def failed_of(tx: Tx, wanted: Failed) -> dict[UUID, int]:
-    """How many would be tried again, by workspace."""
+    """How many conversions would be retried, by workspace."""
     params = {
         "workspace": wanted.workspace_id,
         "site": wanted.site_id,

@@ -9,13 +9,13 @@ WHERE %(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s
 ORDER BY name LIMIT 1000
 
 -- name: probe_rows
--- As weighbridge.begin_probe would answer; nobody's turn begins.
+-- The result that weighbridge.begin_probe would have, without starting a probe.
 SELECT h.probe_limit FROM public.provider_health_state h
 WHERE h.site_id = %s AND h.provider_key = %s AND h.state <> 'CLOSED' AND h.next_probe_at <= weighbridge.now()
   AND (h.probe_until IS NULL OR h.probe_until < weighbridge.now())
 
 -- name: next_due
--- The head of each group, from the index of the claim.
+-- The first row of each group, from the index of the claim.
 SELECT min(q.due_at) FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
     SELECT e.due_at FROM public.offline_conversion_queue e
@@ -54,7 +54,7 @@ WHERE sale_id = ANY (%(sales)s) AND (%(provider)s::text IS NULL OR provider_key 
 ORDER BY sale_id, provider_key
 
 -- name: failed_of
--- How many weighbridge.requeue_deliveries would find, by workspace.
+-- Number of rows that weighbridge.requeue_deliveries would requeue, by workspace.
 SELECT q.workspace_id, count(*) FROM public.offline_conversion_queue q
 WHERE q.status = 'FAILED' AND (%(workspace)s::uuid IS NULL OR q.workspace_id = %(workspace)s)
   AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)

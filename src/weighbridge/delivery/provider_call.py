@@ -37,8 +37,8 @@ async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResul
     pause: timedelta | None = None
     failed = False  # the whole call
     try:
-        if left <= 0:  # the process was frozen: another may have these rows by the time this is sent
-            late = Outcome.retry(None, "The worker was held up before it could send.", counts=False)
+        if left <= 0:  # the process was suspended: another worker may hold these rows when this is sent
+            late = Outcome.retry(None, "The worker was delayed and could not send in time.", counts=False)
             return _result(claimed, _all(claimed, late), provider, started, failed=False)
         async with asyncio.timeout(left):
             outcomes = await provider.send(replace(batch, deadline=started + left), outbound.http)
@@ -54,7 +54,7 @@ async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResul
         outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))
         failed = True
     except TimeoutError:
-        outcomes = _all(claimed, Outcome.retry(None, "The provider did not answer in time."))
+        outcomes = _all(claimed, Outcome.retry(None, "The provider did not respond in time."))
         failed = True
     except Exception as error:  # an adapter that raises is a transient failure of all its rows
         log.exception("Provider failed", provider_key=claimed.provider_key, batch_id=str(claimed.id))
@@ -106,24 +106,24 @@ def _result(
     claimed: Claimed, outcomes: Sequence[Outcome], provider: object, started: float, *, failed: bool
 ) -> CallResult:
     """The outcomes of a call, and their meaning for the breaker, the credentials and the ledger."""
-    success = any(said.verdict is Verdict.COMPLETED for said in outcomes)
-    worst = next((said for said in outcomes if said.verdict is not Verdict.COMPLETED), None)
+    success = any(outcome.verdict is Verdict.COMPLETED for outcome in outcomes)
+    worst = next((outcome for outcome in outcomes if outcome.verdict is not Verdict.COMPLETED), None)
     return CallResult(
         claimed,
         outcomes,
         duration_ms=round((monotonic() - started) * 1000),
-        request_id=next((said.request_id for said in outcomes if said.request_id), None),
+        request_id=next((outcome.request_id for outcome in outcomes if outcome.request_id), None),
         error_code=worst.code if worst else None,
         error_category=worst.category.value if worst and worst.category else None,
         success=success,
         transient=not success and (failed or any(map(_provider_failed, outcomes))),
-        refused=all(said.category is Category.AUTH for said in outcomes),
-        unclassified=any(said.code in UNCLASSIFIED for said in outcomes),
+        refused=all(outcome.category is Category.AUTH for outcome in outcomes),
+        unclassified=any(outcome.code in UNCLASSIFIED for outcome in outcomes),
         confirm_after=provider.confirm_after if isinstance(provider, Confirms) else None,
     )
 
 
-def _provider_failed(said: Outcome) -> bool:
-    """A failure of the provider, not of the row: a row that is to be sent again tomorrow says nothing about it."""
-    transient = said.category in (Category.TRANSIENT, Category.RATE_LIMIT)
-    return said.verdict is Verdict.RETRY and said.counts and transient
+def _provider_failed(outcome: Outcome) -> bool:
+    """A failure of the provider, not of the row: a row that has to wait says nothing about the provider."""
+    transient = outcome.category in (Category.TRANSIENT, Category.RATE_LIMIT)
+    return outcome.verdict is Verdict.RETRY and outcome.counts and transient

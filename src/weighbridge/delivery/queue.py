@@ -28,7 +28,7 @@ _made = tuple.__new__
 
 @dataclass(frozen=True)
 class Group:
-    """A site and a provider with rows whose time has come, and what stands in their way."""
+    """A site and a provider with due rows, and what blocks them."""
 
     site_id: UUID
     provider_key: str
@@ -37,10 +37,10 @@ class Group:
     min_created_at: datetime
     state: str  # of the breaker
     probe_due: bool
-    paused: bool  # the provider has asked for a pause of all sites
-    key_id: str | None  # of the vault's key that its credentials need; None: it has none
-    refused: bool  # the provider does not accept its credentials
-    unused: bool  # the site does not deliver to it any more
+    paused: bool  # the provider requested a pause for all sites
+    key_id: str | None  # the vault key of its credentials; None: it has no credentials
+    refused: bool  # the provider refuses its credentials
+    unused: bool  # the site no longer uses the provider
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class Group:
 
 @dataclass(frozen=True)
 class SealedCredentials:
-    """A row of provider_credentials, as the vault made it."""
+    """A row of provider_credentials, encrypted."""
 
     site_id: UUID
     provider_key: str
@@ -86,7 +86,7 @@ class CallResult:
 
     claimed: Claimed
     outcomes: Sequence[Outcome]
-    counts: bool = True  # its passing troubles use up retries
+    counts: bool = True  # its temporary errors count as retries
     duration_ms: int = 0
     request_id: str | None = None
     error_code: str | None = None
@@ -96,13 +96,13 @@ class CallResult:
     refused: bool = False  # the credentials
     credentials: int | None = None  # their version
     pause: timedelta | None = None  # of the whole provider
-    unclassified: bool = False  # an error that is in no table of ours
+    unclassified: bool = False  # an unknown error code
     confirm_after: timedelta | None = None
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How often passing troubles are tried again, and after how long: anything up to first · 2^n, at most longest."""
+    """Retry policy for temporary errors: number of retries, and a random delay up to first · 2^n, at most longest."""
 
     retries: int = 10
     first: timedelta = timedelta(seconds=30)
@@ -111,7 +111,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class Settled:
-    """How many rows of a call came out how."""
+    """Counts of the rows of a call by result."""
 
     completed: int
     failed: int
@@ -120,7 +120,7 @@ class Settled:
 
 @dataclass(frozen=True)
 class Awaited:
-    """A request whose end is asked for now."""
+    """A request whose result is queried now."""
 
     site_id: UUID
     provider_key: str
@@ -130,7 +130,7 @@ class Awaited:
 
 
 async def groups(tx: Tx, most: int) -> list[Group]:
-    """All groups with rows whose time has come; of each at most `most` are counted."""
+    """All groups with due rows; at most `most` rows of each are counted."""
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
 
 
@@ -140,12 +140,12 @@ async def credentials(tx: Tx, requests: Sequence[BatchRequest]) -> list[SealedCr
 
 
 async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
-    """Of the workspace that the transaction acts for; without those that the provider refuses."""
+    """Credentials in the workspace of the transaction, except refused ones."""
     return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["of_provider"], (provider_key,))]
 
 
 async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
-    """The provider does not accept them: nothing more is sent with them."""
+    """Mark credentials as refused by the provider: they are no longer used."""
     await tx.execute(
         _SQL["refuse_credentials"], (refused.site_id, refused.provider_key, refused.version, code)
     )
@@ -174,7 +174,7 @@ async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchR
 
 
 async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[Claimed]:
-    """What a claim would find; nothing is claimed."""
+    """The rows that a claim would return, without claiming them."""
     rows = await fetch_all(tx, _SQL["peek"], _columns(requests))
     return _batches(rows, requests, [uuid4() for _ in requests])
 
@@ -190,7 +190,7 @@ def _columns(requests: Sequence[BatchRequest]) -> tuple[list[UUID], list[str], l
 def _batches(
     rows: Sequence[tuple[Any, ...]], requests: Sequence[BatchRequest], batches: Sequence[UUID]
 ) -> list[Claimed]:
-    """Rows of a place stand together; those that were refused stand before all others. The first says when it was."""
+    """Batches from the rows of a claim: refused rows first, then those of each request; the first has the time."""
     if not rows:
         return []
     now: datetime = rows[0][-1]
@@ -210,12 +210,12 @@ def _batches(
 
 
 def _conversion(row: tuple[Any, ...]) -> Conversion:
-    """As _make does, which takes a third of the time of a call with twelve names."""
+    """Build a conversion like _make, which takes a third of the time of a call with twelve keywords."""
     return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
 
 
 async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dict[UUID, Settled]:
-    """Write what became of calls, by their batch. Those that do not come back have lost their lease."""
+    """Write the results of calls. Returns counts by batch; missing batches have lost their lease."""
     outcomes: list[dict[str, Any]] = []
     batches: list[UUID] = []
     ids: list[UUID] = []
@@ -223,14 +223,14 @@ async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dic
     for call in calls:
         known: dict[Outcome, int] = {}
         before, number = None, 0
-        for conversion, said in zip(call.claimed.conversions, call.outcomes, strict=True):
-            if said is not before:
-                before, number = said, known.setdefault(said, len(known))
-            if number:  # most calls have one outcome for all
+        for conversion, outcome in zip(call.claimed.conversions, call.outcomes, strict=True):
+            if outcome is not before:
+                before, number = outcome, known.setdefault(outcome, len(known))
+            if number:  # most calls have one outcome for all rows
                 batches.append(call.claimed.id)
                 ids.append(conversion.id)
                 numbers.append(number)
-        outcomes += [_outcome(call, number, said) for said, number in known.items()]
+        outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
     results = [_result(call) for call in calls]
     odd = (batches, ids, numbers)
     params = (Jsonb(results), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
@@ -239,19 +239,19 @@ async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dic
     }
 
 
-def _outcome(call: CallResult, number: int, said: Outcome) -> dict[str, Any]:
+def _outcome(call: CallResult, number: int, outcome: Outcome) -> dict[str, Any]:
     return {
         "batch_id": str(call.claimed.id),
         "n": number,
-        "status": said.verdict.value,
-        "code": said.code,
-        "category": said.category and said.category.value,
-        "error": said.message and said.message[:LONGEST_ERROR],
-        "request_id": said.request_id,
-        "at_least": _seconds(said.retry_after),
-        "counts": call.counts and said.counts and said.verdict is Verdict.RETRY,
-        "duplicate": said.duplicate,
-        "confirm_after": _seconds(call.confirm_after) if said.awaits_confirmation else None,
+        "status": outcome.verdict.value,
+        "code": outcome.code,
+        "category": outcome.category and outcome.category.value,
+        "error": outcome.message and outcome.message[:LONGEST_ERROR],
+        "request_id": outcome.request_id,
+        "at_least": _seconds(outcome.retry_after),
+        "counts": call.counts and outcome.counts and outcome.verdict is Verdict.RETRY,
+        "duplicate": outcome.duplicate,
+        "confirm_after": _seconds(call.confirm_after) if outcome.awaits_confirmation else None,
     }
 
 
@@ -278,18 +278,18 @@ def _seconds(length: timedelta | None) -> str | None:
 async def enqueue(
     tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str | None, since: datetime | None, actor: str
 ) -> int:
-    """Sales of a site that its providers, or one of them, have not heard of yet; returns how many."""
+    """Queue sales of a site that are not queued yet for its providers, or for one; returns how many."""
     return await _number(tx, "enqueue_conversions", (workspace_id, site_id, provider_key, since, actor))
 
 
 async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
-    """How many rows may be sent to find out whether the provider is well again; None: another does."""
+    """How many rows a probe may send; None: another worker sends it."""
     row = await fetch_one(tx, _SQL["begin_probe"], (group.site_id, group.provider_key, turn))
     return row[0] if row else None
 
 
 async def park(tx: Tx, closed: Sequence[Group], limit: int) -> int:
-    """Put rows of open groups off until after their probe; returns how many."""
+    """Postpone rows of open groups until after their probe; returns how many."""
     params = ([g.site_id for g in closed], [g.provider_key for g in closed], limit)
     return await _number(tx, "park_deliveries", params)
 
@@ -299,7 +299,7 @@ async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
 
 
 async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
-    """Refuse what has expired, alert what is about to; returns how many were refused."""
+    """Refuse expired rows and alert about rows that expire soon; returns how many were refused."""
     return await _number(tx, "watch_deliveries", (ahead, limit))
 
 
@@ -308,13 +308,13 @@ async def claim_confirmations(tx: Tx, limit: int) -> list[Awaited]:
 
 
 async def settle_confirmation(tx: Tx, asked: Awaited, state: str, reasons: Mapping[str, int]) -> int:
-    """Returns how many conversions it is about."""
+    """Write a confirmation; returns how many conversions it covers."""
     params = (asked.site_id, asked.provider_key, asked.request_id, state, Jsonb(dict(reasons)))
     return await _number(tx, "settle_confirmation", params)
 
 
 async def know(tx: Tx, declared: Mapping[str, tuple[tuple[str, ...], timedelta | None, bool]]) -> None:
-    """Tell the database what it has to know of providers: click ids, window, whether that counts from the event."""
+    """Write the properties of providers to the database: click ids, window, and from when the window counts."""
     known = {key: rest for key, *rest in await fetch_all(tx, _SQL["known_providers"])}
     for key, (clicks, window, from_event) in declared.items():
         if known.get(key) != [list(clicks), window, from_event]:

@@ -1,4 +1,4 @@
-"""Credentials that an older key of the vault sealed → sealed with its first key."""
+"""Re-encrypts credentials of older vault keys with the first key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Credentials that no key opens."""
+    """Credentials that no key can decrypt."""
 
     site_id: UUID
     provider_key: str
@@ -32,7 +32,7 @@ class Rotated:
 
 
 async def rotate(ctx: Context) -> Rotated:
-    """All that can be read, a few in each transaction: who reads or enters credentials hardly waits."""
+    """Re-encrypt all readable credentials, a few per transaction, so that other readers and writers hardly wait."""
     vault = outbound_of(ctx).vault
     unreadable: list[Unreadable] = []
     resealed = 0
@@ -47,7 +47,7 @@ async def rotate(ctx: Context) -> Rotated:
                     unreadable.append(anew)
                 else:
                     done += await overview.reseal(tx, anew)
-        resealed += done  # now that it is committed
+        resealed += done  # counted after the commit
         if len(page) < AT_ONCE:
             return Rotated(vault.key_ids[0], resealed, unreadable)
         after = page[-1]

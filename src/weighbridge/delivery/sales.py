@@ -1,4 +1,4 @@
-"""Conversions that programs send over HTTP → sales, and with them rows of the queue.
+"""Conversions from the API: validated and written as sales, which also creates queue rows.
 
 Nothing is written where one of them is wrong. What identifies a person is digested before it is kept, and no sentence
 repeats it.
@@ -32,7 +32,7 @@ FIELDS = (
 )
 MOST = 1000  # at once
 LONGEST_ORDER, LONGEST_CLICK = 200, 512
-AHEAD = timedelta(days=1)  # of our clock: a sender's may be wrong, its conversions are not of tomorrow
+AHEAD = timedelta(days=1)  # tolerance for a sender's clock; conversions later than this are refused
 FIRST = datetime(2000, 1, 1, tzinfo=UTC)
 _CLICK = re.compile(r"[!-~]+")
 _CURRENCY = re.compile(r"[A-Z]{3}")
@@ -41,13 +41,13 @@ _STEP = Decimal("0.000001")
 
 
 Result = Literal["created", "updated", "duplicate"]
-# By whether it was inserted; None: it was neither inserted nor changed.
+# By whether the row was inserted; None: it did not change.
 _RESULTS: dict[bool | None, Result] = {True: "created", False: "updated", None: "duplicate"}
 
 
 @dataclass(frozen=True)
 class Written:
-    """What became of one conversion."""
+    """The result for one conversion."""
 
     sale: Sale
     sale_id: UUID
@@ -56,9 +56,9 @@ class Written:
 
 
 async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, Any]]) -> list[Written]:
-    """Write conversions as they came, each under the place that it has in the request.
+    """Write conversions, each with its position in the request for error messages.
 
-    RequestRefused where any of them is wrong: all of them are left out.
+    RequestRefused if any of them is invalid: then none is written.
     """
     async with ctx.db.tx() as tx:
         now = await clock.now(tx)
@@ -75,7 +75,7 @@ async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, An
             changed = await sites.sell(tx, workspace_id, sales)
             ids = await sites.sold(tx, workspace_id, keys)
     except RowFault as fault:
-        raise RequestRefused(422, fault.code, f"Nothing was written: {fault.message}") from fault
+        raise RequestRefused(422, fault.code, f"No conversion was written: {fault.message}") from fault
     async with ctx.db.tx("weighbridge_deliver", workspace_id) as tx:
         queued: dict[UUID, list[Queued]] = {}
         for each in await sites.deliveries_of(tx, list(ids.values())):
@@ -92,7 +92,7 @@ async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, An
 
 
 def checked(place: str, said: Any, now: datetime) -> Sale:
-    """A conversion in our own terms, or RequestRefused(422) with what is wrong with it. `place`: "conversions[3]."."""
+    """A validated conversion, or RequestRefused(422) with the error. `place`: "conversions[3]."."""
     if not isinstance(said, dict):
         where = place.removesuffix(".") or "body"
         raise RequestRefused(
@@ -104,11 +104,13 @@ def checked(place: str, said: Any, now: datetime) -> Sale:
     clicked_at = reading.moment("clicked_at")
     value, currency = reading.amount("value"), reading.currency("currency")
     if occurred_at is None:
-        raise reading.wrong("occurred_at", "a time with its zone, such as 2026-01-31T14:30:00+01:00", "none")
+        raise reading.wrong(
+            "occurred_at", "a time with a time zone, such as 2026-01-31T14:30:00+01:00", "none"
+        )
     if occurred_at > now + AHEAD:
-        raise reading.wrong("occurred_at", "a time that has come", "one in the future")
+        raise reading.wrong("occurred_at", "a time that is not in the future", "a future time")
     if clicked_at is not None and clicked_at > occurred_at:
-        raise reading.wrong("clicked_at", "a time before that of the conversion", "a later one")
+        raise reading.wrong("clicked_at", "a time before the conversion", "a later time")
     if value is not None and currency is None:
         raise reading.wrong("currency", "the currency of the value, such as EUR", "none")
     clicks = tuple((name, click) for name in CLICKS if (click := reading.click(name)))
@@ -117,7 +119,7 @@ def checked(place: str, said: Any, now: datetime) -> Sale:
             422,
             "no_click_id",
             f"{place or 'body.'}{CLICKS[0]}: expected one of {', '.join(CLICKS)}, got none. "
-            "Nobody can be told of a conversion without its click.",
+            "At least one click id is required.",
         )
     site_id = reading.uuid("site_id")
     if site_id is None:
@@ -136,26 +138,26 @@ def checked(place: str, said: Any, now: datetime) -> Sale:
 
 
 def order_of_click(click_id: str, occurred_at: datetime) -> str:
-    """The order id of a sale that has none of its own: the same click and time are the same sale, however they come.
+    """The order id of a sale without one: derived from click id and time, so that the same sale is recognised.
 
-    The pipeline conversions makes the same.
+    The pipeline conversions derives the same id.
     """
-    told = f"{click_id}|{occurred_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-    return f"wb-{hashlib.sha256(told.encode()).hexdigest()[:32]}"
+    identity = f"{click_id}|{occurred_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+    return f"wb-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
 def _refuse_repeats(sales: Sequence[tuple[str, Sale]]) -> None:
     seen: dict[tuple[UUID, str], str] = {}
     for place, sale in sales:
         if sale.key in seen:
-            message = f"{place}order_id: expected each order once, got the one of {seen[sale.key]} again."
+            message = f"{place}order_id: expected each order once, got the same order as {seen[sale.key]}."
             raise RequestRefused(422, "repeated_order", message)
         seen[sale.key] = place.removesuffix(".")
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """The fields of one conversion. Empty text and null are no value."""
+    """The fields of one conversion. Empty text and null count as missing."""
 
     place: str
     said: Mapping[str, Any]
@@ -182,7 +184,7 @@ class _Reading:
         return value.strip() or None
 
     def moment(self, name: str) -> datetime | None:
-        expected = "a time with its zone, such as 2026-01-31T14:30:00+01:00"
+        expected = "a time with a time zone, such as 2026-01-31T14:30:00+01:00"
         text = self.text(name, expected)
         if text is None:
             return None
@@ -192,9 +194,9 @@ class _Reading:
         except (ValueError, OverflowError):
             raise self.wrong(name, expected) from None
         if found.tzinfo is None:
-            raise self.wrong(name, expected, "one without a zone")
+            raise self.wrong(name, expected, "a time without a time zone")
         if found < FIRST:
-            raise self.wrong(name, "a time since 2000", "an earlier one")
+            raise self.wrong(name, "a time since 2000", "an earlier time")
         return found
 
     def amount(self, name: str) -> Decimal | None:
@@ -247,7 +249,7 @@ class _Reading:
 
     def digests(self) -> dict[str, str]:
         email = self.text("email", "an address such as name@example.com")
-        phone = self.text("phone", "a number with its country's code, such as +49 170 1234567")
+        phone = self.text("phone", "a number with country code, such as +49 170 1234567")
         try:
             return digests(email, phone)
         except Refused as refusal:

@@ -17,7 +17,7 @@ from weighbridge.model.errors import RetryLater
 
 log = structlog.get_logger()
 
-PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays away, the leases run out
+PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays unavailable, the leases expire
 
 
 @dataclass
@@ -49,7 +49,7 @@ async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) 
         except RetryLater:
             await asyncio.sleep(pause)
         except Exception:
-            # One of them cannot be written; the others must not go with it.
+            # One result cannot be written; the others must still be.
             if len(calls) == 1:
                 log.exception("Delivery cannot be settled", batch_id=str(calls[0].claimed.id))
                 return [None]

@@ -28,7 +28,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Sale:
-    """A confirmed sale to write. Nothing of it that identifies a person shows itself."""
+    """A confirmed sale to write. Its repr shows no personal data."""
 
     site_id: UUID
     order_id: str
@@ -37,7 +37,7 @@ class Sale:
     value: Decimal | None = None
     currency: str | None = None
     clicks: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # gclid, … and the id
-    user_data: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # digests
+    user_data: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # hashes
     conversation_id: UUID | None = None
 
     @property
@@ -47,7 +47,7 @@ class Sale:
 
 @dataclass(frozen=True)
 class Queued:
-    """What was made of a sale for one provider."""
+    """The queue row of a sale for one provider."""
 
     sale_id: UUID
     provider_key: str
@@ -56,7 +56,7 @@ class Queued:
 
 @dataclass(frozen=True)
 class CredentialsStanding:
-    """That a site has credentials, not which."""
+    """Metadata of a site's credentials, without values."""
 
     site_id: UUID
     provider_key: str
@@ -69,7 +69,7 @@ class CredentialsStanding:
 
 @dataclass(frozen=True)
 class Requeue:
-    """Which failed conversions of a workspace are tried again; None: whatever it is."""
+    """Filters for failed conversions to requeue; None: any."""
 
     workspace_id: UUID
     actor: str
@@ -81,7 +81,7 @@ class Requeue:
 
 
 async def make(tx: Tx, workspace_id: UUID, name: str, providers: Sequence[str] | None) -> Site | None:
-    """None where the name is taken."""
+    """Create a site; None if the name is taken."""
     params = {"workspace": workspace_id, "name": name, "providers": _list(providers)}
     return _first(await fetch_named(tx, _SQL["make_site"], params))
 
@@ -89,7 +89,7 @@ async def make(tx: Tx, workspace_id: UUID, name: str, providers: Sequence[str] |
 async def change(
     tx: Tx, workspace_id: UUID, site_id: UUID, name: str | None, providers: Sequence[str] | None
 ) -> Site | None:
-    """Raises RowFault where the name is another site's."""
+    """Change a site; raises RowFault if another site has the name."""
     params = {"workspace": workspace_id, "id": site_id, "name": name, "providers": _list(providers)}
     return _first(await fetch_named(tx, _SQL["change_site"], params))
 
@@ -106,7 +106,7 @@ async def page(tx: Tx, workspace_id: UUID, after: str, limit: int) -> list[Site]
 
 
 async def existing(tx: Tx, workspace_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
-    """Those of the ids that are sites of the workspace."""
+    """The given ids that are sites of the workspace."""
     return {id_ for (id_,) in await fetch_all(tx, _SQL["existing_sites"], (workspace_id, list(ids)))}
 
 
@@ -116,7 +116,7 @@ async def providers(tx: Tx) -> list[str]:
 
 
 async def sell(tx: Tx, workspace_id: UUID, sales: Sequence[Sale]) -> dict[tuple[UUID, str], bool]:
-    """Write sales; whether each was new, by its key. Those that were there as they are do not come back."""
+    """Write sales; returns by key whether each was new. Unchanged sales are not returned."""
     params = {"workspace": workspace_id, "sales": Jsonb([_to_json(sale) for sale in sales])}
     return {(site, order): created for site, order, created in await fetch_all(tx, _SQL["sell"], params)}
 
@@ -140,14 +140,14 @@ async def credentials(tx: Tx, site_id: UUID) -> list[CredentialsStanding]:
 
 
 async def next_version(tx: Tx, site_id: UUID, provider_key: str) -> int:
-    """For credentials that are about to be sealed: above all that a site ever had, also of those that were removed."""
+    """The next version for new credentials: higher than any that the site ever had, including deleted ones."""
     row = await fetch_one(tx, _SQL["next_version"], (site_id, provider_key))
     assert row is not None
     return int(row[0])
 
 
 async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Any, actor: str) -> bool:
-    """`sealed` as the vault made it. False: others of a later version stand there."""
+    """Store encrypted credentials. False: a later version is already stored."""
     params = (site_id, provider_key, sealed.version, sealed.key_id, sealed.nonce, sealed.ciphertext, actor)
     row = await fetch_one(tx, _SQL["set_credentials"], params)
     return bool(row and row[0])
@@ -156,27 +156,27 @@ async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Any,
 async def remove_credentials(
     tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str, actor: str
 ) -> bool:
-    """False: there were none."""
+    """Delete credentials. False: there were none."""
     params = {"workspace": workspace_id, "site": site_id, "provider": provider_key, "actor": actor}
     return await fetch_one(tx, _SQL["remove_credentials"], params) is not None
 
 
 async def reset(tx: Tx, site_id: UUID, provider_key: str, actor: str) -> bool:
-    """Close the breaker, and let refused credentials be tried again."""
+    """Close the circuit breaker and retry refused credentials."""
     row = await fetch_one(tx, _SQL["reset_provider"], (site_id, provider_key, actor))
     return bool(row and row[0])
 
 
-async def requeue(tx: Tx, wish: Requeue) -> int:
-    """How many failed conversions are in the queue again."""
+async def requeue(tx: Tx, selection: Requeue) -> int:
+    """Requeue failed conversions; returns how many."""
     params = {
-        "workspace": wish.workspace_id,
-        "sales": None if wish.sales is None else list(wish.sales),
-        "site": wish.site_id,
-        "provider": wish.provider_key,
-        "category": wish.category,
-        "code": wish.code,
-        "actor": wish.actor,
+        "workspace": selection.workspace_id,
+        "sales": None if selection.sales is None else list(selection.sales),
+        "site": selection.site_id,
+        "provider": selection.provider_key,
+        "category": selection.category,
+        "code": selection.code,
+        "actor": selection.actor,
     }
     row = await fetch_one(tx, _SQL["requeue_deliveries"], params)
     assert row is not None

@@ -1,5 +1,5 @@
 -- name: make_site
--- None where the name is taken.
+-- No row if the name is taken.
 INSERT INTO public.sites (workspace_id, name, providers)
 VALUES (%(workspace)s, %(name)s, coalesce(%(providers)s::text[], '{google_datamanager}'))
 ON CONFLICT (workspace_id, name) DO NOTHING
@@ -21,8 +21,8 @@ ORDER BY name LIMIT %(limit)s
 SELECT provider_key FROM weighbridge.providers ORDER BY provider_key
 
 -- name: sell
--- Sales, all in one statement: its triggers make the rows of the queue. A sale that is there keeps what the new one does
--- not say; but for a time of the click that would come after the sale now. Rows that come back were created or changed.
+-- Writes sales in one statement; its triggers create the queue rows. An existing sale keeps values that the new one
+-- lacks, except a click time that would now be after the sale. Returned rows were created or changed.
 INSERT INTO public.sales AS t (workspace_id, site_id, client_id, order_id, conversation_id, occurred_at, clicked_at, value,
                                currency, gclid, wbraid, gbraid, fbclid, ttclid, user_data)
 SELECT %(workspace)s, n.site_id, n.site_id, n.order_id, n.conversation_id, n.occurred_at, n.clicked_at, n.value, n.currency,
@@ -59,7 +59,7 @@ SELECT sale_id, provider_key, status FROM public.offline_conversion_queue
 WHERE sale_id = ANY (%s) ORDER BY sale_id, provider_key
 
 -- name: credentials_of
--- What may be known of a site's credentials; never what is in them.
+-- Metadata of a site's credentials, never their values.
 SELECT site_id, provider_key, version, key_id, refused_at, refused_code, updated_at FROM public.provider_credentials
 WHERE site_id = %s ORDER BY provider_key
 

@@ -1,4 +1,4 @@
-"""Slots of ended calls → slots of the next ones, many in one request. A request of its own costs as much as a call."""
+"""Slots of ended calls → slots of the next calls, many per request: single requests cost as much as the calls."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class SlotExchange:
         try:
             wanted = [SlotKey(*each.key) for each in batches]
             acquired = await self._outbound.slots.acquire(wanted, [each.held for each in ended])
-        finally:  # also after an error: nothing may wait for these slots for ever
+        finally:  # also after an error: no batch may wait for these slots for ever
             for each in ended:
                 self._released(each)
             for batch, held in zip(batches, acquired, strict=True):

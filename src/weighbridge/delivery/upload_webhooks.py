@@ -21,7 +21,7 @@ WEBHOOKS = "webhooks"  # the consumer's name
 
 
 def announcing(outbound: Outbound, db: Database) -> dict[str, Consumer]:
-    """The consumer that posts what landed. Sites say in their webhook's credentials which events they want."""
+    """The consumer that posts finished uploads. The credentials of a site's webhook select its events."""
     provider = outbound.providers.get("webhook")
     if not isinstance(provider, Webhook):
         return {}
@@ -42,19 +42,19 @@ def _announce(outbound: Outbound, db: Database, provider: Webhook) -> Callable[[
                 credentials = unsealed(outbound, sealed)
                 if delivery.type not in _wanted(credentials):
                     continue
-                said = await provider.announce(
+                outcome = await provider.announce(
                     outbound.http, credentials, str(delivery.event_id), delivery.type, delivery.payload, now
                 )
             except (ProviderTransientError, VaultError) as error:
                 failed.append(f"site {site}: {error}")
                 continue
-            if said.verdict is Verdict.RETRY:
-                failed.append(f"site {site}: {said.message}")
+            if outcome.verdict is Verdict.RETRY:
+                failed.append(f"site {site}: {outcome.message}")
                 continue
-            # Refused for good: it is not told again, and nor is anything else that its credentials cannot open.
+            # Refused permanently: this event is not sent again, and refused credentials stop further events.
             async with db.tx() as tx:
-                if said.category is Category.AUTH:
-                    await queue.refuse(tx, sealed, said.code)
+                if outcome.category is Category.AUTH:
+                    await queue.refuse(tx, sealed, outcome.code)
                 await outbox.note_heard(tx, delivery, site)
         if failed:
             raise ProviderTransientError("; ".join(failed))

@@ -29,8 +29,8 @@ VARIABLE = "WEIGHBRIDGE_VAULT_KEY"
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _HOW = (
-    f"Make one with weighbridge vault key and put it into {VARIABLE} (OPSMANTIK_VAULT_KEY is accepted beside it); "
-    "several stand one behind the other, with commas, the one that encrypts first."
+    f"Create one with weighbridge vault key and set it as {VARIABLE} (or OPSMANTIK_VAULT_KEY). "
+    "Separate several keys with commas; the first one encrypts."
 )
 
 
@@ -47,34 +47,34 @@ class UnknownKey(VaultError, ConfigError):
 
 
 class Tampered(VaultError):
-    """The row was altered, or is another's."""
+    """The row was altered, or belongs to another owner."""
 
 
 @dataclass(frozen=True)
 class Sealed:
-    """What stands in the database of a site's credentials."""
+    """A site's credentials as stored in the database."""
 
     key_id: str
     nonce: bytes = field(repr=False)
     ciphertext: bytes = field(repr=False)
-    version: int  # of the row: an older one cannot be put in the place of a newer one
+    version: int  # of the row: an older row cannot replace a newer one
 
 
 class Vault:
-    """Encrypts and decrypts credentials. Its keys are in here and come out nowhere."""
+    """Encrypts and decrypts credentials. It never exposes its keys."""
 
     def __init__(self, keys: Mapping[str, AESGCM]) -> None:
-        """By their ids, the one that encrypts first: see `Vault.open`."""
+        """Keys by id, the encrypting one first: see `Vault.open`."""
         self._keys = dict(keys)
 
     @classmethod
     def open(cls, text: str | None) -> Vault:
-        """The keys of the setting. ConfigError without any, or with one that is none; it never shows what came."""
+        """Read the keys of the setting. ConfigError if it is empty or invalid; the message never shows the value."""
         words = (text or "").replace(",", " ").split()
         if not words:
             raise ConfigError(f"{VARIABLE}: expected a key, got nothing. {_HOW}")
         raw = [_decoded(word) for word in words]
-        del text, words  # nobody who prints the locals of this frame shall see them
+        del text, words  # keep them out of tracebacks that print local variables
         for number, key in enumerate(raw, 1):
             if key is None or len(key) != _KEY_BYTES:
                 got = "something else" if key is None else f"{len(key)} bytes"
@@ -85,15 +85,15 @@ class Vault:
 
     @property
     def key_ids(self) -> tuple[str, ...]:
-        """Of all keys, the one that encrypts first. They tell nothing of the keys."""
+        """The ids of all keys, the encrypting one first. They reveal nothing about the keys."""
         return tuple(self._keys)
 
     def seal(self, site_id: UUID, provider_key: str, values: Mapping[str, str], version: int) -> Sealed:
         """Encrypt with the first key."""
-        values = Credentials(values)  # shows nothing, should anything below go wrong
+        values = Credentials(values)  # its repr hides the values, in case of an error below
         unfit = sorted(repr(name) for name in values if not (type(name) is type(values[name]) is str))
         if unfit:
-            raise TypeError(f"Credentials are words by name; {', '.join(unfit)} is something else.")
+            raise TypeError(f"Credentials are texts by name; not a text: {', '.join(unfit)}.")
         key_id, key = next(iter(self._keys.items()))
         nonce = os.urandom(_NONCE_BYTES)
         sealed = key.encrypt(nonce, json.dumps(dict(values)).encode(), _whose(site_id, provider_key, version))
@@ -105,8 +105,8 @@ class Vault:
         if key is None:
             raise UnknownKey(
                 f"The credentials of site {site_id} for {provider_key} need the key {sealed.key_id}; "
-                f"{VARIABLE} has {', '.join(self._keys)}. Put the old key behind the new one in the variable, "
-                "after a comma, until weighbridge vault rotate has been run.",
+                f"{VARIABLE} has {', '.join(self._keys)}. Add the old key after the new one in the variable, "
+                "separated by a comma, until weighbridge vault rotate has been run.",
                 sealed.key_id,
             )
         try:
@@ -115,17 +115,15 @@ class Vault:
             )
         except (InvalidTag, ValueError):  # a nonce of an impossible length is a ValueError
             opened = None
-        if (
-            opened is None
-        ):  # raised out here: an exception carries what it was raised from, also where it is not shown
+        if opened is None:  # raised outside the except block: an exception keeps a reference to its cause
             raise Tampered(
                 f"The credentials of site {site_id} for {provider_key} cannot be decrypted: the row (version "
-                f"{sealed.version}) was altered, or belongs to another site, provider or version. Enter them anew."
+                f"{sealed.version}) was altered, or belongs to another site, provider or version. Enter them again."
             )
         return Credentials(json.loads(opened))
 
     def reseal(self, site_id: UUID, provider_key: str, sealed: Sealed) -> Sealed:
-        """The same credentials and version under the first key; what is under it already stays as it is."""
+        """The same credentials and version, encrypted with the first key; unchanged if they already are."""
         if sealed.key_id == self.key_ids[0]:
             return sealed
         return self.seal(site_id, provider_key, self.unseal(site_id, provider_key, sealed), sealed.version)
@@ -134,16 +132,16 @@ class Vault:
         return f"<vault: {', '.join(self._keys)}>"
 
     def __reduce__(self) -> str:
-        raise TypeError("a vault is not written anywhere")
+        raise TypeError("a vault cannot be serialised")
 
 
 def new_key() -> str:
-    """A key for the setting."""
+    """Create a key for the setting."""
     return base64.b64encode(os.urandom(_KEY_BYTES)).decode()
 
 
 def _decoded(word: str) -> bytes | None:
-    """Base64, standard or URL-safe, with its padding or without. None: it is none."""
+    """Decode base64, standard or URL-safe, with or without padding. None: invalid."""
     plain = word.rstrip("=").translate(str.maketrans("-_", "+/"))
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
@@ -156,5 +154,5 @@ def _fingerprint(key: bytes) -> str:
 
 
 def _whose(site_id: UUID, provider_key: str, version: int) -> bytes:
-    """A site has no bar in it, nor has a version: no two owners are written alike."""
+    """Unambiguous: neither a site id nor a version contains a bar."""
     return f"{UUID(str(site_id))}|{provider_key}|{version:d}".encode()

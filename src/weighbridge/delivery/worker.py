@@ -38,16 +38,16 @@ BUSY_AT_ONCE = 2
 
 
 def collect_less() -> None:
-    """For a process that delivers: rows come by the thousand and go again, none of them in a circle. Looking through
-    them for circles at Python's own pace is a tenth of its time."""
+    """Reduce garbage collection: deliveries allocate many rows without reference cycles, and searching for
+    cycles at Python's default rate takes a tenth of the time."""
     gc.set_threshold(20_000, 20, 50)
 
 
 class Deliverer:
-    """Works until told to stop; calls that are under way then are seen through.
+    """Works until stopped; calls in flight are completed first.
 
     A run ends with its slowest call. What comes meanwhile is the next one's, which leaves to it what it is at. It
-    begins when the one before has claimed all of its share: nothing stands still while the last calls end.
+    begins when the previous one has claimed its whole plan, so that no slot is idle while the last calls end.
     """
 
     def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
@@ -72,7 +72,7 @@ class Deliverer:
             while not stop.is_set():
                 self._wake.clear()
                 self._in_flight.all_claimed.clear()
-                runs = {run for run in runs if not run.done()}  # one that ended a while ago is no news
+                runs = {run for run in runs if not run.done()}  # drop runs that have ended
                 if len(runs) < RUNS_AT_ONCE and self._in_flight.claiming_runs() < BUSY_AT_ONCE:
                     runs.add(asyncio.create_task(self._tried(self._deliver)))
                 await self._wait({stopping, *runs}, self._in_flight.all_claimed)
@@ -91,7 +91,7 @@ class Deliverer:
             await asyncio.gather(*beside, return_exceptions=True)
 
     async def _wait(self, tasks: set[asyncio.Task[Any]], *events: asyncio.Event) -> None:
-        """Until a task ends or an event is set, but not longer than the polling interval."""
+        """Wait until a task ends or an event is set, at most for the polling interval."""
         # Jitter: workers that started together must not poll together.
         pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
         waiting = {asyncio.create_task(each.wait()) for each in events}
@@ -116,12 +116,12 @@ class Deliverer:
             pass
 
     async def _recover(self) -> None:
-        """Calls of processes that are gone. Workers do this too; there need be none where this one runs."""
+        """Recover calls of stopped processes. Upload workers do this too, but none may be running here."""
         async with self.ctx.db.tx() as tx:
             for each in await recover.recover(tx, self._max_crashes):
                 if each.queue == "deliveries":
                     journal.delivery_taken_back(each.subject, each.worker)
-        # And rows that were claimed without a lease, as S4's claim does.
+        # And rows that were claimed without a lease, through the fixed claim function.
         async with self.ctx.db.tx(ROLE) as tx:
             await delivery_queue.recover_stuck(tx, STUCK_MINUTES)
 
@@ -136,6 +136,6 @@ class Deliverer:
             return await chore()
         except RetryLater as trouble:
             log.warning("deliverer.put_off", reason=trouble.message)
-        except Exception:  # a chore that went wrong once must be done again all the same
+        except Exception:  # an error must not stop the periodic task
             log.exception("deliverer.failed")
         return None

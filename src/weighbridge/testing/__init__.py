@@ -1,4 +1,4 @@
-"""What authors of pipelines and providers test with, and what the demo and the bench are made of."""
+"""Test tools for authors of pipelines and providers; also used by the demo and the benchmarks."""
 
 from weighbridge.testing.fake_providers import (
     FakeGoogleAds,

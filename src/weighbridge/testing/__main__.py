@@ -1,4 +1,4 @@
-"""`python -m weighbridge.testing meta_capi --port 0`: a fake provider in a process of its own, until it is ended.
+"""`python -m weighbridge.testing meta_capi --port 0`: run a fake provider as a process, until it is stopped.
 
 It prints its URL. GET /_fake/accepted, /_fake/seen and /_fake/counts say what it has taken.
 """

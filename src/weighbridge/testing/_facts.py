@@ -32,7 +32,7 @@ class Facts:
         return Facts(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def total(self) -> Facts:
-        """The one row that a platform prints under, or over, all others."""
+        """The totals row that a platform prints below or above the others."""
         zero = np.zeros(1, np.int64)
         sums = {name: getattr(self, name).sum(keepdims=True) for name in METRICS}
         return Facts(day=zero, campaign=zero, ad_set=zero, ad=zero, **sums)

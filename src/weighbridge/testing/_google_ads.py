@@ -72,7 +72,7 @@ class FakeGoogleAds(FakeGoogle):
     def deny(
         self, code: str, *, times: int = 1, rate_scope: str | None = None, retry_delay: str | None = None
     ) -> None:
-        """The next requests as a whole meet this error."""
+        """Refuse the next requests as a whole with this error."""
         said = {"rateScope": rate_scope, "rateName": "Requests per account", "retryDelay": retry_delay}
         quota = {name: value for name, value in said.items() if value is not None} if rate_scope else None
         self._denials.extend([(code, quota)] * times)
@@ -139,7 +139,7 @@ class FakeGoogleAds(FakeGoogle):
         return self._answered_rows(results, errors, validate_only)
 
     def _keep(self, action: str, order_id: str, click: tuple[str, ...]) -> tuple[str, ...]:
-        """Why not, as it is here already."""
+        """The error for a conversion that was accepted before."""
         clicked, ordered = (action, *click), (action, order_id)
         if clicked in self._clicks and ordered not in self._known:
             self._see(order_id)
@@ -179,7 +179,7 @@ _ECHO = {*_CLICKS, "conversionAction", "conversionDateTime", "userIdentifiers"}
 
 
 def _malformed(body: Any) -> str | None:
-    """What protobuf's JSON reader would not read."""
+    """Errors that protobuf's JSON parser would report."""
     if not isinstance(body, dict):
         return "Root element must be a message."
     for name in body.keys() - _REQUEST:
@@ -196,7 +196,7 @@ def _malformed(body: Any) -> str | None:
 
 
 def _wrong(row: dict[str, Any]) -> tuple[str, ...]:
-    """What is wrong with a row by itself."""
+    """Errors of a single row."""
     clicks = ("gclid" in row) + ("gbraid" in row) + ("wbraid" in row)
     if clicks > 1:
         return ("fieldError.VALUE_MUST_BE_UNSET",)
@@ -239,7 +239,7 @@ def _error(code: str, at: int | None = None, row: dict[str, Any] | None = None) 
     family, _, name = code.rpartition(".")
     family = family or _FAMILY.get(name, "conversionUploadError")
     error: dict[str, Any] = {"errorCode": {family: name}, "message": f"{name} (a sentence of Google's)."}
-    if row is not None:  # the real one repeats what it was sent, too
+    if row is not None:  # the real API also quotes the values it received
         sent = next((row[click] for click in _CLICKS if click in row), "")
         error |= {"message": f"{name}: '{sent}'.", "trigger": {"stringValue": sent}}
     if at is not None:

@@ -39,7 +39,7 @@ class FakeGoogleDataManager(FakeGoogle):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self.silent = False
-        self.requests: dict[str, int] = {}  # how many events each request had that was taken
+        self.requests: dict[str, int] = {}  # number of events of each accepted request
         self._state = "PROCESSING"
         self._reasons: Mapping[str, int] = {}
 
@@ -52,7 +52,7 @@ class FakeGoogleDataManager(FakeGoogle):
     def error(self, call: ReceivedRequest, status: int) -> Reply:
         if call.path == "/token":
             return Reply(status, {"error": "internal_failure"})
-        if status == 400:  # of the destination: no event is to blame
+        if status == 400:  # an error of the destination, not of an event
             return _refused(
                 400, "INVALID_ARGUMENT", [("destinations[0].product_destination_id", "INVALID_FORMAT", "")]
             )
@@ -115,7 +115,7 @@ def order_of(event: Mapping[str, Any]) -> str:
 
 
 def _malformed(body: Any) -> str | None:
-    """What protobuf's JSON reader would not read."""
+    """Errors that protobuf's JSON parser would report."""
     if not isinstance(body, dict):
         return "Root element must be a message."
     for name in body.keys() - _REQUEST:
@@ -156,7 +156,7 @@ _FIELDS = {
 
 
 def _wrong(event: Mapping[str, Any], encoding: Any) -> tuple[str, ...]:
-    """What is wrong with an event by itself."""
+    """Errors of a single event."""
     found = []
     if event.get("eventSource") not in ("WEB", "APP", "IN_STORE", "PHONE", "OTHER", "MESSAGE"):
         found.append("REQUIRED_FIELD_MISSING")

@@ -1,4 +1,4 @@
-"""What both Google fakes share: access tokens, and errors in the shape of google.rpc.Status."""
+"""Shared by both Google fakes: access tokens, and errors in the format of google.rpc.Status."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class FakeGoogle(FakeServer):
         self._words: deque[Reply] = deque()
 
     def expire_tokens(self) -> None:
-        """All tokens that were given so far are no longer good."""
+        """Invalidate all tokens issued so far."""
         self._expired |= self._good
         self._good.clear()
 
     def say(self, body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """One more of the next requests that carry conversions is answered with exactly this. Nothing of it is kept."""
+        """Answer one more of the next requests with conversions with exactly this response. Nothing of it is stored."""
         self._words.append(Reply(status, body, headers or {}))
 
     def kind(self, call: ReceivedRequest) -> str:
@@ -52,11 +52,11 @@ class FakeGoogle(FakeServer):
         return self.spoken(call)
 
     def spoken(self, call: ReceivedRequest) -> Reply:
-        """The answer to a request with a good token."""
+        """The response to a request with a valid token."""
         raise NotImplementedError
 
     def no_token(self, call: ReceivedRequest, *, expired: bool) -> Reply:
-        """The answer to a request without one."""
+        """The response to a request without a token."""
         raise NotImplementedError
 
     def _unwelcome(self, call: ReceivedRequest) -> Reply | None:

@@ -34,7 +34,7 @@ _COUNTIES = ("Kings", "Queens", "Bronx", "Richmond", "New York")
 
 @dataclass(frozen=True)
 class WrittenJudgments:
-    """What a generated file holds."""
+    """The content of a generated file, as counts."""
 
     path: Path
     rows: int

@@ -100,7 +100,7 @@ _LOOKS: dict[KeywordLayout, _Look] = {
 
 @dataclass(frozen=True)
 class WrittenKeywords:
-    """What a generated file holds, in records."""
+    """The content of a generated file, as counts of records."""
 
     path: Path
     preamble: int

@@ -29,12 +29,10 @@ class FakeMeta(FakeServer):
     name = "meta_capi"
 
     def __init__(self, *, tokens: Collection[str] | None = None, **more: Any) -> None:
-        """`tokens`: the only ones that are good; None: all are."""
+        """`tokens`: the valid tokens; None: all are valid."""
         super().__init__(**more)
         self.tokens = tokens
-        self.tested: list[
-            dict[str, Any]
-        ] = []  # events that came with a test_event_code; they are taken as well
+        self.tested: list[dict[str, Any]] = []  # events with a test_event_code; they are accepted as well
 
     def answer(self, call: ReceivedRequest) -> Reply:
         found = _PATH.fullmatch(call.path)
@@ -65,7 +63,7 @@ class FakeMeta(FakeServer):
                 return _refused(100, f"Invalid parameter: data[{at}]: {wrong}", subcode=2804050)
             if codes := self.refusals.get(event.get("event_id")):
                 code, _, subcode = codes[0].rpartition("/")
-                shown = event["user_data"].get("fbc")  # the real one repeats values as well
+                shown = event["user_data"].get("fbc")  # the real API also quotes values
                 return _refused(
                     int(code or 100), f"Invalid parameter: '{shown}' is bad", subcode=int(subcode)
                 )

@@ -1,4 +1,4 @@
-"""What every fake provider stands on: a real HTTP/1.1 server on 127.0.0.1 that can be told to misbehave.
+"""The base of every fake provider: a real HTTP/1.1 server on 127.0.0.1 that can simulate failures.
 
     with FakeMeta() as fake:
         fake.url                                             the adapter's base_url
@@ -35,7 +35,7 @@ _PAGE = b"<html><head><title>Welcome</title></head><body><h1>It works!</h1></bod
 
 @dataclass(frozen=True)
 class Fault:
-    """What a request meets in place of a good answer."""
+    """A simulated failure of a request."""
 
     kind: Literal["status", "hang", "cut", "slow", "page"]
     code: int = 0
@@ -45,33 +45,33 @@ class Fault:
 
     @classmethod
     def status(cls, code: int, *, retry_after: int | str | None = None) -> Fault:
-        """This status, with the provider's own error body. Nothing of the request is kept."""
+        """Respond with this status and the provider's error body. Nothing of the request is stored."""
         return cls("status", code=code, retry_after=retry_after)
 
     @classmethod
     def hang(cls) -> Fault:
-        """No answer, until the client leaves or the server closes. Nothing of the request is kept."""
+        """Do not respond until the client disconnects or the server closes. Nothing of the request is stored."""
         return cls("hang")
 
     @classmethod
     def cut(cls, *, after: bool = False) -> Fault:
-        """The line breaks: before the request is looked at, or when all is done but the answer."""
+        """Close the connection: before the request is processed, or after it and before the response."""
         return cls("cut", after=after)
 
     @classmethod
     def slow(cls, seconds: float) -> Fault:
-        """A good answer, late."""
+        """Respond normally, but late."""
         return cls("slow", seconds=seconds)
 
     @classmethod
     def page(cls) -> Fault:
-        """200 with a page of HTML, as some proxy on the way would answer. Nothing of the request is kept."""
+        """Respond with 200 and an HTML page, like a proxy. Nothing of the request is stored."""
         return cls("page")
 
 
 @dataclass(frozen=True)
 class ReceivedRequest:
-    """One request as it came."""
+    """One received request."""
 
     method: str
     path: str
@@ -81,7 +81,7 @@ class ReceivedRequest:
 
     @cached_property
     def body(self) -> Any:
-        """Parsed: JSON, or the fields of a form. None where there is none, or where it is neither."""
+        """The parsed body: JSON or the fields of a form. None if it is empty or neither."""
         if self.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
             return dict(parse_qsl(self.raw.decode(), keep_blank_values=True))
         try:
@@ -92,7 +92,7 @@ class ReceivedRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """What is answered: a JSON value, or bytes as they are."""
+    """A response: a JSON value, or raw bytes."""
 
     status: int
     body: Any = None
@@ -100,12 +100,12 @@ class Reply:
 
 
 class FakeServer:
-    """The base. A fake overrides `answer` and `error`, and `kind` where not every request carries conversions."""
+    """The base. A fake overrides `answer` and `error`, and `kind` if some requests carry no conversions."""
 
     name = "fake"
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, keep_calls: int | None = None) -> None:
-        """`keep_calls`: only so many of the last requests are kept, for runs that would fill the memory."""
+        """`keep_calls`: maximum number of recorded requests, for long runs."""
         self.calls: deque[ReceivedRequest] | list[ReceivedRequest] = (
             [] if keep_calls is None else deque(maxlen=keep_calls)
         )
@@ -129,22 +129,22 @@ class FakeServer:
         return f"http://{self._host}:{self._port}"
 
     def script(self, *faults: Fault, on: str = DATA) -> None:
-        """The next requests of this kind meet these, in order; then all is well again."""
+        """Apply these failures to the next requests of this kind, in order; then respond normally."""
         self._faults.setdefault(on, deque()).extend(faults)
 
     def calm(self) -> None:
-        """What is left of all scripts is forgotten: all is well from now on."""
+        """Drop all scripted failures: respond normally from now on."""
         for waiting in self._faults.values():
             waiting.clear()
 
     def refuse(self, order_id: str, *codes: str) -> None:
-        """A row with this order id meets these errors from now on; with none, no longer."""
+        """Refuse rows with this order id with these errors from now on; without errors, accept them again."""
         self.refusals[order_id] = codes
         if not codes:
             del self.refusals[order_id]
 
     def start(self) -> None:
-        """Raises OSError where the port is taken. One that was closed comes back on its port, with what it had."""
+        """Start the server. Raises OSError if the port is taken. A closed server restarts on its port with its data."""
         assert self._thread is None, "it runs already"
         listening = socket.create_server((self._host, self._port), backlog=1024)
         self._port = listening.getsockname()[1]
@@ -156,7 +156,7 @@ class FakeServer:
         ready.wait()
 
     def close(self) -> None:
-        """All lines are cut. Raises what went wrong inside the fake itself."""
+        """Close all connections. Raises errors that occurred inside the fake itself."""
         if self._thread is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -179,19 +179,19 @@ class FakeServer:
     # For fakes ----------------------------------------------------------------------------------------------
 
     def kind(self, call: ReceivedRequest) -> str:
-        """Which script a request follows: DATA if it carries conversions, else a name of the fake's own."""
+        """The kind of a request, which selects its script: DATA if it carries conversions, else another name."""
         return DATA
 
     def answer(self, call: ReceivedRequest) -> Reply:
-        """What the provider says to a request, when all is well with the line."""
+        """The provider's normal response to a request."""
         raise NotImplementedError
 
     def error(self, call: ReceivedRequest, status: int) -> Reply:
-        """A status of the script, with the body that the provider gives it."""
+        """The response for a scripted status, with the provider's error body."""
         return Reply(status, {"error": HTTPStatus(status).phrase})
 
     def take(self, order_id: str, key: object = None) -> bool:
-        """Count a conversion that is taken; True if it is new. `key`: what the provider knows it again by."""
+        """Count an accepted conversion; True if it is new. `key`: the provider's key for duplicates."""
         self.seen[order_id] = self.seen.get(order_id, 0) + 1
         known = order_id if key is None else key
         if known in self._known:
@@ -204,7 +204,7 @@ class FakeServer:
 
     async def _serve(self, listening: socket.socket, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        ready.set()  # a client that is quicker than the next line waits in the backlog
+        ready.set()  # an early client waits in the backlog
         server = await asyncio.start_server(self._connected, sock=listening, limit=_READ)
         await self._stop.wait()
         server.close()
@@ -219,13 +219,13 @@ class FakeServer:
         try:
             await _Line(self, reader, writer).talk()
         except (ConnectionError, h11.RemoteProtocolError, asyncio.CancelledError):
-            pass  # the client left, does not speak HTTP, or the server closes
+            pass  # the client disconnected, does not speak HTTP, or the server closes
         finally:
             self._connections.discard(task)
             writer.transport.abort()
 
     async def _react(self, call: ReceivedRequest, line: _Line) -> Reply | None:
-        """The answer, or None: the line is to be cut."""
+        """The response, or None to close the connection."""
         if call.path.startswith("/_fake/"):
             return self._tell(call.path)
         self.calls.append(call)
@@ -259,12 +259,12 @@ class FakeServer:
     def _answered(self, call: ReceivedRequest) -> Reply:
         try:
             return self.answer(call)
-        except Exception as bug:  # of the fake: the test is told when it closes
+        except Exception as bug:  # a bug of the fake: raised in the test on close
             self._bugs.append(bug)
             return Reply(500, {"error": "the fake itself failed"})
 
     def _tell(self, path: str) -> Reply:
-        """What a fake in another process is asked."""
+        """Control requests to a fake in another process."""
         match path.removeprefix("/_fake/"):
             case "accepted":
                 return Reply(200, self.accepted)
@@ -284,7 +284,7 @@ class FakeServer:
 
 
 class _Line:
-    """One connection, kept for as many requests as the client likes."""
+    """One keep-alive connection."""
 
     def __init__(self, fake: FakeServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._fake, self._reader, self._writer = fake, reader, writer
@@ -339,7 +339,7 @@ class _Line:
         self._write(response, h11.Data(data=raw), h11.EndOfMessage())
 
     def _write(self, *events: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> None:
-        """At once: two packets would wait for each other's receipt."""
+        """Write in one packet: two packets would wait for delayed acknowledgements."""
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
 
 

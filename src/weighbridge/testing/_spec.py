@@ -1,4 +1,4 @@
-"""What to generate: the platform, the size, and each quirk that real exports have."""
+"""The specification of a generated export: platform, size and the quirks of real exports."""
 
 from __future__ import annotations
 

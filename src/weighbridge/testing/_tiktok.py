@@ -1,4 +1,4 @@
-"""TikTok's Events API as it is documented: 200 whatever happens, and a code that says what did."""
+"""TikTok's Events API as documented: status 200 for every result, which is in `code`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class FakeTikTok(FakeServer):
     name = "tiktok_events"
 
     def __init__(self, *, tokens: Collection[str] | None = None, partly: bool = False, **more: Any) -> None:
-        """`tokens`: the only ones that are good; None: all are. `partly`: good events of a bad request are taken."""
+        """`tokens`: the valid tokens; None: all. `partly`: valid events of a request with bad ones are accepted."""
         super().__init__(**more)
         self.tokens = tokens
         self.partly = partly
-        self.tested: list[dict[str, Any]] = []  # events that came with a test_event_code
+        self.tested: list[dict[str, Any]] = []  # events with a test_event_code
         self._said: deque[int] = deque()
 
     def say(self, *codes: int) -> None:
-        """The next requests are answered with these codes, and 200. Nothing of them is kept."""
+        """Answer the next requests with status 200 and these codes. Nothing of them is stored."""
         self._said.extend(codes)
 
     def answer(self, call: ReceivedRequest) -> Reply:
@@ -81,7 +81,7 @@ class FakeTikTok(FakeServer):
         if not isinstance(event.get("event_id", ""), str):
             return "Invalid value for event_id: not a valid string."
         if codes := self.refusals.get(event.get("event_id", "")):
-            shown = event.get("user", {}).get("ttclid")  # the real one repeats values as well
+            shown = event.get("user", {}).get("ttclid")  # the real API also quotes values
             return f"{codes[0]}: {shown} is not valid."
         return _wrong_person(event.get("user")) or _wrong_properties(event.get("properties", {}))
 

@@ -1,4 +1,4 @@
-"""A receiver of webhooks that checks what Standard Webhooks asks it to check."""
+"""A webhook receiver that performs the checks of Standard Webhooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FakeWebhook(FakeServer):
 
     def __init__(self, *, secrets: Sequence[str] = (SECRET,), **more: Any) -> None:
         super().__init__(**more)
-        self.secrets = secrets  # a message is good if one of them signed it
+        self.secrets = secrets  # a message is valid if one of them signed it
 
     def answer(self, call: ReceivedRequest) -> Reply:
         if call.method != "POST":
@@ -32,7 +32,9 @@ class FakeWebhook(FakeServer):
         message = call.headers["webhook-id"]
         known = body["data"].get("order_id", message) if isinstance(body["data"], dict) else message
         if codes := self.refusals.get(known):
-            return Reply(int(codes[0]), {"error": f"refused: {call.raw.decode()}"})  # some repeat all of it
+            return Reply(
+                int(codes[0]), {"error": f"refused: {call.raw.decode()}"}
+            )  # some receivers quote the whole message
         self.take(known, message)
         return Reply(204)
 

@@ -52,14 +52,14 @@ _ROWS_AT_ONCE = 100_000
 
 @dataclass(frozen=True)
 class Written:
-    """What a generated file holds, in records."""
+    """The content of a generated file, as counts of records."""
 
     path: Path
     preamble: int
     header: int
     totals: int
     blank: int
-    rows: int  # data records, the bad and the repeated among them
+    rows: int  # data records, including bad and repeated ones
     defects: dict[int, Defect] = field(default_factory=dict)  # by line, counted from 1
     campaigns: int = 0
     ad_sets: int = 0
@@ -191,7 +191,7 @@ def _totals(spec: ExportSpec, columns: Sequence[Column], facts: Facts) -> list[l
 
 
 def _spoiled_rows(spec: ExportSpec, rows: int) -> dict[int, Defect]:
-    """Which row is bad in which way: repeats stand at the end, the others are spread over the file."""
+    """The defects by row: repeats are at the end, the others are spread over the file."""
     in_place = [defect for defect in spec.defects if not defect.endswith("_repeat")]
     repeats = sorted((defect for defect in spec.defects if defect.endswith("_repeat")), reverse=True)
     original = rows - len(repeats)

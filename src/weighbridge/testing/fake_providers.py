@@ -1,4 +1,4 @@
-"""A fake of each built-in provider: a real server that speaks its documented wire format, for tests of one's own.
+"""A fake of each built-in provider: a real server with the documented wire format, for your own tests.
 
     with FakeMeta() as fake:
         MetaCapi(base_url=fake.url)

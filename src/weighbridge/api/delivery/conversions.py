@@ -1,4 +1,4 @@
-"""`/api/conversions`: conversions as programs send them, what became of each, another try (S4)."""
+"""`/api/conversions`: create, list, inspect and retry conversions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from weighbridge.model.errors import RequestRefused
 
 router = APIRouter(tags=["conversions"])
 
-Provider = Annotated[str | None, Query(description="Only those for this provider.", pattern=NO_NUL)]
+Provider = Annotated[str | None, Query(description="Only conversions for this provider.", pattern=NO_NUL)]
 
 
 @router.post(
@@ -48,59 +48,61 @@ Provider = Annotated[str | None, Query(description="Only those for this provider
     responses={
         202: {
             "model": ConvertedOut | ConvertedManyOut,
-            "description": "Written: one answer, or a list where a list came.",
+            "description": "Written: one result, or a list if a list was sent.",
         },
         **documented(
-            _413="More than 8 MB.",
-            _422="One of them is wrong, which is said with its place. None of them is kept.",
+            _413="The body is larger than 8 MB.",
+            _422="At least one conversion is invalid; the message says which. None is stored.",
         ),
     },
     openapi_extra={"requestBody": bodies.described(CONVERSIONS_BODY), "security": SECURITY},
 )
 @needs("upload")
 async def send_conversions(request: Request, key: Key, app: TheApp) -> JSONResponse:
-    """Hand over conversions, one or up to 1000. One that was here before, by its order id, is changed to what it says
-    now, as far as it was not sent yet."""
-    said = await bodies.json_of(request)
-    many = isinstance(said, dict) and "conversions" in said
-    written = await convert(app.ctx, key.workspace_id, _several(said) if many else [("", said)])
-    told = [_written(each).model_dump(mode="json") for each in written]
-    return JSONResponse({"conversions": told} if many else told[0], 202)
+    """Create or update one conversion or up to 1000. A conversion with a known order id is updated unless it was
+    already sent."""
+    payload = await bodies.json_of(request)
+    many = isinstance(payload, dict) and "conversions" in payload
+    written = await convert(app.ctx, key.workspace_id, _several(payload) if many else [("", payload)])
+    results = [_written(each).model_dump(mode="json") for each in written]
+    return JSONResponse({"conversions": results} if many else results[0], 202)
 
 
 @router.get(
     "/api/conversions",
-    responses=documented(_422="A parameter is wrong."),
+    responses=documented(_422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
 async def list_conversions(
     key: Key,
     app: TheApp,
-    site_id: Annotated[UUID | None, Query(description="Only those of this site.")] = None,
+    site_id: Annotated[UUID | None, Query(description="Only conversions of this site.")] = None,
     provider: Provider = None,
-    status: Annotated[DeliveryStatus | None, Query(description="Only those in this state.")] = None,
-    category: Annotated[Category | None, Query(description="Only those with an error of this kind.")] = None,
+    status: Annotated[DeliveryStatus | None, Query(description="Only conversions with this status.")] = None,
+    category: Annotated[
+        Category | None, Query(description="Only conversions with this error category.")
+    ] = None,
     order_id: Annotated[
         str | None,
         Query(
-            description="Only those with exactly this order id.",
+            description="Only conversions with this order id.",
             min_length=1,
             max_length=200,
-            pattern="^[^\\x00]*$",  # which no text in Postgres holds
+            pattern="^[^\\x00]*$",  # Postgres cannot store NUL in text
         ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    before: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> ConversionsOut:
-    """The workspace's conversions, newest first; those that wait in the order in which they are sent, unless an order
-    is asked for."""
+    """List the workspace's conversions, newest first; with a status of queued conversions in delivery order, unless an
+    order id is given."""
     beside = _BESIDE.get(status, _nothing) if order_id is None else _nothing
     behind = cursor.read("before", before, Cursor, _moment, beside, UUID, str)
     wanted = Wanted(key.workspace_id, site_id, provider, status, category, order_id)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
-        page = found[:limit]  # the one more tells whether there is a next page
+        page = found[:limit]  # one extra row was read: it shows that there is a next page
         rows = await conversions.get(tx, page)
     more = cursor.write(*vars(page[-1].cursor).values()) if len(found) > limit else None
     return ConversionsOut(conversions=[ConversionOut(**shown(each)) for each in rows], next=more)
@@ -108,19 +110,19 @@ async def list_conversions(
 
 @router.get(
     "/api/conversions/{sale_id}",
-    responses=documented(_404="No such sale, or nobody is to hear of it.", _422="Not a UUID."),
+    responses=documented(_404="The sale does not exist, or no provider receives it.", _422="Not a UUID."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
 async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversionOut:
-    """One sale on its way to each of its providers, with the ledgers of the calls that it was last in."""
+    """One sale, its delivery to each provider, and the ledger of the last call."""
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.of_sale(tx, sale_id)
         ledgers = [
             await conversions.ledger_of_batch(tx, each.batch_id) if each.batch_id else [] for each in found
         ]
     if not found:
-        message = f"There is no sale {sale_id}, or none of its site's providers takes its click."
+        message = f"There is no sale {sale_id}, or no provider of its site accepts its click id."
         raise RequestRefused(404, "unknown_conversion", message)
     deliveries = [
         LedgeredOut(**shown(each), ledger=[entry_out(entry) for entry in ledger])
@@ -133,14 +135,16 @@ async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversio
 
 @router.post(
     "/api/conversions/retry",
-    responses=documented(_422="A body that is not as described, or that names none."),
+    responses=documented(_422="A body that is not as described, or contains no filter."),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def retry_conversions(wish: RequeueIn, key: Key, app: TheApp) -> RequeuedOut:
-    """Put failed conversions into the queue again: those named, or all that fit. It is audited."""
-    if not wish.model_fields_set or all(value is None for value in vars(wish).values()):
-        message = "body: expected sale_ids, or at least one of site_id, provider, category and code; got none of them."
+async def retry_conversions(body: RequeueIn, key: Key, app: TheApp) -> RequeuedOut:
+    """Requeue failed conversions: the given sales, or all that match. The action is audited."""
+    if not body.model_fields_set or all(value is None for value in vars(body).values()):
+        message = (
+            "body: expected sale_ids, or at least one of site_id, provider, category and code; got none."
+        )
         raise RequestRefused(422, "invalid_request", message)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         requeued = await sites.requeue(
@@ -148,11 +152,11 @@ async def retry_conversions(wish: RequeueIn, key: Key, app: TheApp) -> RequeuedO
             sites.Requeue(
                 workspace_id=key.workspace_id,
                 actor=f"key {key.id}",
-                sales=wish.sale_ids,
-                site_id=wish.site_id,
-                provider_key=wish.provider,
-                category=wish.category,
-                code=wish.code,
+                sales=body.sale_ids,
+                site_id=body.site_id,
+                provider_key=body.provider,
+                category=body.category,
+                code=body.code,
             ),
         )
     return RequeuedOut(requeued=requeued)
@@ -173,10 +177,10 @@ def shown(found: Shown) -> dict[str, Any]:
     }
 
 
-def _several(said: dict[str, Any]) -> list[tuple[str, Any]]:
-    given, others = said["conversions"], [name for name in said if name != "conversions"]
+def _several(payload: dict[str, Any]) -> list[tuple[str, Any]]:
+    given, others = payload["conversions"], [name for name in payload if name != "conversions"]
     if others:
-        message = "body: expected either one conversion or a list of them as conversions, got both."
+        message = "body: expected either one conversion or a list in `conversions`, got both."
         raise RequestRefused(422, "invalid_request", message)
     if not isinstance(given, list) or not 1 <= len(given) <= MOST:
         got = f"{len(given)}" if isinstance(given, list) else "something else"
@@ -199,17 +203,17 @@ def _written(written: Written) -> ConvertedOut:
 
 
 def _moment(text: str) -> str:
-    """As Postgres reads it: also the beginning of time, where rows stand that were never put off."""
+    """Parse a time as Postgres writes it, including -infinity, used for rows that were never delayed."""
     return text if text == "-infinity" else datetime.fromisoformat(text).isoformat()
 
 
 def _nothing(text: str) -> str:
     if text:
-        raise ValueError("nothing stands there")
+        raise ValueError("not a time of a row")
     return text
 
 
-# What stands beside the moment of a place, by status.
+# The cursor fields after the time, by status.
 _BESIDE: dict[DeliveryStatus | None, Callable[[str], str]] = {
     DeliveryStatus.QUEUED: _moment,
     DeliveryStatus.RETRY: _moment,

@@ -1,4 +1,4 @@
-"""`/api/cron/…`: S4's routes for a schedule that calls over HTTP, with its paths and answers.
+"""`/api/cron/…`: routes for an external scheduler; paths and responses are fixed (docs/contracts.md).
 
 Workers do the same by themselves; any number of either may run at once.
 """
@@ -28,14 +28,14 @@ _SEEDED = ("site_id", "provider_key", "credentials")
 
 
 def _documented(**more: str) -> dict[int | str, dict[str, Any]]:
-    told = {
-        "_401": "No secret, or a wrong one.",
+    texts = {
+        "_401": "The secret is missing or wrong.",
         "_403": "CRON_SECRET is not set.",
-        "_422": "A parameter is wrong.",
-        "_503": "The database does not answer, or the vault has no key; the answer says which.",
+        "_422": "A parameter is invalid.",
+        "_503": "The database does not respond, or the vault has no key; the message says which.",
         **more,
     }
-    return {int(code[1:]): {"model": Problem, "description": text} for code, text in told.items()}
+    return {int(code[1:]): {"model": Problem, "description": text} for code, text in texts.items()}
 
 
 @router.post(
@@ -45,9 +45,10 @@ def _documented(**more: str) -> dict[int | str, dict[str, Any]]:
 )
 @by_cron()
 async def process_offline_conversions(
-    app: TheApp, limit: Annotated[int, Query(ge=1, le=10_000, description="Conversions at most.")] = 50
+    app: TheApp,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of conversions.")] = 50,
 ) -> ProcessedOut:
-    """Send conversions that wait, of all workspaces, and see every call through."""
+    """Deliver queued conversions of all workspaces and wait until every call has ended."""
     try:
         tally = await deliver(app.ctx, "cron", limit)
     except ConfigError as error:
@@ -64,10 +65,11 @@ async def process_offline_conversions(
 async def recover_processing(
     app: TheApp,
     min_age_minutes: Annotated[
-        int, Query(ge=1, le=100_000, description="So long ago they were claimed, at least.")
+        int,
+        Query(ge=1, le=100_000, description="Minimum time since the conversions were claimed, in minutes."),
     ] = 15,
 ) -> RecoveredOut:
-    """Give back conversions whose worker stopped in the middle: to RETRY, under the same order id."""
+    """Set conversions whose worker stopped during a call to RETRY, with the same order id."""
     async with app.db.tx(ROLE) as tx:
         return RecoveredOut(recovered=await queue.recover_stuck(tx, min_age_minutes))
 
@@ -75,14 +77,14 @@ async def recover_processing(
 @router.post(
     "/api/cron/providers/seed-credentials",
     responses=_documented(
-        _403="CRON_SECRET is not set, or this is production.", _404="No such site, or no such provider."
+        _403="CRON_SECRET is not set, or this is production.", _404="The site or provider does not exist."
     ),
     openapi_extra={"requestBody": bodies.described(SEED_BODY), "security": _SECURITY},
 )
 @by_cron(in_production=False)
 async def seed_credentials(request: Request, app: TheApp) -> SeededOut:
-    """Put credentials in place of a site's, outside of production. There, PUT /api/sites/{id}/credentials/{provider}
-    does it, for a key that may."""
+    """Replace a site's credentials. Not in production: use PUT /api/sites/{id}/credentials/{provider} with a key
+    there."""
     said = await bodies.json_of(request)
     if not isinstance(said, dict) or set(said) != set(_SEEDED) or not isinstance(said["provider_key"], str):
         raise RequestRefused(422, "invalid_request", f"body: expected an object with {', '.join(_SEEDED)}.")

@@ -1,4 +1,4 @@
-"""Answers about conversions, sites and providers, as OpenAPI describes them."""
+"""Request and response models for conversions, sites and providers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class DeliveryStatus(StrEnum):
 
 
 class DeliveryOut(BaseModel):
-    """One provider that hears of the conversion."""
+    """One provider that receives the conversion."""
 
     provider: str
     status: DeliveryStatus
 
 
 class ConvertedOut(BaseModel):
-    """What became of a conversion, and whom it will be delivered to."""
+    """The result for one conversion, and its deliveries."""
 
     sale_id: UUID
     site_id: UUID
@@ -42,13 +42,13 @@ class ConvertedOut(BaseModel):
 
 
 class ConvertedManyOut(BaseModel):
-    """Several, in their order."""
+    """Several results, in the order of the request."""
 
     conversions: list[ConvertedOut]
 
 
 class ConversionOut(BaseModel):
-    """A conversion on its way to one provider, or there. Click id and digests are not shown."""
+    """The delivery of a conversion to one provider. Click ids and hashes are not shown."""
 
     sale_id: UUID
     site_id: UUID
@@ -60,17 +60,17 @@ class ConversionOut(BaseModel):
     clicked_at: datetime | None
     value: Decimal | None
     currency: str | None
-    expires_at: datetime | None = Field(description="When the provider would refuse it as too old.")
+    expires_at: datetime | None = Field(description="From then on the provider refuses it as too old.")
     next_retry_at: datetime | None
     claimed_at: datetime | None
-    attempts: int = Field(description="Calls that it was in.")
-    retries: int = Field(description="Passing troubles that count towards the limit.")
+    attempts: int = Field(description="Number of calls that contained it.")
+    retries: int = Field(description="Temporary errors that count towards the limit.")
     last_error: str | None
     uploaded_at: datetime | None
-    provider_request_id: str | None = Field(description="The proof.")
+    provider_request_id: str | None = Field(description="The provider's request id: proof of the delivery.")
     provider_error_code: str | None
     provider_error_category: Category | None
-    duplicate: bool = Field(description="The provider had it already: an earlier call went through.")
+    duplicate: bool = Field(description="The provider already had it: an earlier call succeeded.")
     confirmation: str | None
     confirmed_at: datetime | None
     created_at: datetime
@@ -80,7 +80,7 @@ class ConversionOut(BaseModel):
 
 
 class ConversionsOut(BaseModel):
-    """A page. `next` is the `before` of the next page."""
+    """A page. Pass `next` as `before` to get the next page."""
 
     conversions: list[ConversionOut]
     next: str | None
@@ -104,11 +104,11 @@ class EntryOut(BaseModel):
 
 
 class LedgeredOut(ConversionOut):
-    ledger: list[EntryOut] = Field(description="Of the call that it was last in.")
+    ledger: list[EntryOut] = Field(description="Ledger entries of the last call.")
 
 
 class WholeConversionOut(BaseModel):
-    """A sale, and how it stands with each provider that is to hear of it."""
+    """A sale and its delivery to each provider."""
 
     sale_id: UUID
     site_id: UUID
@@ -117,7 +117,7 @@ class WholeConversionOut(BaseModel):
 
 
 class RequeueIn(BaseModel):
-    """Which failed conversions: by the ids of their sales, or all that the other fields fit."""
+    """Selects failed conversions: by sale ids, or all that match the other fields."""
 
     model_config = ConfigDict(extra="forbid")
     sale_ids: list[UUID] | None = Field(None, max_length=1000)
@@ -134,13 +134,15 @@ class RequeuedOut(BaseModel):
 class SiteIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: Name
-    providers: list[str] | None = Field(None, description="Who hears of its sales; google_datamanager.")
+    providers: list[str] | None = Field(
+        None, description="Providers that receive its sales. Default: google_datamanager."
+    )
 
 
 class SiteChangeIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
     name: Name | None = None
-    providers: list[str] | None = Field(None, description="Of sales from now on.")
+    providers: list[str] | None = Field(None, description="Providers that receive new sales.")
 
 
 class SiteOut(BaseModel):
@@ -151,20 +153,20 @@ class SiteOut(BaseModel):
 
 
 class SitesOut(BaseModel):
-    """A page, by name. `next` is the `after` of the next page."""
+    """A page, by name. Pass `next` as `after` to get the next page."""
 
     sites: list[SiteOut]
     next: str | None
 
 
 class CredentialsOut(BaseModel):
-    """That there are credentials, never which."""
+    """Metadata of stored credentials; the values are never returned."""
 
     site_id: UUID
     provider: str
     version: int
-    key_id: str = Field(description="Of the vault's key that sealed them.")
-    in_use: bool = Field(description="Whether the site's sales go to this provider.")
+    key_id: str = Field(description="The id of the vault key that encrypts them.")
+    in_use: bool = Field(description="Whether the site uses this provider.")
 
 
 class RemovedOut(BaseModel):
@@ -190,7 +192,7 @@ class KeyStandingOut(BaseModel):
 
     version: int
     key_id: str
-    refused_at: datetime | None = Field(description="The provider does not accept them since then.")
+    refused_at: datetime | None = Field(description="Time since which the provider refuses them.")
     refused_code: str | None
 
 
@@ -209,24 +211,28 @@ class GroupOut(BaseModel):
     provider: str
     in_use: bool
     circuit: CircuitOut
-    paused_until: datetime | None = Field(description="The provider asked all sites together for a pause.")
-    waiting: int = Field(description="QUEUED and RETRY; 10000 where there are more.")
-    in_call: int = Field(description="PROCESSING: in the provider's hands right now.")
-    failed: int = Field(description="10000 where there are more.")
-    credentials: KeyStandingOut | None = Field(description="null: there are none, and nothing is sent.")
+    paused_until: datetime | None = Field(
+        description="End of a pause that the provider requested for all sites."
+    )
+    waiting: int = Field(description="QUEUED and RETRY; at most 10000 are counted.")
+    in_call: int = Field(description="PROCESSING: part of a call in progress.")
+    failed: int = Field(description="At most 10000 are counted.")
+    credentials: KeyStandingOut | None = Field(
+        description="null: no credentials are stored, and no conversion is sent."
+    )
     totals: TotalsOut
-    ledger: list[EntryOut] = Field(description="The newest entries; only where `site_id` is asked for.")
+    ledger: list[EntryOut] = Field(description="The newest entries; only with the parameter `site_id`.")
 
 
 class GroupsOut(BaseModel):
-    """A page, by site and provider. `next` is the `after` of the next page."""
+    """A page, by site and provider. Pass `next` as `after` to get the next page."""
 
     groups: list[GroupOut]
     next: str | None
 
 
 class ProcessedOut(BaseModel):
-    """S4's answer, and what else a run did."""
+    """The fixed fields of the response, and further counts of the run."""
 
     ok: Literal[True] = True
     processed: int
@@ -234,9 +240,9 @@ class ProcessedOut(BaseModel):
     failed: int
     retry: int
     calls: int
-    full: int = Field(description="Batches that found no free slot: nobody was called for them.")
+    full: int = Field(description="Batches that found no free slot and were not sent.")
     parked: int = Field(description="Rows of groups whose circuit is open.")
-    skipped: dict[str, int] = Field(description="Groups, by what stands in their way.")
+    skipped: dict[str, int] = Field(description="Number of skipped groups by reason.")
 
 
 class RecoveredOut(BaseModel):
@@ -257,18 +263,18 @@ _ONE: dict[str, Any] = {
         "order_id": {
             "type": "string",
             "maxLength": 200,
-            "description": "Made of click and time where none is given.",
+            "description": "Default: derived from click id and time.",
         },
-        "occurred_at": {**_TIME, "description": "With its zone."},
+        "occurred_at": {**_TIME, "description": "With a time zone."},
         "value": {"type": "number", "minimum": 0},
-        "currency": {"type": "string", "description": "Three letters; needed with a value."},
+        "currency": {"type": "string", "description": "Three letters; required with a value."},
         **{
             name: {"type": "string", "maxLength": 512}
             for name in ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
         },
         "clicked_at": _TIME,
-        "email": {"type": "string", "description": "Kept as digests alone."},
-        "phone": {"type": "string", "description": "With its country's code; kept as digests alone."},
+        "email": {"type": "string", "description": "Stored only as hashes."},
+        "phone": {"type": "string", "description": "With country code; stored only as hashes."},
         "conversation_id": {"type": "string", "format": "uuid"},
     },
 }

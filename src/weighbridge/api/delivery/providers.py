@@ -1,4 +1,4 @@
-"""`/api/providers`: how each site fares with each provider (S4)."""
+"""`/api/providers`: delivery status per site and provider."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from weighbridge.delivery.outbound import ROLE
 
 router = APIRouter(tags=["conversions"])
 
-LEDGER = 10  # entries of a group
+LEDGER = 10  # ledger entries per group
 
 
 @router.get(
     "/api/providers",
-    responses=documented(_422="A parameter is wrong."),
+    responses=documented(_422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
@@ -42,15 +42,15 @@ async def list_groups(
     ] = None,
     provider: Provider = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> GroupsOut:
-    """The workspace's groups, a site and a provider each: what waits, what failed, and what is in the way."""
+    """List the workspace's groups (site and provider): queued and failed conversions, and what blocks deliveries."""
     behind = cursor.read("after", after, lambda *place: place, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx, key.workspace_id, site_id=site_id, provider_key=provider, after=behind, limit=limit + 1
         )
-        page = found[:limit]  # the one more tells whether there is a next page
+        page = found[:limit]  # one extra row was read: it shows that there is a next page
         ledgers = [
             await conversions.ledger_of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
             for each in page

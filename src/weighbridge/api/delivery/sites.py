@@ -1,4 +1,4 @@
-"""`/api/sites`: whose conversions they are, which providers hear of them, with which credentials (S4)."""
+"""`/api/sites`: sites, the providers that receive their conversions, and credentials."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from weighbridge.postgres.errors import RowFault
 router = APIRouter(tags=["sites"])
 
 INTAKE = "weighbridge_intake"
-NOT_THERE = "No such site, or no such provider."
+NOT_THERE = "The site or provider does not exist."
 
 
 @router.get(
     "/api/sites",
-    responses=documented(_422="A parameter is wrong."),
+    responses=documented(_422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
@@ -43,13 +43,13 @@ async def list_sites(
     key: Key,
     app: TheApp,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> SitesOut:
-    """The workspace's sites, by name."""
+    """List the workspace's sites, by name."""
     behind = cursor.read("after", after, str, str) or ""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await sites.page(tx, key.workspace_id, behind, limit + 1)
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].name) if len(found) > limit else None
     return SitesOut(sites=[_out(site) for site in page], next=more)
 
@@ -57,15 +57,15 @@ async def list_sites(
 @router.post(
     "/api/sites",
     status_code=201,
-    responses=documented(_409="There is a site of that name.", _422="A body that is not as described."),
+    responses=documented(_409="A site with this name exists.", _422="The body is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("admin")
-async def make_site(wish: SiteIn, key: Key, app: TheApp) -> SiteOut:
-    """Make a site. Its id is the `client_id` of files of the pipeline conversions."""
-    await _known(app, wish.providers)
+async def make_site(body: SiteIn, key: Key, app: TheApp) -> SiteOut:
+    """Create a site. Use its id as `client_id` for files of the pipeline conversions."""
+    await _known(app, body.providers)
     async with app.db.tx(INTAKE, key.workspace_id) as tx:
-        site = await sites.make(tx, key.workspace_id, wish.name, wish.providers)
+        site = await sites.make(tx, key.workspace_id, body.name, body.providers)
     if site is None:
         raise _taken()
     return _out(site)
@@ -75,19 +75,19 @@ async def make_site(wish: SiteIn, key: Key, app: TheApp) -> SiteOut:
     "/api/sites/{site_id}",
     responses=documented(
         _404="No such site.",
-        _409="There is another site of that name.",
-        _422="Not a UUID, or a body that is not as described.",
+        _409="Another site has this name.",
+        _422="Not a UUID, or the body is invalid.",
     ),
     openapi_extra={"security": SECURITY},
 )
 @needs("admin")
-async def change_site(site_id: UUID, wish: SiteChangeIn, key: Key, app: TheApp) -> SiteOut:
-    """Give a site another name or other providers, for sales from now on. What waits for one that is taken off waits
-    until it is back."""
+async def change_site(site_id: UUID, body: SiteChangeIn, key: Key, app: TheApp) -> SiteOut:
+    """Change a site's name or its providers for new sales. Conversions queued for a removed provider wait until it is
+    added again."""
     try:
-        await _known(app, wish.providers)
+        await _known(app, body.providers)
         async with app.db.tx(INTAKE, key.workspace_id) as tx:
-            site = await sites.change(tx, key.workspace_id, site_id, wish.name, wish.providers)
+            site = await sites.change(tx, key.workspace_id, site_id, body.name, body.providers)
     except RowFault as fault:
         if fault.code != "unique_violation":
             raise
@@ -101,9 +101,9 @@ async def change_site(site_id: UUID, wish: SiteChangeIn, key: Key, app: TheApp) 
     "/api/sites/{site_id}/credentials/{provider_id}",
     responses=documented(
         _404=NOT_THERE,
-        _413="More than 8 MB.",
-        _422="A name is missing or not known.",
-        _503="The database does not answer, or the vault has no key; the answer says which.",
+        _413="The body is larger than 8 MB.",
+        _422="A required name is missing, or a name is unknown.",
+        _503="The database does not respond, or the vault has no key; the message says which.",
     ),
     openapi_extra={"requestBody": bodies.described(CREDENTIALS_BODY), "security": SECURITY},
 )
@@ -111,14 +111,14 @@ async def change_site(site_id: UUID, wish: SiteChangeIn, key: Key, app: TheApp) 
 async def set_credentials(
     site_id: UUID, provider_id: str, request: Request, key: Key, app: TheApp
 ) -> CredentialsOut:
-    """Put credentials in place of what there was. They are sealed by the vault, and shown to nobody. It is audited."""
-    said = await bodies.json_of(request)
-    if not isinstance(said, dict) or set(said) != {"credentials"}:
+    """Store credentials, replacing existing ones. They are encrypted and never returned. The action is audited."""
+    payload = await bodies.json_of(request)
+    if not isinstance(payload, dict) or set(payload) != {"credentials"}:
         raise RequestRefused(422, "invalid_request", 'body: expected {"credentials": {…}}.')
     site = await find(app, key.workspace_id, site_id)
     try:
         made = await credentials.put(
-            app.ctx, key.workspace_id, site.id, provider_id, said["credentials"], f"key {key.id}"
+            app.ctx, key.workspace_id, site.id, provider_id, payload["credentials"], f"key {key.id}"
         )
     except ConfigError as error:
         raise no_vault(error) from None
@@ -133,17 +133,19 @@ async def set_credentials(
 
 @router.delete(
     "/api/sites/{site_id}/credentials/{provider_id}",
-    responses=documented(_404="No such site, or it has no credentials there.", _422="Not a UUID."),
+    responses=documented(
+        _404="The site does not exist, or has no credentials for the provider.", _422="Not a UUID."
+    ),
     openapi_extra={"security": SECURITY},
 )
 @needs("admin")
 async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: TheApp) -> RemovedOut:
-    """Forget a site's credentials: nothing more is sent there until it has new ones. It is audited."""
+    """Delete a site's credentials. Deliveries stop until new ones are stored. The action is audited."""
     site = await find(app, key.workspace_id, site_id)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:
         removed = await sites.remove_credentials(tx, key.workspace_id, site.id, provider_id, f"key {key.id}")
     if not removed:
-        message = f"The site {site_id} has no credentials there."
+        message = f"The site {site_id} has no credentials for this provider."
         raise RequestRefused(404, "no_credentials", message)
     return RemovedOut(site_id=site.id, provider=provider_id, removed=True)
 
@@ -155,7 +157,7 @@ async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: The
 )
 @needs("operate")
 async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp) -> ResetOut:
-    """Close a group's circuit and let refused credentials be tried again, as all is well by now. It is audited."""
+    """Close a circuit and retry refused credentials. Use this after the cause is fixed. The action is audited."""
     site = await find(app, key.workspace_id, site_id)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         known = await sites.providers(tx)
@@ -166,7 +168,7 @@ async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp)
 
 
 async def find(app: App, workspace_id: UUID | None, site_id: UUID) -> Site:
-    """A site of the workspace; of another one it is as if it did not exist."""
+    """A site of the workspace; one of another workspace is treated as unknown."""
     async with app.db.tx(ROLE, workspace_id) as tx:
         site = await sites.get(tx, workspace_id, site_id)
     if site is None:
@@ -175,9 +177,7 @@ async def find(app: App, workspace_id: UUID | None, site_id: UUID) -> Site:
 
 
 def unknown_site(site_id: UUID) -> RequestRefused:
-    return RequestRefused(
-        404, "unknown_site", f"There is no site {site_id}. GET /api/sites lists those there are."
-    )
+    return RequestRefused(404, "unknown_site", f"There is no site {site_id}. GET /api/sites lists all sites.")
 
 
 def no_vault(error: ConfigError) -> RequestRefused:
@@ -193,7 +193,7 @@ async def _known(app: App, wanted: list[str] | None) -> None:
 
 
 def _taken() -> RequestRefused:
-    return RequestRefused(409, "site_exists", "There is a site of that name. GET /api/sites lists them.")
+    return RequestRefused(409, "site_exists", "A site with this name exists. GET /api/sites lists them.")
 
 
 def _out(site: Site) -> SiteOut:

@@ -1,4 +1,4 @@
-"""`/api/projects/{id}/groups`, `/keywords`, `/tokens`: reading at any time, editing while no file is under way."""
+"""`/api/projects/{id}/groups`, `/keywords`, `/tokens`: read at any time; edit while no file is processed."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from weighbridge.projects.groups import ProjectKey
 
 router = APIRouter(tags=["groups"])
 
-_NO_GROUP = "No such project or group."
+_NO_GROUP = "The project or group does not exist."
 _LOCKED = "Files of the project are being processed: processing_locked."
-_WRONG = "Not a number or UUID, or a body that is not as described."
+_WRONG = "Not a number or UUID, or the body is invalid."
 
 
 @router.get(
     "/api/projects/{project_id}/groups",
-    responses=documented(_404=NOT_THERE, _422="A parameter is wrong."),
+    responses=documented(_404=NOT_THERE, _422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
@@ -54,12 +54,12 @@ async def list_groups(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: After = None,
 ) -> GroupsOut:
-    """The project's groups, in the order of their parents."""
+    """List the project's groups, ordered by parent keyword."""
     behind = cursor.read("after", after, groups.GroupCursor, str, UUID)
     await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].parent, page[-1].id) if len(found) > limit else None
     return GroupsOut(groups=[GroupOut(**vars(group)) for group in page], next=more)
 
@@ -78,7 +78,7 @@ async def get_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp
 
 @router.get(
     "/api/projects/{project_id}/keywords",
-    responses=documented(_404=_NO_GROUP, _422="A parameter is wrong."),
+    responses=documented(_404=_NO_GROUP, _422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
@@ -90,7 +90,7 @@ async def list_keywords(
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: After = None,
 ) -> KeywordsOut:
-    """The project's keywords, in the order of the alphabet."""
+    """List the project's keywords in alphabetical order."""
     behind = cursor.read("after", after, str, str) or ""
     await find(app, key, project_id)
     if group_id is not None:
@@ -98,7 +98,7 @@ async def list_keywords(
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         project_key = ProjectKey(key.workspace_id, project_id)
         found = await groups.keywords(tx, project_key, group_id, behind, limit + 1)
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].keyword_normalized) if len(found) > limit else None
     return KeywordsOut(keywords=[KeywordOut(**vars(keyword)) for keyword in page], next=more)
 
@@ -110,7 +110,7 @@ async def list_keywords(
 )
 @needs("read")
 async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut:
-    """Which word counts as which."""
+    """List the merged words."""
     await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         return _merges(await groups.merges(tx, ProjectKey(key.workspace_id, project_id)))
@@ -123,18 +123,20 @@ async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut
 )
 @needs("operate")
 async def merge_tokens(project_id: ProjectId, wish: MergeIn, key: Key, app: TheApp) -> MergesOut:
-    """Let words count as another in this project. It is audited."""
+    """Merge words into another word of this project. The action is audited."""
     return _merges(await steps.merge_tokens(_editor(app, key, project_id), wish.tokens, wish.into))
 
 
 @router.post(
     "/api/projects/{project_id}/tokens/unmerge",
-    responses=documented(_404="No such project, or none of the words is merged.", _409=_LOCKED, _422=_WRONG),
+    responses=documented(
+        _404="The project does not exist, or none of the words is merged.", _409=_LOCKED, _422=_WRONG
+    ),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def unmerge_tokens(project_id: ProjectId, wish: UnmergeIn, key: Key, app: TheApp) -> MergesOut:
-    """Let words count as themselves again. It is audited."""
+    """Undo the merge of words. The action is audited."""
     return _merges(await steps.unmerge_tokens(_editor(app, key, project_id), wish.tokens))
 
 
@@ -147,7 +149,7 @@ async def unmerge_tokens(project_id: ProjectId, wish: UnmergeIn, key: Key, app: 
 async def rename_group(
     project_id: ProjectId, group_id: UUID, wish: RenameIn, key: Key, app: TheApp
 ) -> GroupOut:
-    """Give a group a name, or with null the name of its parent again. It is audited."""
+    """Rename a group; null names it after its parent keyword. The action is audited."""
     await steps.rename_group(_editor(app, key, project_id), group_id, wish.name)
     return await _group(app, key, project_id, group_id)
 
@@ -159,7 +161,7 @@ async def rename_group(
 )
 @needs("operate")
 async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
-    """Keep a group as it is: from now on only hands change it. It is audited."""
+    """Confirm a group: automatic grouping no longer changes it. The action is audited."""
     await steps.confirm_group(_editor(app, key, project_id), group_id)
     return await _group(app, key, project_id, group_id)
 
@@ -171,7 +173,7 @@ async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: Th
 )
 @needs("operate")
 async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> MovedOut:
-    """Give a group back to grouping; null where that puts all its keywords elsewhere by now. It is audited."""
+    """Undo the confirmation of a group; null if grouping has moved all its keywords. The action is audited."""
     await steps.unconfirm_group(_editor(app, key, project_id), group_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         left = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
@@ -180,12 +182,12 @@ async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: 
 
 @router.post(
     "/api/projects/{project_id}/keywords/move",
-    responses=documented(_404="No such project, group or keyword.", _409=_LOCKED, _422=_WRONG),
+    responses=documented(_404="The project, group or keyword does not exist.", _409=_LOCKED, _422=_WRONG),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def move_keywords(project_id: ProjectId, wish: MoveIn, key: Key, app: TheApp) -> MovedOut:
-    """Put keywords into another group, a new one, or back to where grouping puts them. It is audited."""
+    """Move keywords to another group, a new group, or back to automatic grouping. The action is audited."""
     if wish.group_id is not None and wish.new_group is not None:
         message = "body: expected group_id or new_group, got both."
         raise RequestRefused(422, "invalid_request", message)
@@ -203,7 +205,7 @@ async def move_keywords(project_id: ProjectId, wish: MoveIn, key: Key, app: TheA
 async def regroup(
     project_id: ProjectId, key: Key, app: TheApp, wish: RegroupIn | None = None
 ) -> RegroupedOut:
-    """Put every keyword where grouping puts it now, but for what was confirmed or moved by hand. It is audited."""
+    """Group all keywords again, except confirmed groups and manually moved keywords. The action is audited."""
     by_hand = wish is not None and wish.by_hand
     return RegroupedOut(**asdict(await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)))
 

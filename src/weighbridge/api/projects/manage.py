@@ -1,4 +1,4 @@
-"""`/api/projects`: projects, how their files stand, their jobs, another try."""
+"""`/api/projects`: projects, the status of their files, jobs and retries."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from weighbridge.projects import queue
 router = APIRouter(tags=["projects"])
 
 ProjectId = Annotated[Number, Path(description="The project's number.")]
-After = Annotated[str | None, Query(description="The `next` of the page before.")]
-NOT_THERE = "No such project."
+After = Annotated[str | None, Query(description="The `next` value of the previous page.")]
+NOT_THERE = "The project does not exist."
 NOT_A_NUMBER = "Not the number of a project."
 
 
@@ -55,24 +55,24 @@ NOT_A_NUMBER = "Not the number of a project."
 )
 @needs("read")
 async def get_processing_status(project_id: ProjectId, key: Key, app: TheApp) -> ProcessingStatusOut:
-    """How a project's files stand: each of them, all of them, and whether the groups are locked."""
+    """The status of a project's files, each and in total, and whether the groups are locked."""
     return ProcessingStatusOut(**(await _standing(app, key, project_id)).as_dict())
 
 
 @router.get(
     "/api/projects",
-    responses=documented(_422="A parameter is wrong."),
+    responses=documented(_422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
 async def list_projects(
     key: Key, app: TheApp, limit: Annotated[int, Query(ge=1, le=200)] = 50, after: After = None
 ) -> ProjectsOut:
-    """The workspace's projects, by number."""
+    """List the workspace's projects, by number."""
     behind = cursor.read("after", after, int, int) or 0
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.page(tx, key.workspace_id, behind, limit + 1)
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].id) if len(found) > limit else None
     return ProjectsOut(projects=[_brief(project) for project in page], next=more)
 
@@ -81,17 +81,17 @@ async def list_projects(
     "/api/projects",
     status_code=201,
     responses={
-        200: {"model": ProjectOut, "description": "It was there, and has this name now."},
+        200: {"model": ProjectOut, "description": "The project existed and was renamed."},
         **documented(
-            _409="The highest number is taken, so there is no next one.",
-            _422="A body that is not as described.",
+            _409="No project number is left.",
+            _422="The body is invalid.",
         ),
     },
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def make_project(wish: ProjectIn, key: Key, app: TheApp, response: Response) -> ProjectOut:
-    """Make a project, or give one another name. Its first file would make it too."""
+    """Create or rename a project. Uploading the first file also creates it."""
     project, new = await steps.make(app.db, key.workspace_id, wish.project_id, wish.name)
     response.status_code = 201 if new else 200
     return _brief(project)
@@ -104,7 +104,7 @@ async def make_project(wish: ProjectIn, key: Key, app: TheApp, response: Respons
 )
 @needs("read")
 async def get_project(project_id: ProjectId, key: Key, app: TheApp) -> WholeProjectOut:
-    """A project and its files in figures."""
+    """A project with counts of its files."""
     standing = await _standing(app, key, project_id)
     project = await find(app, key, project_id)
     files = standing.files
@@ -128,7 +128,7 @@ async def get_project(project_id: ProjectId, key: Key, app: TheApp) -> WholeProj
 
 @router.get(
     "/api/projects/{project_id}/jobs",
-    responses=documented(_404=NOT_THERE, _422="A parameter is wrong."),
+    responses=documented(_404=NOT_THERE, _422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
@@ -136,16 +136,16 @@ async def list_jobs(
     project_id: ProjectId,
     key: Key,
     app: TheApp,
-    status: Annotated[JobStatus | None, Query(description="Only jobs in this state.")] = None,
+    status: Annotated[JobStatus | None, Query(description="Only jobs with this status.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     after: After = None,
 ) -> JobsOut:
-    """The project's jobs, one for each file, in order of arrival."""
+    """List the project's jobs, one per file, in order of receipt."""
     behind = cursor.read("after", after, queue.JobCursor, datetime.fromisoformat, UUID)
     project = await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.jobs(tx, project, status=status, after=behind, limit=limit + 1)
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
     return JobsOut(jobs=[JobOut(**vars(job)) for job in page], next=more)
 
@@ -154,8 +154,8 @@ async def list_jobs(
     "/api/projects/{project_id}/jobs/retry-failed",
     responses=documented(
         _404=NOT_THERE,
-        _422="Not a number, or a body that is not as described.",
-        _429="Files of a user were read again often enough this month; none was opened.",
+        _422="Not a number, or the body is invalid.",
+        _429="A user's monthly limit for reprocessed files is reached; no job was retried.",
     ),
     openapi_extra={"security": SECURITY},
 )
@@ -163,7 +163,7 @@ async def list_jobs(
 async def retry_failed_jobs(
     project_id: ProjectId, key: Key, app: TheApp, wish: RetryIn | None = None
 ) -> RetriedOut:
-    """Open every failed job of the project again, from the stored files. Each is audited."""
+    """Retry every failed job of the project from the stored files. Each retry is audited."""
     project = await find(app, key, project_id)
     forced = wish is not None and wish.force_partial
     actor = f"key {key.id}"
@@ -180,7 +180,7 @@ async def retry_failed_jobs(
 )
 @needs("upload")
 async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOut:
-    """Wake whoever can run the project. It is never needed, and harmless at any time."""
+    """Notify workers to run the project. Never required, and harmless at any time."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         await queue.kick(tx, project_id)
     standing = await _standing(app, key, project_id)
@@ -188,7 +188,7 @@ async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOu
 
 
 async def find(app: App, key: ApiKey, project_id: int) -> Project:
-    """A project of the key's workspace; of another one it is as if it did not exist."""
+    """A project of the key's workspace; one of another workspace is treated as unknown."""
     project = await steps.find(app.db, key.workspace_id, project_id)
     if project is None:
         raise NoProject

@@ -1,4 +1,4 @@
-"""What is asked and answered about projects, as OpenAPI describes it."""
+"""Request and response models for projects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weighbridge.uploads.request import HIGHEST_PROJECT
 
 
 def _digits(value: object) -> object:
-    """Nothing that only reads as a number: 7.0 and 1_000 are none, and true is not 1."""
+    """Accept only whole numbers: not 7.0, 1_000 or true."""
     written = isinstance(value, str) and not (value.isascii() and value.isdigit())
     if written or isinstance(value, bool):
         raise PydanticCustomError("int_parsing", "not a whole number")
@@ -23,7 +23,7 @@ def _digits(value: object) -> object:
 
 
 Number = Annotated[int, BeforeValidator(_digits), Field(ge=1, le=HIGHEST_PROJECT)]
-Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]  # Postgres knows no text with a NUL in it
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]  # Postgres cannot store NUL in text
 
 
 class JobStatus(StrEnum):
@@ -45,12 +45,12 @@ class ProjectStatus(StrEnum):
 
 
 class RowsOut(BaseModel):
-    rows_total: int = Field(description="Rows of all files, as far as they have been read.")
-    rows_processed: int = Field(description="Those of them that are through.")
+    rows_total: int = Field(description="Rows of all files read so far.")
+    rows_processed: int = Field(description="Rows processed so far.")
 
 
 class FileErrorOut(BaseModel):
-    """A file that failed. It counts as processed."""
+    """A failed file. It counts as processed."""
 
     filename: str | None
     job_id: UUID
@@ -59,7 +59,7 @@ class FileErrorOut(BaseModel):
 
 
 class DuplicateFileOut(BaseModel):
-    """A file that was here already: shown, never counted."""
+    """A duplicate file: shown, not counted."""
 
     filename: str | None
     duplicate_of: UUID
@@ -67,7 +67,7 @@ class DuplicateFileOut(BaseModel):
 
 
 class FileOut(BaseModel):
-    """One file of the project, as its job stands."""
+    """One file of the project with the status of its job."""
 
     job_id: UUID
     filename: str | None
@@ -76,20 +76,20 @@ class FileOut(BaseModel):
     rows_total: int
     rows_processed: int
     inserted: int
-    duplicate: int = Field(description="Told twice in the file, or known from another one.")
+    duplicate: int = Field(description="Keywords repeated in the file or known from another file.")
     invalid: int
     error: str | None
     message: str | None
 
 
 class ProcessingStatusOut(BaseModel):
-    """How a project's files stand, all of it from their job rows, at one moment.
+    """The status of a project's files, read from their jobs at one moment.
 
-    Go on asking until `locked` is false and `processedFileCount` equals `uploadedFileCount`.
+    Poll until `locked` is false and `processedFileCount` equals `uploadedFileCount`.
     """
 
     project_id: int
-    locked: bool = Field(description="May the groups not be edited now?")
+    locked: bool = Field(description="True while the groups cannot be edited.")
     status: ProjectStatus
     current_file: str | None
     queued_jobs: int
@@ -97,9 +97,9 @@ class ProcessingStatusOut(BaseModel):
     succeeded_jobs: int
     failed_jobs: int
     progress: RowsOut
-    uploadedFiles: list[str | None] = Field(description="In order of arrival.")
+    uploadedFiles: list[str | None] = Field(description="In order of receipt.")
     uploadedFileCount: int
-    processedFiles: list[str | None] = Field(description="Those that have ended, well or not.")
+    processedFiles: list[str | None] = Field(description="Files that succeeded or failed.")
     processedFileCount: int
     currentFileName: str | None
     queuedFiles: list[str | None]
@@ -116,12 +116,12 @@ class ProcessingStatusOut(BaseModel):
 
 
 class ProjectIn(BaseModel):
-    """A project to make, or another name for one."""
+    """A project to create or rename."""
 
     model_config = ConfigDict(extra="forbid")
     name: str = Field(description="1 to 200 printable characters.")
     project_id: Number | None = Field(
-        None, description="Its number; without one it gets the next of the workspace."
+        None, description="The project's number. Default: the next free number of the workspace."
     )
 
 
@@ -134,14 +134,14 @@ class ProjectOut(BaseModel):
 
 
 class ProjectsOut(BaseModel):
-    """A page, by number. `next` is the `after` of the next page."""
+    """A page, by number. Pass `next` as `after` to get the next page."""
 
     projects: list[ProjectOut]
     next: str | None
 
 
 class WholeProjectOut(ProjectOut):
-    """A project and its files in figures."""
+    """A project with counts of its files."""
 
     status: ProjectStatus
     locked: bool
@@ -181,14 +181,14 @@ class JobOut(BaseModel):
 
 
 class JobsOut(BaseModel):
-    """A page, in order of arrival. `next` is the `after` of the next page."""
+    """A page, in order of receipt. Pass `next` as `after` to get the next page."""
 
     jobs: list[JobOut]
     next: str | None
 
 
 class SkippedOut(BaseModel):
-    """A failed job that stays as it is, and why."""
+    """A failed job that was not retried, and the reason."""
 
     job_id: UUID
     error: str
@@ -211,14 +211,16 @@ class KickedOut(BaseModel):
 
 
 class GroupOut(BaseModel):
-    """Keywords of one meaning."""
+    """A group of keywords with the same meaning."""
 
     id: UUID
-    name: str = Field(description="Given by hand, or as its parent is spelled.")
+    name: str = Field(description="Set by a user, or the parent keyword.")
     renamed: bool
-    parent: str | None = Field(description="Its head: highest volume, then shortest, then first by alphabet.")
+    parent: str | None = Field(
+        description="The leading keyword: highest volume, then shortest, then first in alphabetical order."
+    )
     tokens: str | None = Field(
-        description="The words that its keywords share; null where it was made by hand."
+        description="The words that its keywords share; null if the group was created manually."
     )
     confirmed: bool
     created_at: datetime
@@ -227,7 +229,7 @@ class GroupOut(BaseModel):
 
 
 class GroupsOut(BaseModel):
-    """A page, in the order of the parents. `next` is the `after` of the next page."""
+    """A page, ordered by parent keyword. Pass `next` as `after` to get the next page."""
 
     groups: list[GroupOut]
     next: str | None
@@ -242,21 +244,21 @@ class KeywordOut(BaseModel):
     cpc: Decimal | None
     clicks: int | None
     impressions: int | None
-    group_id: UUID | None = Field(description="Null until the files have ended.")
+    group_id: UUID | None = Field(description="Null until the files are processed.")
     by_hand: bool
     upload_id: UUID
     line: int
 
 
 class KeywordsOut(BaseModel):
-    """A page, in the order of the alphabet. `next` is the `after` of the next page."""
+    """A page, in alphabetical order. Pass `next` as `after` to get the next page."""
 
     keywords: list[KeywordOut]
     next: str | None
 
 
 class MergeOut(BaseModel):
-    """A word that counts as another."""
+    """A word that is merged into another."""
 
     token: str
     into: str
@@ -279,11 +281,13 @@ class UnmergeIn(BaseModel):
 
 class RenameIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    name: str | None = Field(description="1 to 200 printable characters; null: it goes by its parent again.")
+    name: str | None = Field(
+        description="1 to 200 printable characters; null: named after its parent keyword."
+    )
 
 
 class MoveIn(BaseModel):
-    """Where keywords go: into a group, into a new one, or, with neither, back to where grouping puts them."""
+    """The target of a move: a group, a new group or, with neither, automatic grouping."""
 
     model_config = ConfigDict(extra="forbid")
     keywords: list[Text] = Field(description="1 to 1000 of the project's keywords.")
@@ -292,14 +296,14 @@ class MoveIn(BaseModel):
 
 
 class MovedOut(BaseModel):
-    group: GroupOut | None = Field(description="Where they are now; null where grouping placed them.")
+    group: GroupOut | None = Field(description="The target group; null after a return to automatic grouping.")
 
 
 class RegroupIn(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    by_hand: bool = Field(False, description="Also what was moved by hand.")
+    by_hand: bool = Field(False, description="Include keywords that were moved manually.")
 
 
 class RegroupedOut(BaseModel):
-    keywords: int = Field(description="Keywords that were put elsewhere.")
-    groups: int = Field(description="The groups that they are in now.")
+    keywords: int = Field(description="Number of keywords that changed their group.")
+    groups: int = Field(description="Number of groups that they are in now.")

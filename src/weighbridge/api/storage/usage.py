@@ -1,4 +1,4 @@
-"""`/api/usage`: what a workspace and its users have stored, and may store (S5)."""
+"""`/api/usage`: storage usage and quotas of a workspace and its users."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ router = APIRouter(tags=["usage"])
 
 
 class LimitsOut(BaseModel):
-    """In bytes; null: no limit."""
+    """Limits in bytes; null: no limit."""
 
     month_bytes: int | None
     total_bytes: int | None
 
 
 class UserUsageOut(BaseModel):
-    user_id: UUID = Field(description="`created_by` of the uploads; zeros where they name nobody.")
+    user_id: UUID = Field(description="`created_by` of the uploads; all zeros if none was given.")
     total_bytes: int
     total_sources: int
     month_bytes: int
     last_calculated: datetime | None = Field(description="When the total last changed.")
-    interpretation_count_month: int = Field(description="Stored files read again this month, on request.")
+    interpretation_count_month: int = Field(description="Stored files reprocessed on request this month.")
     interpretation_limit_month: int
     waiting_bytes: int
     reserved_bytes: int
@@ -41,30 +41,32 @@ class UserUsageOut(BaseModel):
 class UsageOut(BaseModel):
     workspace_id: UUID
     billing_month: str = Field(examples=["2026-01"])
-    resets_at: datetime = Field(description="When the month's counters begin anew.")
-    total_bytes: int = Field(description="In the store now.")
-    total_sources: int = Field(description="Files in the store now; the same content of one day is one.")
-    month_bytes: int = Field(description="Stored this month, whether still there or not.")
-    waiting_bytes: int = Field(description="Accepted, and waiting for the store.")
-    reserved_bytes: int = Field(description="Set aside for files on their way.")
+    resets_at: datetime = Field(description="When the monthly counters reset.")
+    total_bytes: int = Field(description="Bytes stored now.")
+    total_sources: int = Field(description="Files stored now; the same content on one day counts once.")
+    month_bytes: int = Field(description="Bytes stored this month, including files deleted since.")
+    waiting_bytes: int = Field(description="Bytes of accepted files that are queued for the file store.")
+    reserved_bytes: int = Field(description="Bytes reserved for uploads in progress.")
     limits: LimitsOut
     users: list[UserUsageOut]
-    more_users: int = Field(description="How many there are beside these.")
+    more_users: int = Field(description="Number of users that are not listed.")
 
 
 @router.get(
     "/api/usage",
-    responses=documented(_422="A parameter is wrong."),
+    responses=documented(_422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
 async def get_usage(
     key: Key,
     app: TheApp,
-    limit: Annotated[int, Query(ge=1, le=1000, description="How many users, those with most first.")] = 200,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="Maximum number of users; highest usage first.")
+    ] = 200,
 ) -> UsageOut:
-    """What the workspace and each of its users have stored, and may store. A file is refused where used, waiting and
-    reserved bytes and its own would be more than a limit."""
+    """Storage usage and quotas of the workspace and its users. A file is refused if used, queued and
+    reserved bytes plus its own exceed a limit."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         workspace, *users = await usage.standing(tx, defaults(app.ctx.limits))
     return UsageOut(

@@ -1,4 +1,4 @@
-"""What FastAPI cannot see by itself: body and answers of the route that reads its request as a stream."""
+"""OpenAPI description of the upload route, which reads its request as a stream."""
 
 from __future__ import annotations
 
@@ -12,43 +12,47 @@ from weighbridge.uploads.read_options import DETECT
 _UUID = {"type": "string", "format": "uuid"}
 _FILE = {"type": "string", "format": "binary"}
 _FIELDS: dict[str, dict[str, Any]] = {
-    "workspace_id": {**_UUID, "description": "The key's own; there is no need to say it."},
+    "workspace_id": {**_UUID, "description": "Optional: the key's workspace."},
     "client_id": {
         **_UUID,
-        "description": "Whose rows they are, inside the workspace; for the pipeline conversions the site, and needed.",
+        "description": "The client within the workspace that owns the rows. Pipeline conversions: the site, required.",
     },
     "platform": {
         "type": "string",
-        "description": "meta, google or tiktok; needed by the pipeline ads, unless that is recognised.",
+        "description": "meta, google or tiktok; required for the pipeline ads, unless it is detected.",
     },
     "project_id": {
         "type": "integer",
         "minimum": 1,
-        "description": "The project it belongs to; needed by the pipeline keywords. Its first file opens it.",
+        "description": "The project; required for the pipeline keywords. The first file of a project creates it.",
     },
     "source": {"type": "string", "enum": ["manual", "api", "webhook"], "default": "api"},
     "pipeline": {
         "type": "string",
         "default": "ads",
-        "description": "Or auto: each file is recognised by its header, and its platform with it.",
+        "description": "The pipeline; auto: detect pipeline and platform from the header of each file.",
     },
-    "filename": {"type": "string", "description": "What to call it, instead of the file's own name."},
+    "filename": {"type": "string", "description": "A name that replaces the file's own name."},
     "source_batch_id": {
         "type": "string",
         "maxLength": 200,
-        "description": "What the sender calls its batch. It names one upload: a completed one is skipped.",
+        "description": "The sender's name for the batch. A batch that is already completed is skipped.",
     },
     "created_by": {**_UUID, "description": "The user who sends it."},
     "force_partial": {
         "type": "boolean",
         "default": False,
-        "description": "Promote the valid rows regardless.",
+        "description": "Promote the valid rows even if too many rows are invalid.",
     },
-    "force": {"type": "boolean", "default": False, "description": "Load content again that is already here."},
+    "force": {
+        "type": "boolean",
+        "default": False,
+        "description": "Load the file even if its content was loaded before.",
+    },
     "preview": {
         "type": "boolean",
         "default": False,
-        "description": "Stop when it is staged, and show what it would change until somebody promotes or discards it.",
+        "description": "Hold the upload after staging, for a preview. It waits until it is promoted or discarded.",
     },
     "encoding": {"type": "string", "description": ABOUT["encoding"]},
     "delimiter": {"type": "string", "description": ABOUT["delimiter"]},
@@ -60,8 +64,8 @@ _FIELDS: dict[str, dict[str, Any]] = {
 SEND_BODY: dict[str, Any] = {
     "required": True,
     "description": (
-        "A form with any number of files, each CSV or JSON and at most 50 MB by default; fields come before "
-        "files. Or one file as the body, its fields in the query."
+        "A form with any number of files, each CSV or JSON and at most 50 MB by default; fields must precede "
+        "files. Or one file as the body, with the fields in the query."
     ),
     "content": {
         "multipart/form-data": {
@@ -81,23 +85,23 @@ SEND_PARAMETERS: list[dict[str, Any]] = [
 ]
 
 SEND_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"model": Sent, "description": "The same content is already here: the first upload."},
+    200: {"model": Sent, "description": "Duplicate: the earlier upload with the same content."},
     201: {
         "model": Sent | SentMany,
-        "description": "Taken in: one upload, or a list where several files came.",
+        "description": "Accepted: one upload, or a list if several files were sent.",
     },
     202: {
         "model": Deferred | SentMany,
-        "description": "Kept, but the store could not take it: it is stored later, by itself (S5).",
+        "description": "Accepted. The file store is not available; the file is queued and stored automatically later.",
     },
-    207: {"model": SentMany, "description": "Several files came and some were refused; each says its own."},
+    207: {"model": SentMany, "description": "Some of several files were refused; each has its own result."},
     **documented(
-        _400="The multipart body cannot be read.",
-        _408="The sender fell silent in the middle. Nothing of the request is kept.",
-        _409="Its batch failed before, or is here with other content.",
-        _413="A file is too large, or STORAGE_QUOTA_EXCEEDED; sent as soon as it is known. Nothing of it is kept.",
+        _400="The multipart body is malformed.",
+        _408="The sender stopped sending. Nothing is stored.",
+        _409="The batch failed before, or exists with different content.",
+        _413="A file is too large, or STORAGE_QUOTA_EXCEEDED; sent as soon as it is known. Nothing is stored.",
         _415="Neither CSV nor JSON, by its content; or not a form.",
-        _422="A field is wrong or missing or comes after a file; an empty file; none of several accepted.",
-        _500="STORAGE_QUEUE_FAILED: neither the store nor the disk could take it. Nothing is kept.",
+        _422="A field is invalid, missing or sent after a file; the file is empty; or no file was accepted.",
+        _500="STORAGE_QUEUE_FAILED: neither the file store nor the queue folder is available. Nothing is stored.",
     ),
 }

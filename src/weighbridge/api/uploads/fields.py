@@ -1,4 +1,4 @@
-"""What senders say of a file in a form, a query or tus's metadata: the same fields, refused in the same words."""
+"""The fields of an upload, from a form, a query or tus metadata, with the same checks and messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def once(name: str, fields: Mapping[str, str]) -> None:
 
 
 def request_of(fields: Mapping[str, str], key: ApiKey) -> Request:
-    """The request as intake knows it. An empty field is none."""
+    """The fields as a request for intake. An empty field counts as missing."""
     said: dict[str, Any] = {name: value for name, value in fields.items() if value and name not in _FLAGS}
     for name, bound in key.bounds or ():
         if said.setdefault(name, bound) != bound:
@@ -48,21 +48,21 @@ def request_of(fields: Mapping[str, str], key: ApiKey) -> Request:
 
 
 def _bound(key: ApiKey) -> tuple[str, ...]:
-    """What a token says that a pipeline must have. One that names the pipeline, too, was checked when it was made."""
+    """Check a token's restrictions against the pipeline, unless that was done when the token was created."""
     named = dict(key.bounds or ())
     return tuple(named) if named.get("pipeline", AUTO) == AUTO else ()
 
 
 def admitted(app: App, request: Request, key: ApiKey) -> Sender:
-    """As far as it is known before the file's first bytes are. RequestRefused as below."""
+    """Check the fields before the first bytes of the file are known. RequestRefused as below."""
     found = steps_request.check_sender(app.ctx, request)
     if found.workspace_id != key.workspace_id:
-        raise RequestRefused(403, "wrong_workspace", "This key is another workspace's.")
+        raise RequestRefused(403, "wrong_workspace", "This key belongs to another workspace.")
     return found
 
 
 def checked(app: App, request: Request, key: ApiKey) -> Checked:
-    """RequestRefused where it cannot be served, or not to this key."""
+    """RequestRefused if the request is invalid or not allowed for this key."""
     admitted(app, request, key)
     return steps_request.check(app.ctx, request)
 

@@ -1,4 +1,4 @@
-"""Live: server-sent events, and S1's notifier over a WebSocket. Both say the same."""
+"""Live updates: server-sent events and a WebSocket with the same messages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from weighbridge.api.problems import documented
 from weighbridge.model.errors import RequestRefused, RetryLater
 
 router = APIRouter(tags=["live"])
-Admitted = Callable[[], Awaitable[object]]  # RequestRefused where a key or a session has ended
-KEEP_ALIVE = 15.0  # seconds; proxies close what is silent for longer. As often the key is looked at again
-_PATIENCE = 10.0  # how long a WebSocket may take to say its key
+Admitted = Callable[[], Awaitable[object]]  # RequestRefused if the key or session has ended
+KEEP_ALIVE = (
+    15.0  # seconds; proxies close connections that are silent for longer. Also the interval of key checks
+)
+_PATIENCE = 10.0  # seconds that a WebSocket may take to send its key
 
 _EXAMPLE = """event: snapshot
 data: {"type": "snapshot", "uploads": []}
@@ -35,7 +37,7 @@ data: {"type": "upload", "upload_id": "…", "status": "promoting", "total_rows"
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Events `snapshot`, `upload`, `IngestionCompleteEvent`, while you listen.",
+            "description": "A stream of the events `snapshot`, `upload` and `IngestionCompleteEvent`.",
             "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
         },
         **documented(),
@@ -44,7 +46,7 @@ data: {"type": "upload", "upload_id": "…", "status": "promoting", "total_rows"
 )
 @needs("read")
 async def stream_events(request: Request, key: Key) -> StreamingResponse:
-    """The workspace's uploads as they move."""
+    """Stream changes of the workspace's uploads."""
     hub: Hub = request.app.state.hub
     return StreamingResponse(
         _events(hub, key, lambda: guard(request)),
@@ -55,7 +57,7 @@ async def stream_events(request: Request, key: Key) -> StreamingResponse:
 
 async def _events(hub: Hub, key: Key, admitted: Admitted) -> AsyncIterator[str]:
     yield "retry: 2000\n\n"
-    # Without a database, or with its key or session, the stream ends; whoever listens comes again by itself.
+    # The stream ends if the database, the key or the session does; clients reconnect automatically.
     with suppress(RetryLater, RequestRefused), hub.subscribed(key.workspace_id) as subscriber:
         async for message in _messages(subscriber, admitted):
             if message:
@@ -65,7 +67,7 @@ async def _events(hub: Hub, key: Key, admitted: Admitted) -> AsyncIterator[str]:
 
 
 async def _messages(subscriber: Subscriber, admitted: Admitted) -> AsyncIterator[Message]:
-    """What there is to tell, and something empty in silence. RequestRefused once whoever listens may not any more."""
+    """The messages, with empty ones as keep-alive. RequestRefused when the client loses access."""
     looked = monotonic()
     while (message := await subscriber.next(KEEP_ALIVE)) is not None:
         if not message or monotonic() - looked >= KEEP_ALIVE:
@@ -77,7 +79,7 @@ async def _messages(subscriber: Subscriber, admitted: Admitted) -> AsyncIterator
 @router.websocket("/api/ws")
 @needs("read")
 async def notify(socket: WebSocket) -> None:
-    """S1's notifier. 4401: no valid key, or not any more; 4403: it may not read."""
+    """Live updates over a WebSocket. Close codes: 4401 no valid key, 4403 the key may not read."""
     hub: Hub = socket.app.state.hub
     await socket.accept()
     try:
@@ -99,7 +101,7 @@ async def notify(socket: WebSocket) -> None:
 
 
 async def _first_message(socket: WebSocket) -> str | None:
-    """`{"key": "wb_…"}`, for those that cannot set a header."""
+    """Read the key from the first message, `{"key": "wb_…"}`, for clients that cannot set a header."""
     try:
         async with asyncio.timeout(_PATIENCE):
             message = json.loads(await socket.receive_text())
@@ -112,7 +114,7 @@ async def _first_message(socket: WebSocket) -> str | None:
 async def _talk(socket: WebSocket, messages: AsyncIterator[Message]) -> None:
     try:
         async for message in messages:
-            if message:  # uvicorn pings by itself, so silence needs none
+            if message:  # uvicorn sends pings, so no keep-alive is needed
                 await socket.send_json(message)
     except RequestRefused as refusal:
         await _refuse(socket, refusal)
@@ -126,6 +128,6 @@ async def _refuse(socket: WebSocket, refusal: RequestRefused) -> None:
 
 
 async def _hear(socket: WebSocket) -> None:
-    """What a client says is not for us; that it left is."""
+    """Ignore messages of the client; return when it disconnects."""
     while (await socket.receive())["type"] != "websocket.disconnect":
         pass

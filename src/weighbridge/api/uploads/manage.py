@@ -1,4 +1,4 @@
-"""`/api/uploads`: what came, and another try."""
+"""`/api/uploads`: list, inspect and retry uploads."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ router = APIRouter(tags=["uploads"])
 
 @router.get(
     "/api/uploads",
-    responses=documented(_422="A parameter is wrong."),
+    responses=documented(_422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
 async def list_uploads(
     key: Key,
     app: TheApp,
-    status: Annotated[Status | None, Query(description="Only uploads in this state.")] = None,
+    status: Annotated[Status | None, Query(description="Only uploads with this status.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    before: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    before: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> UploadsOut:
-    """The workspace's uploads, newest first."""
+    """List the workspace's uploads, newest first."""
     behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
         rejects = await fixes.rejects(tx, [upload.id for upload in found])
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
     shown = [upload_out(upload, rejects.get(upload.id, NO_REJECTS)) for upload in page]
     return UploadsOut(uploads=shown, next=more)
@@ -78,7 +78,7 @@ async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
 
 @router.get(
     "/api/uploads/{upload_id}/warnings",
-    responses=documented(_404="No such upload.", _422="A parameter is wrong."),
+    responses=documented(_404="No such upload.", _422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
@@ -87,14 +87,14 @@ async def list_warnings(
     key: Key,
     app: TheApp,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
-    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> WarningsOut:
     """Every assumption about the file, its unused columns and missing fields, and warnings about loaded rows."""
     behind = cursor.read("after", after, history.WarnedAt, int, str)
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await history.warnings(tx, upload.id, behind, limit + 1)
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     more = cursor.write(page[-1].row_index, page[-1].code) if len(found) > limit else None
     return WarningsOut(warnings=[WarnedOut(**vars(warned)) for warned in page], next=more)
 
@@ -103,16 +103,16 @@ async def list_warnings(
     "/api/uploads/{upload_id}/retry",
     responses=documented(
         _404="No such upload.",
-        _409="It is not failed or partial, was sent again since, or its file is not stored any more.",
-        _429="Files of its user were read again often enough this month.",
+        _409="The upload is not failed or partial, was uploaded again, or its file is no longer stored.",
+        _429="The user's monthly limit for reprocessed files is reached.",
         _422="Not a UUID, a body that is not as described, or an invalid read option.",
     ),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | None = None) -> RetryOut:
-    """Open a failed or partial upload again, from the stored file, with other read options where the body gives some.
-    It is audited."""
+    """Retry a failed or partial upload from the stored file, optionally with other read options.
+    The action is audited."""
     upload = await find(app, key, upload_id)
     wish = wish or RetryIn.model_validate({})
     status = await reopen(
@@ -128,12 +128,12 @@ async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | N
 
 @router.post(
     "/api/uploads/{upload_id}/dismiss",
-    responses=documented(_404="No such upload.", _409="It has not failed.", _422="Not a UUID."),
+    responses=documented(_404="No such upload.", _409="The upload has not failed.", _422="Not a UUID."),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
-    """Take a failed upload off the dead letters. It stays failed and can still be tried again. It is audited."""
+    """Remove a failed upload from the dead letters. It stays failed and can still be retried. The action is audited."""
     upload = await find(app, key, upload_id)
     await dismiss(app.db, upload, actor=f"key {key.id}")
     return DismissOut(upload_id=upload.id, status=Status.FAILED, dismissed=True)
@@ -150,14 +150,14 @@ async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
 )
 @needs("operate")
 async def release_batch_of_upload(upload_id: UUID, key: Key, app: TheApp) -> ReleaseOut:
-    """Take the batch name off a failed upload, so that the fixed file can be loaded under it. It is audited."""
+    """Take the batch name off a failed upload, so that the fixed file can be loaded under it. The action is audited."""
     upload = await find(app, key, upload_id)
     name = await release_batch(app.db, upload, actor=f"key {key.id}")
     return ReleaseOut(upload_id=upload.id, status=Status.FAILED, released_batch_id=name)
 
 
 async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
-    """An upload of the key's workspace; of another one it is as if it did not exist."""
+    """An upload of the key's workspace; one of another workspace is treated as unknown."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         upload = await queue.get(tx, upload_id)
     if upload is None:

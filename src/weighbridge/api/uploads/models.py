@@ -1,4 +1,4 @@
-"""Answers, as OpenAPI describes them."""
+"""Request and response models for uploads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weighbridge.uploads.fixes import Links, Rejects
 
 
 class Sent(BaseModel):
-    """A file that was taken in. With `duplicate`, the upload that already holds the same content."""
+    """An accepted file. With `duplicate`, the earlier upload with the same content."""
 
     upload_id: UUID
     status: Status
@@ -30,7 +30,7 @@ class Sent(BaseModel):
 
 
 class Deferred(BaseModel):
-    """A file that is kept, but not stored yet: the store could not take it, and is asked again by itself (S5)."""
+    """An accepted file that is queued for the file store. Storing is retried automatically."""
 
     status: Literal["pending_retry"]
     queue_id: UUID
@@ -39,7 +39,7 @@ class Deferred(BaseModel):
 
 
 class NotSent(BaseModel):
-    """A file of several that was refused."""
+    """A refused file of a request with several files."""
 
     filename: str | None
     error: str
@@ -47,13 +47,13 @@ class NotSent(BaseModel):
 
 
 class SentMany(BaseModel):
-    """Several files, in their order."""
+    """Several files, in the order of the request."""
 
     uploads: list[Sent | Deferred | NotSent]
 
 
 class BinsOut(BaseModel):
-    """Where every record of the file ended; they add up to the file."""
+    """The records of the file by result; the counts add up to the whole file."""
 
     preamble: int
     header: int
@@ -72,7 +72,7 @@ class ProgressOut(BaseModel):
 
 
 class ChangesOut(BaseModel):
-    """What happened to the rows of one production table."""
+    """Changes to one production table."""
 
     inserted: int = 0
     updated: int = 0
@@ -119,8 +119,8 @@ class UploadOut(BaseModel):
     content_sha256: str
     status: Status
     storage_status: str = Field(
-        description="stored; pending_retry: the store could not take it, and is asked again by itself; "
-        "retry_failed: it was asked too often; removed: kept long enough."
+        description="stored; pending_retry: the file store is not available, storing is retried automatically; "
+        "retry_failed: all retries failed; removed: deleted after the retention period."
     )
     row_count: int | None
     error_code: str | None
@@ -131,8 +131,8 @@ class UploadOut(BaseModel):
     finished_at: datetime | None
     force_partial: bool
     forced: bool
-    preview: bool = Field(description="Sent to be looked at: it stops when it is staged.")
-    held: bool = Field(description="It has: `POST …/promote`, or `POST …/discard`.")
+    preview: bool = Field(description="The upload is held for a preview after staging.")
+    held: bool = Field(description="It is on hold now: `POST …/promote` or `POST …/discard`.")
     failures: int
     crashes: int
     total_rows: int
@@ -171,7 +171,7 @@ class UploadDetail(UploadOut):
 
 
 class UploadsOut(BaseModel):
-    """A page, newest first. `next` is the `before` of the next page."""
+    """A page, newest first. Pass `next` as `before` to get the next page."""
 
     uploads: list[UploadOut]
     next: str | None
@@ -190,7 +190,7 @@ class WarnedOut(BaseModel):
 
 
 class WarningsOut(BaseModel):
-    """A page, in the file's order. `next` is the `after` of the next page."""
+    """A page, in the file's order. Pass `next` as `after` to get the next page."""
 
     warnings: list[WarnedOut]
     next: str | None
@@ -200,7 +200,9 @@ class RetryIn(BaseModel):
     """Changes for the next attempt. A read option replaces the stored one; `detect` removes it."""
 
     model_config = ConfigDict(extra="forbid")
-    force_partial: bool = Field(False, description="Promote the valid rows even where too many are not.")
+    force_partial: bool = Field(
+        False, description="Promote the valid rows even if too many rows are invalid."
+    )
     encoding: str | None = Field(None, description=ABOUT["encoding"])
     delimiter: str | None = Field(None, description=ABOUT["delimiter"])
     decimal: str | None = Field(None, description=ABOUT["decimal"])

@@ -1,4 +1,4 @@
-"""A multipart body, part by part, as it arrives: no part is held whole, in memory or on disk."""
+"""A multipart body as a stream of parts: no part is buffered as a whole."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _FIELD_BYTES = 10_000
 
 @dataclass(frozen=True)
 class Part:
-    """A field or, where it has a file name, a file. Read it before the next one is asked for."""
+    """A field or, if it has a file name, a file. Read it before the next part."""
 
     name: str
     filename: str | None
-    size: int | None  # as the sender says, where it does
+    size: int | None  # as declared by the sender, if at all
     _reader: _Reader
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What is left of the part."""
+        """The rest of the part."""
         while True:
             event = await self._reader.next()
             if not isinstance(event, bytes):
@@ -47,7 +47,7 @@ class Part:
 
 
 async def parts(body: AsyncIterator[bytes], boundary: bytes) -> AsyncIterator[Part]:
-    """The parts in their order; what the caller leaves of one is skipped."""
+    """The parts in order; the unread rest of a part is skipped."""
     reader = _Reader(body, boundary)
     while (event := await reader.next()) is not None:
         if isinstance(event, dict):
@@ -100,7 +100,7 @@ class _Reader:
                 if not self._ended:
                     raise malformed("it ends in the middle of a part") from None
                 return None
-            if not self._ended:  # what follows the last part says nothing
+            if not self._ended:  # data after the last part is ignored
                 try:
                     self._parser.write(chunk)
                 except FormParserError as error:

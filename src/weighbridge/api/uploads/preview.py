@@ -1,4 +1,4 @@
-"""`/api/uploads/{id}/preview`: what a held upload would change, row by row if need be; then promote, or discard."""
+"""`/api/uploads/{id}/preview`: the changes of an upload on hold, in total and by row; then promote or discard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weighbridge.uploads import preview as steps
 from weighbridge.uploads.preview_rows import Page
 
 router = APIRouter(tags=["previews"])
-_409 = "It is not held, or not any more; or its file is being read again."
+_409 = "The upload is not on hold, or its file is being read again."
 
 
 class Kind(StrEnum):
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 class ForeseenOut(BaseModel):
-    """What would happen to the rows of one production table."""
+    """Expected changes to one production table."""
 
     table: str
     inserted: int
@@ -37,7 +37,7 @@ class ForeseenOut(BaseModel):
 
 
 class ReasonOut(BaseModel):
-    """One way in which rows of the file are wrong."""
+    """One reason for rejected rows."""
 
     code: str
     column: str | None
@@ -47,20 +47,20 @@ class ReasonOut(BaseModel):
 
 
 class PreviewOut(BaseModel):
-    """What promotion would do, as it was at one moment."""
+    """The changes that promotion would make, as of one moment."""
 
     upload_id: UUID
     as_of: datetime
-    expires_at: datetime = Field(description="When it is discarded by itself.")
+    expires_at: datetime = Field(description="When the upload is discarded automatically.")
     total_rows: int = Field(description="Records of the file.")
-    duplicate: int = Field(description="Those that say what another one said.")
+    duplicate: int = Field(description="Records that repeat another record.")
     rejected: int
-    reasons: list[ReasonOut] = Field(description="Why, the most frequent first.")
-    entities: dict[str, ForeseenOut] = Field(description="By entity, in the order of writing.")
+    reasons: list[ReasonOut] = Field(description="Reasons for rejected rows, most frequent first.")
+    entities: dict[str, ForeseenOut] = Field(description="Changes by entity, in the order of writing.")
 
 
 class ChangeOut(BaseModel):
-    """A value before and after, as text. Of a personal one only whether there is any."""
+    """A value before and after, as text. Of personal data only whether there is a value."""
 
     column: str
     old: str | None
@@ -73,13 +73,11 @@ class RowOut(BaseModel):
 
     line: int
     key: dict[str, str | None]
-    changes: list[ChangeOut] = Field(
-        description="Of an inserted row all that it has, of an unchanged one none."
-    )
+    changes: list[ChangeOut] = Field(description="All values of an inserted row; none of an unchanged row.")
 
 
 class RowsOut(BaseModel):
-    """A page, in the order of writing. `next` is the `after` of the next page."""
+    """A page, in the order of writing. Pass `next` as `after` to get the next page."""
 
     rows: list[RowOut]
     next: int | None
@@ -101,10 +99,11 @@ async def get_preview(
     key: Key,
     app: TheApp,
     fresh: Annotated[
-        bool, Query(description="Compare again; without the scope operate, what is older than 10 seconds.")
+        bool,
+        Query(description="Compare again. Without the scope operate, at most every 10 seconds."),
     ] = False,
 ) -> PreviewOut:
-    """What a held upload would insert, update and leave as it is, over all its rows."""
+    """What an upload on hold would insert, update and leave unchanged."""
     upload = await find(app, key, upload_id)
     found = await steps.preview(app.ctx, upload, fresh=fresh, operates=key.may("operate"))
     upload, pipeline = found.upload, app.ctx.pipelines[found.upload.pipeline]
@@ -134,7 +133,7 @@ async def get_preview(
 
 @router.get(
     "/api/uploads/{upload_id}/preview/rows",
-    responses=documented(_404="No such upload.", _409=_409, _422="A parameter is wrong."),
+    responses=documented(_404="No such upload.", _409=_409, _422="A parameter is invalid."),
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
@@ -143,18 +142,20 @@ async def list_preview_rows(
     key: Key,
     app: TheApp,
     entity: Annotated[
-        str | None, Query(description="Else the one that the file's records are rows of.")
+        str | None, Query(description="Default: the entity that each record of the file becomes.")
     ] = None,
     kind: Annotated[Kind, Query()] = Kind.UPDATED,
-    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="The `next` of the page before.")] = 0,
+    after: Annotated[
+        int, Query(ge=0, le=2**31 - 1, description="The `next` value of the previous page.")
+    ] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
 ) -> RowsOut:
-    """Its rows of one kind, with what each would change. Days that are in production as they are, as a whole, are
-    counted among the unchanged rows, but not listed."""
+    """Rows of one kind, with the changes of each. Days whose rows are all unchanged are
+    counted, but not listed."""
     upload = await find(app, key, upload_id)
     wanted = entity or steps.pipeline_of(app.ctx, upload).grain.name
     found = await steps.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
-    page = found[:limit]  # the one more tells whether there is a next page
+    page = found[:limit]  # one extra row was read: it shows that there is a next page
     return RowsOut(
         rows=[
             RowOut(line=row.line, key=row.key, changes=[ChangeOut(**vars(change)) for change in row.changes])
@@ -171,7 +172,7 @@ async def list_preview_rows(
 )
 @needs("operate")
 async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
-    """Let a held upload go on: its rows are written. It is audited."""
+    """Promote an upload on hold: its rows are written. The action is audited."""
     upload = await find(app, key, upload_id)
     await steps.promote_held(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.STAGING_COMPLETE)
@@ -184,7 +185,7 @@ async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
 )
 @needs("operate")
 async def discard_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
-    """Give a held upload up: it fails as `discarded`, and the same content can be sent again. It is audited."""
+    """Discard an upload on hold: it fails as `discarded`; its content can be uploaded again. The action is audited."""
     upload = await find(app, key, upload_id)
     await steps.discard(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.FAILED)

@@ -1,4 +1,4 @@
-"""`POST /api/recognise`: which pipeline and platform a file is for, by its first bytes. Nothing is kept."""
+"""`POST /api/recognise`: detect pipeline and platform of a file from its first bytes. Nothing is stored."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _BODY = {
 
 
 class FitOut(BaseModel):
-    """A pipeline that the file may be for."""
+    """A pipeline that may fit the file."""
 
     pipeline: str
     platform: str | None
-    matched: list[str] = Field(description="Columns of the file that it reads.")
-    missing: list[str] = Field(description="Columns that it expects, and the file has not.")
-    needs: list[str] = Field(description="What has to be said of the file besides: project_id, client_id.")
+    matched: list[str] = Field(description="Columns of the file that the pipeline reads.")
+    missing: list[str] = Field(description="Expected columns that the file lacks.")
+    needs: list[str] = Field(description="Fields that are also required: project_id, client_id.")
 
 
 class RecognisedOut(BaseModel):
-    """What a file is. `sure`: it fits one; else `message` says what is missing, or which to choose from."""
+    """The detected type of a file. If `sure` is not `one`, `message` says what is missing or which types match."""
 
     sure: Literal["one", "several", "none"]
     message: str
     pipeline: str | None
     platform: str | None
-    fits: list[FitOut] = Field(description="Those that fit; where none does, the nearest, if there is one.")
-    refusal: Problem | None = Field(description="What intake would say to such a file with these fields.")
+    fits: list[FitOut] = Field(description="The matching pipelines; if none match, the nearest one, if any.")
+    refusal: Problem | None = Field(description="The error that an upload with these fields would get.")
 
 
 @router.post(
     "/api/recognise",
     responses=documented(
-        _413=f"More than {HEAD // 1024} kB: only the beginning is looked at.",
+        _413=f"More than {HEAD // 1024} kB: send only the beginning of the file.",
         _415="Neither CSV nor JSON.",
-        _422="Nothing in it, or a parameter is wrong.",
+        _422="The body is empty, or a parameter is invalid.",
     ),
     openapi_extra={"security": SECURITY, "requestBody": _BODY},
 )
@@ -63,14 +63,14 @@ async def recognise_file(
     request: Request,
     key: Key,
     app: TheApp,
-    filename: Annotated[str | None, Query(description="What the file is called.")] = None,
-    platform: Annotated[str | None, Query(description="Whose it is, where that is known.")] = None,
-    project_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
-    client_id: Annotated[str | None, Query(description="As it will be sent with.")] = None,
+    filename: Annotated[str | None, Query(description="The name of the file.")] = None,
+    platform: Annotated[str | None, Query(description="The platform, if known.")] = None,
+    project_id: Annotated[str | None, Query(description="The value that the upload will have.")] = None,
+    client_id: Annotated[str | None, Query(description="The value that the upload will have.")] = None,
     encoding: Annotated[str | None, Query(description=ABOUT["encoding"])] = None,
     delimiter: Annotated[str | None, Query(description=ABOUT["delimiter"])] = None,
 ) -> RecognisedOut:
-    """Which pipeline and platform a file is for. The body is its first 64 kB, or all of a smaller one."""
+    """Detect pipeline and platform of a file. Send its first 64 kB, or all of a smaller file, as the body."""
     given = {
         "platform": platform,
         "project_id": project_id,

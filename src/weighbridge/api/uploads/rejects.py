@@ -26,7 +26,7 @@ router = APIRouter(tags=["uploads"])
             "these columns.",
             "content": {"text/csv": {"schema": {"type": "string"}}},
         },
-        **documented(_404="No such upload.", _422="A parameter is wrong."),
+        **documented(_404="No such upload.", _422="A parameter is invalid."),
     },
     openapi_extra={"security": SECURITY},
 )
@@ -46,7 +46,7 @@ async def get_rejects(
         ),
     ] = False,
 ) -> StreamingResponse:
-    """The rejected rows, to be fixed and loaded again."""
+    """Download the rejected rows, to fix them and load the file again."""
     upload = await find(app, key, upload_id)
     headers = {
         "Content-Disposition": f'attachment; filename="rejects-{upload.id}.csv"',

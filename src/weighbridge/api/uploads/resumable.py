@@ -1,7 +1,7 @@
-"""`/api/files`: large files on bad lines, by tus 1.0 (creation, checksum, expiration, termination).
+"""`/api/files`: resumable uploads with tus 1.0 (creation, checksum, expiration, termination).
 
 A file is begun with POST, comes with one PATCH or many, and ends in the same intake as `POST /api/uploads`, with the
-same refusals. Where the line breaks, HEAD says where to go on.
+same refusals. Where the line breaks, Use HEAD to get the current offset.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from weighbridge.uploads.receive import Received
 
 router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus.same_version)])
 _412 = "Tus-Resumable is not 1.0.0."
-_404 = "No such file."
-_422 = "A parameter is wrong."
-_410 = "It has expired, or was refused; Weighbridge-Error says why."
-_423 = "Another process is at this file."
+_404 = "The file does not exist."
+_422 = "A parameter is invalid."
+_410 = "The file has expired or was refused; see Weighbridge-Error."
+_423 = "Another process is handling this file."
 
 
 def _empty(*headers: str) -> dict[str, Any]:
-    """A route whose answer is in its headers."""
+    """A route that responds with headers only."""
     described = {"security": SECURITY, "parameters": tus.headers_in(*headers)}
     return {"response_class": Response, "response_model": None, "openapi_extra": described}
 
 
 class FileProgress(BaseModel):
-    """How the rows of a file fare, for whoever sent it."""
+    """The progress of a file's upload, for its sender."""
 
     pipeline: str
     platform: str | None
     filename: str | None
     rows_read: int
-    total_rows: int = Field(description="Rows to promote, known once all are read.")
+    total_rows: int = Field(description="Rows to promote; known when the whole file is read.")
     promoted_rows: int
     failed_rows: int
     rejected: int
-    held: bool = Field(description="It waits for a person to promote or discard it.")
+    held: bool = Field(description="The upload is on hold until a user promotes or discards it.")
     error_code: str | None
     error_text: str | None
     created_at: datetime
@@ -64,38 +64,38 @@ class FileProgress(BaseModel):
 
 
 class FileKnown(BaseModel):
-    """Of a file whose content was here before: since when. It may be another's, who called it otherwise."""
+    """For a duplicate: only the time of the earlier upload, which may belong to another user."""
 
     created_at: datetime
 
 
 class FileOut(BaseModel):
-    """A file that comes in parts, and what became of it."""
+    """A resumable upload and its result."""
 
     file_id: UUID
-    offset: int = Field(description="How many bytes are here.")
+    offset: int = Field(description="Number of bytes received.")
     length: int
     expires_at: datetime
-    upload_id: UUID | None = Field(description="The upload that it is now, once all of it is here.")
+    upload_id: UUID | None = Field(description="The id of the upload, when the whole file is received.")
     status: Status | None
     duplicate: bool | None
     storage_status: str | None
-    error: str | None = Field(description="Why the whole file was refused, if it was.")
+    error: str | None = Field(description="The error code, if the file was refused.")
     message: str | None
     ended: bool = Field(
-        description="Refused, or completed, partial or failed: nothing more happens by itself. A preview that is held "
-        "has not ended: it waits for a person, for days if need be."
+        description="True if the file was refused, or the upload is completed, partial or failed. An upload on hold "
+        "has not ended."
     )
     progress: FileProgress | FileKnown | None = Field(
-        description="Of its upload, for the key that began the file. Of a duplicate all of it only where the key "
-        "may read, else `created_at` alone."
+        description="Progress of the upload, for the key that created the file. For a duplicate, only `created_at` "
+        "unless the key has the scope read."
     )
 
 
 @router.options(tus.PATH, include_in_schema=False)
 @opened
 async def describe_tus(app: TheApp) -> Response:
-    """What is spoken here."""
+    """The supported tus version and extensions."""
     headers = {
         "Tus-Version": tus.VERSION,
         "Tus-Extension": tus.EXTENSIONS,
@@ -109,17 +109,17 @@ async def describe_tus(app: TheApp) -> Response:
     tus.PATH,
     status_code=201,
     responses=documented(
-        _400="A header is missing or wrong, or asks for an extension that there is not.",
+        _400="A header is missing or invalid, or requires an unsupported extension.",
         _412=_412,
-        _413="The file would be too large, or more than the workspace or the user may store.",
-        _422="The file would be empty, or a field in Upload-Metadata is wrong.",
+        _413="The file is too large, or exceeds a storage quota.",
+        _422="The file is empty, or a field in Upload-Metadata is invalid.",
     ),
     **_empty("Upload-Length", "Upload-Metadata"),
 )
 @needs("upload", browsers=True)
 async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
-    """Begin a file: Upload-Length, and the fields of `POST /api/uploads` in Upload-Metadata. Location is where to
-    send it."""
+    """Create a resumable upload: Upload-Length, and the fields of `POST /api/uploads` in Upload-Metadata. Send the file
+    to the address in Location."""
     length = tus.length_of(request)
     said = fields.request_of(tus.fields_of(request), key)
     fields.admitted(app, said, key)
@@ -136,7 +136,7 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
 )
 @needs("upload", browsers=True)
 async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
-    """How much of it is here: Upload-Offset. A request that still waits for its bytes is ended first."""
+    """The number of received bytes, in Upload-Offset. An older open request for this file is ended first."""
     upload = await _find(app, key, file_id)
     if not upload.ended and not upload.whole:
         async with _turns(request).take(upload.id), resumable.held(app.ctx, upload) as (upload, _):
@@ -153,23 +153,23 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
     tus.PATH + "/{file_id}",
     status_code=204,
     responses=documented(
-        _400="A header is missing or wrong.",
+        _400="A header is missing or invalid.",
         _404=_404,
-        _409="It does not go on at this offset; or a newer request has come. Also, at the end, as for an upload.",
+        _409="Wrong offset, or a newer request arrived. After the last part also the errors of an upload.",
         _410=_410,
         _412=_412,
-        _413="More bytes than Upload-Length said; at the end, more than may be stored.",
-        _415="Not application/offset+octet-stream; or, at the end, neither CSV nor JSON.",
-        _422="At the end: an empty file, or one that its pipeline does not take.",
+        _413="More bytes than declared in Upload-Length; after the last part, a quota is exceeded.",
+        _415="Not application/offset+octet-stream; after the last part, neither CSV nor JSON.",
+        _422="After the last part: the file is empty, or its pipeline refuses it.",
         _423=_423,
-        _460="The checksum is another. Nothing of this part was kept.",
+        _460="The checksum does not match. This part was not stored.",
     ),
     **_empty("Upload-Offset", "Upload-Checksum"),
 )
 @needs("upload", browsers=True)
 async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
-    """The next bytes, as application/offset+octet-stream. With the last ones the file is taken in, and the answer says
-    as which upload."""
+    """Send the next bytes, as application/offset+octet-stream. After the last part, the response contains the id of the
+    upload."""
     offset, checksum = tus.offset_of(request), tus.checksum_of(request)
     upload = await _find(app, key, file_id)
     if upload.ended:
@@ -197,7 +197,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
     status_code=204,
     responses=documented(
         _404=_404,
-        _410="It has expired, or is an upload by now, which stays.",
+        _410="The file has expired, or is an upload already, which stays.",
         _412=_412,
         _422=_422,
         _423=_423,
@@ -206,11 +206,11 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
 )
 @needs("upload", browsers=True)
 async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
-    """Forget a file that is not to come any more. What was recorded as an upload stays."""
+    """Cancel a resumable upload. A file that is already an upload stays."""
     upload = await _find(app, key, file_id)
     async with _turns(request).take(upload.id), resumable.held(app.ctx, upload) as (upload, part):
         if upload.upload_id is not None:
-            message = f"The file is here, as upload {upload.upload_id}, and stays."
+            message = f"The file is complete and stays as upload {upload.upload_id}."
             raise RequestRefused(410, "already_recorded", message)
         await resumable.terminate(app.ctx, upload, part)
     return Response(status_code=204)
@@ -218,12 +218,12 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
 
 @router.get(
     tus.PATH + "/{file_id}",
-    responses=documented(_404=_404, _410="It has expired.", _422=_422),
+    responses=documented(_404=_404, _410="The file has expired.", _422=_422),
     openapi_extra={"security": SECURITY},
 )
 @needs("upload", browsers=True)
 async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
-    """How far a file has come, and what became of it."""
+    """The progress and result of a resumable upload."""
     upload = await _find(app, key, file_id)
     progress: FileProgress | FileKnown | None = None
     if upload.upload_id is not None and upload.request.get("key_id") == str(key.id):
@@ -252,7 +252,7 @@ def _fares(upload: Upload) -> FileProgress:
 
 
 async def _find(app: App, key: ApiKey, file_id: str) -> Resumable:
-    """A file of the workspace; for a token, which is in anybody's browser, one that its own key began."""
+    """A file of the workspace; for a token, which is public in a browser, only files that its key created."""
     begun_by = key.id if key.bounds is not None else None
     return await resumable.find(app.ctx, key.workspace_id, _id(file_id), begun_by=begun_by)
 
@@ -262,7 +262,7 @@ def _id(said: str) -> UUID:
         return UUID(said)
     except ValueError:
         raise RequestRefused(
-            404, "unknown_file", "There is no such file under way. Begin a new one."
+            404, "unknown_file", "There is no such resumable upload. Create a new one."
         ) from None
 
 
@@ -278,23 +278,27 @@ async def _body(request: Request, turn: Turn, seconds: float) -> AsyncIterator[b
 
 
 def _expect(upload: Resumable, offset: int, request: Request) -> None:
-    """RequestRefused for a part that does not fit."""
+    """RequestRefused for a part with a wrong offset or size."""
     if offset != upload.received:
-        message = f"Upload-Offset: expected {upload.received}, got {offset}. HEAD says where to go on."
+        message = (
+            f"Upload-Offset: expected {upload.received}, got {offset}. Use HEAD to get the current offset."
+        )
         raise RequestRefused(409, "wrong_offset", message)
     size = request.headers.get("content-length", "")
     if size.isascii() and size.isdigit() and offset + int(size) > upload.length:
         left = upload.length - offset
-        message = f"Content-Length: expected at most {left} bytes, as Upload-Length said {upload.length}, got {size}."
+        message = (
+            f"Content-Length: expected at most {left} bytes (Upload-Length is {upload.length}), got {size}."
+        )
         raise RequestRefused(413, "too_many_bytes", message)
 
 
 def _over(upload: Resumable, offset: int) -> Response:
-    """The answer to a part of a file that has ended: the one that was lost on the way, where it is asked for again."""
+    """The response to a part of a complete file: repeats the final response, in case the client lost it."""
     if upload.refusal is not None:
         return _refused(upload)
     if offset != upload.length:
-        message = f"Upload-Offset: all {upload.length} bytes are here, as upload {upload.upload_id}."
+        message = f"Upload-Offset: all {upload.length} bytes are received, as upload {upload.upload_id}."
         raise RequestRefused(409, "wrong_offset", message)
     return Response(status_code=204, headers={**_progress(upload), **_outcome(upload)})
 
@@ -311,7 +315,7 @@ def _progress(upload: Resumable) -> dict[str, str]:
 
 
 def _outcome(upload: Resumable) -> dict[str, str]:
-    """As which upload it is here, if it is."""
+    """The upload of a complete file, if any."""
     if upload.upload_id is None:
         return {}
     return _headers(
@@ -333,7 +337,7 @@ def _to_json(received: Received) -> dict[str, str]:
 
 
 def _headers(**said: Any) -> dict[str, str]:
-    """Weighbridge-Upload-Id and its like; that the bytes are stored goes without saying."""
+    """Weighbridge-Upload-Id and related headers; no storage status if the file is stored."""
     if said["storage_status"] == "stored":
         del said["storage_status"]
     return {

@@ -1,4 +1,4 @@
-"""`POST /api/uploads`, and `POST /upload_file`: files in a form, or one file as the body, straight into intake.
+"""`POST /api/uploads`, and `POST /upload_file`: upload files as a form, or one file as the body.
 
 All files of a request are spooled before the first is recorded: a request that is refused, or breaks off,
 leaves nothing behind.
@@ -38,11 +38,11 @@ router = APIRouter(tags=["uploads"])
 RAW_TYPES = (
     "text/csv", "text/plain", "application/json", "application/x-ndjson", "application/octet-stream",
 )  # fmt: skip
-FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
+FORM_ROUND_FILES = 4096  # upper bound for the bytes of a form that are not its files
 
 
 @router.post(
-    "/upload_file",  # S5's path for the same
+    "/upload_file",  # a second fixed path for the same request
     status_code=201,
     response_class=JSONResponse,
     response_model=None,
@@ -59,14 +59,14 @@ FORM_ROUND_FILES = 4096  # bytes of a form that are not its files, generously
 )
 @needs("upload", browsers=True)
 async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
-    """Hand over files. Fields come before the files and apply to all of them."""
+    """Upload files. Fields must precede the files and apply to all of them."""
     return await take_in(request, key, app)
 
 
 async def take_in(
     request: Request, key: ApiKey, app: App, first: Callable[[Part], Awaitable[None]] | None = None
 ) -> JSONResponse:
-    """All files of a request. A form of the console begins with a part that says whose it is: `first` looks at it."""
+    """Receive all files of a request. `first` checks the first part, the CSRF token of a console form."""
     kind, options = parse_options_header(request.headers.get("content-type"))
     intake = _Intake(app, key, length=_length(request))
     for name, value in request.query_params.multi_items():
@@ -96,7 +96,7 @@ def _length(request: Request) -> int | None:
 
 
 async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
-    """The body as it comes. Whoever falls silent is not waited for: senders that hang would take every connection."""
+    """The body as a stream, with a timeout: senders that hang would occupy all connections."""
     patience = app.settings.sender_seconds
     stream = aiter(request.stream())
     while True:
@@ -106,7 +106,7 @@ async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
         except StopAsyncIteration:
             return
         except TimeoutError:
-            message = f"Nothing came for {patience:g} seconds. Nothing was stored; send the files again."
+            message = f"No data received for {patience:g} seconds. Nothing was stored; send the files again."
             raise RequestRefused(408, "sender_silent", message) from None
         yield chunk
 
@@ -118,14 +118,12 @@ class _Intake:
     app: App
     key: ApiKey
     fields: dict[str, str] = field(default_factory=dict)
-    length: int | None = None  # of the body, where it is known
+    length: int | None = None  # of the body, if known
     said: Said | None = None
     sender: Sender | None = None
-    checked: dict[UUID, Checked] = field(
-        default_factory=dict
-    )  # the request as it is for each file, by its grant
+    checked: dict[UUID, Checked] = field(default_factory=dict)  # the request for each file, by its grant
     files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
-    grants: set[UUID] = field(default_factory=set)  # bytes that are set aside for files on their way
+    grants: set[UUID] = field(default_factory=set)  # bytes reserved for files in progress
 
     async def take(self, part: Part) -> None:
         if part.filename is not None:
@@ -133,14 +131,10 @@ class _Intake:
                 self._sender()
             await self._spool(part.chunks(), self.fields.get("filename") or part.filename, part.size)
         elif part.name == "file":
-            message = (
-                "file: expected a file, got a field: it lacks a file name. In curl: -F file=@report.csv."
-            )
+            message = "file: expected a file, got a field without a file name. In curl: -F file=@report.csv."
             raise RequestRefused(422, "missing_filename", message)
         elif self.files:
-            message = (
-                f"The field {said_back(part.name)} came after a file. Send the fields first, then the files."
-            )
+            message = f"The field {said_back(part.name)} was sent after a file. Send the fields first, then the files."
             raise RequestRefused(422, "field_after_file", message)
         else:
             fields.known(part.name)
@@ -167,18 +161,18 @@ class _Intake:
             self.files.append((name, await receive.spool(self.app.ctx, checked, chunks, filename, grant)))
         except RequestRefused as refusal:
             if refusal.status in (400, 408, 413):
-                raise  # it ends the request: the rest cannot be read, or there is no telling how much it is
+                raise  # ends the request: the rest cannot be read, or its size is unknown
             self.files.append((name, refusal))
-            if grant in self.grants:  # what was set aside for it is for the others
+            if grant in self.grants:  # release its reservation for the other files
                 self.grants.discard(grant)
                 await quota.release(self.app.ctx, sender, grant)
             left = limit
-            async for chunk in chunks:  # on to the next file
+            async for chunk in chunks:  # skip to the next file
                 left -= len(chunk)
                 receive.refuse_large(limit - left, limit)
 
     async def _set_aside(self, size: int | None, grant: UUID) -> None:
-        """Before the bytes come: QuotaExceeded where they would be too many.
+        """Reserve storage before the bytes are read; QuotaExceeded if the quota does not suffice.
 
         A form says how long it is, not how long its files are: all of it but a little is taken for the first file.
         """
@@ -189,7 +183,7 @@ class _Intake:
             await quota.reserve(self.app.ctx, self._sender(), size, grant)
 
     def _sender(self) -> Sender:
-        """The request in our terms as far as its fields say, known when the first file begins."""
+        """The checked request from the fields, when the first file begins."""
         if self.sender is None:
             for name in self.fields:
                 fields.known(name)
@@ -200,7 +194,7 @@ class _Intake:
     async def _checked(
         self, chunks: AsyncIterator[bytes], name: str | None
     ) -> tuple[Checked, AsyncIterator[bytes]]:
-        """The request as it is for one file, and all of its bytes: the first ones may have to say what it is."""
+        """The request for one file, and all its bytes: the first bytes may be needed to detect its type."""
         assert self.said is not None
         said = replace(self.said, filename=name)
         if said.pipeline == AUTO:
@@ -209,7 +203,7 @@ class _Intake:
         return fields.checked(self.app, said, self.key), chunks
 
     async def answer(self) -> JSONResponse:
-        """Record what was spooled and say what became of each file."""
+        """Record the spooled files and return the result of each."""
         if not self.files:
             raise RequestRefused(422, "missing_file", "file: expected at least one file, got none.")
         if len(self.files) == 1:
@@ -253,7 +247,7 @@ class _Intake:
         return await receive.record(self.app.ctx, checked, spooled, unstored=unstored)
 
     async def discard(self) -> None:
-        """What is left of a request that ended early."""
+        """Clean up after a request that ended early."""
         for _, found in self.files:
             if isinstance(found, Spooled):
                 found.discard()
@@ -263,7 +257,7 @@ class _Intake:
 
 @contextlib.contextmanager
 def _fields_first(said: dict[str, str]) -> Iterator[None]:
-    """A form whose files begin before a field that we need: the field may well be on its way."""
+    """Add a hint if a file precedes a missing field: the field may follow later in the form."""
     try:
         yield
     except RequestRefused as refusal:
@@ -273,18 +267,18 @@ def _fields_first(said: dict[str, str]) -> Iterator[None]:
             "missing_site": "client_id",
         }.get(refusal.code)
         if missing and not said.get(missing):
-            message = f"{refusal.message} Fields come before files."
+            message = f"{refusal.message} Send the fields before the files."
             raise RequestRefused(refusal.status, refusal.code, message) from None
         raise
 
 
 def _worst(statuses: list[int]) -> int:
-    """One for all files: that of trouble of ours, which may be over when they are sent again; else what all have."""
+    """One status for all refused files: a server error if there is one, as a retry may help; else the common one."""
     return max(statuses) if max(statuses) >= 500 or len(set(statuses)) == 1 else 422
 
 
 def _deferred(received: Received) -> dict[str, Any]:
-    """S5's answer where the store could not take the file: nothing else, but for the upload's id."""
+    """The fixed response when the file store is not available, plus the upload's id."""
     return {
         "status": "pending_retry",
         "queue_id": str(received.queue_id),

@@ -1,7 +1,7 @@
-"""One request at a time for each resumable upload; a newer one asks the older one to end.
+"""One request at a time for each resumable upload; a newer request ends the older one.
 
-A client on a bad line knows that it is cut before the server does, and comes back while the server still waits for
-bytes on the old connection. Another process does not hear it: there the lock on the file says no.
+A client notices a broken connection before the server does, and reconnects while the server still waits for
+bytes on the old connection. Requests in other processes are refused by the lock on the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from weighbridge.model.errors import RequestRefused
 
-_PATIENCE = 5.0  # seconds that an older request has to let go: it may be in intake
+_PATIENCE = 5.0  # seconds that an older request has to end: it may be in intake
 
 
 class Turn:
@@ -31,7 +31,7 @@ class Turn:
                 self._waiting.reschedule(0)
 
     async def next(self, stream: AsyncIterator[bytes], seconds: float) -> bytes | None:
-        """The next bytes, None at their end. RequestRefused where they do not come, or the turn is over."""
+        """The next bytes, None at the end. RequestRefused if no bytes arrive or a newer request has taken over."""
         if self.asked:
             raise self._interrupted()
         try:
@@ -42,14 +42,14 @@ class Turn:
         except TimeoutError:
             if self.asked:
                 raise self._interrupted() from None
-            message = f"Nothing came for {seconds:g} seconds. What came before is kept: ask for the offset and go on."
-            # Not 408: common clients give up at what is their own fault, and this one is to come again.
+            message = f"No data received for {seconds:g} seconds. Received bytes are kept: get the offset and continue."
+            # Not 408: common clients do not retry after 4xx errors of this kind, but this client should.
             raise RequestRefused(503, "sender_silent", message) from None
         finally:
             self._waiting = None
 
     def _interrupted(self) -> RequestRefused:
-        message = "A newer request for this file has come, or the server stops. What came before is kept."
+        message = "A newer request for this file arrived, or the server is stopping. Received bytes are kept."
         return RequestRefused(409, "interrupted", message)
 
 
@@ -61,14 +61,14 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, id_: UUID) -> AsyncIterator[Turn]:
-        """RequestRefused(423) where the older request does not let go."""
+        """RequestRefused(423) if the older request does not end in time."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 while (older := self._taken.get(id_)) is not None:
                     older.ask()
                     await older.over.wait()
         except TimeoutError:
-            message = "Another request for this file is under way. Ask again in a moment."
+            message = "Another request for this file is in progress. Try again in a moment."
             raise RequestRefused(423, "locked", message) from None
         turn = self._taken[id_] = Turn()
         try:
@@ -79,7 +79,7 @@ class Turns:
 
     @asynccontextmanager
     async def running(self, stop: asyncio.Event | None) -> AsyncIterator[None]:
-        """Once stopped, nobody is waited for: what has come is noted, and the sender comes back to the next process."""
+        """When stopping, end all requests: received bytes are recorded, and clients continue with the next process."""
 
         async def watch(stop: asyncio.Event) -> None:
             await stop.wait()

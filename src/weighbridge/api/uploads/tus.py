@@ -1,4 +1,4 @@
-"""What tus 1.0 says in headers: which version, what a file is called, where its next bytes begin.
+"""The headers of tus 1.0: version, metadata of a file, offset of the next bytes.
 
 https://tus.io/protocols/resumable-upload
 """
@@ -26,20 +26,20 @@ EXTENSIONS = "creation,checksum,expiration,termination"
 PATH = "/api/files"
 PART_TYPE = "application/offset+octet-stream"
 _OVERRIDES = ("HEAD", "PATCH", "DELETE")
-# Common clients say these.
+# Metadata names that common clients send.
 _IGNORED = ("filetype", "type", "relativePath", "contentType", "size", "lastModified")
 
 _DESCRIBED = {
     "Tus-Resumable": "The version of tus: 1.0.0.",
-    "Upload-Length": "How many bytes the file has.",
-    "Upload-Metadata": "The fields of POST /api/uploads, comma separated: a name, a space, the value as base64.",
-    "Upload-Offset": "How many bytes of the file come before these.",
-    "Upload-Checksum": "An algorithm (sha1, sha256, md5), a space, the checksum of this part as base64.",
+    "Upload-Length": "Size of the file in bytes.",
+    "Upload-Metadata": "The fields of POST /api/uploads, separated by commas: name, space, value in base64.",
+    "Upload-Offset": "Number of bytes of the file before this part.",
+    "Upload-Checksum": "Algorithm (sha1, sha256, md5), space, checksum of this part in base64.",
 }
 
 
 def headers_in(*names: str) -> list[dict[str, Any]]:
-    """What OpenAPI says of them."""
+    """The OpenAPI description of these headers."""
     return [
         {"name": name, "in": "header", "schema": {"type": "string"}, "description": _DESCRIBED[name]}
         for name in ("Tus-Resumable", *names)
@@ -47,7 +47,7 @@ def headers_in(*names: str) -> list[dict[str, Any]]:
 
 
 class Tus:
-    """Around the routes of resumable upload: the headers that every answer has, also a refusal."""
+    """Middleware for resumable uploads: adds the headers that every response needs, including errors."""
 
     def __init__(self, app: ASGIApp, max_size: int) -> None:
         self.app = app
@@ -58,7 +58,7 @@ class Tus:
             await self.app(scope, receive, send)
             return
         wanted = Headers(scope=scope).get("x-http-method-override", "").upper()
-        if wanted in _OVERRIDES:  # from where PATCH cannot be sent; the route then asks for its key
+        if wanted in _OVERRIDES:  # for clients that cannot send PATCH; the route still checks the key
             scope["method"] = wanted
 
         async def spoken(message: Message) -> None:
@@ -76,7 +76,7 @@ class Tus:
 
 
 async def same_version(request: Request) -> None:
-    """RequestRefused(412) for another version of tus. GET and OPTIONS are for anyone."""
+    """RequestRefused(412) for another version of tus, except with GET and OPTIONS."""
     said = request.headers.get("tus-resumable")
     if request.method not in ("GET", "OPTIONS") and said != VERSION:
         got = said_back(said) if said else "none"
@@ -84,7 +84,7 @@ async def same_version(request: Request) -> None:
 
 
 def length_of(request: Request) -> int:
-    """Upload-Length, of a creation that wants nothing else than we can do."""
+    """Upload-Length of a creation request; RequestRefused if it needs an unsupported extension."""
     headers = request.headers
     for name, extension in (
         ("Upload-Defer-Length", "creation-defer-length"),
@@ -104,7 +104,7 @@ def length_of(request: Request) -> int:
 
 
 def offset_of(request: Request) -> int:
-    """Upload-Offset, of a part that is declared as one."""
+    """Upload-Offset of a part; RequestRefused for a wrong content type."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != PART_TYPE:
         raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {PART_TYPE}.")
@@ -155,5 +155,5 @@ def fields_of(request: Request) -> dict[str, str]:
 
 
 def moment(at: datetime) -> str:
-    """As RFC 9110 writes a date."""
+    """A date in the format of RFC 9110."""
     return format_datetime(at.astimezone(UTC), usegmt=True)

@@ -1,4 +1,4 @@
-"""`weighbridge conversions`: what is on its way to ad platforms, what became of it, and another try (S4)."""
+"""`weighbridge conversions`: list, inspect and retry deliveries to ad platforms."""
 
 from __future__ import annotations
 
@@ -19,39 +19,38 @@ if TYPE_CHECKING:
     from weighbridge.delivery.overview import Failed, State
     from weighbridge.postgres.pool import Tx
 
-app = typer.Typer(
-    help="Conversions: what is on its way to ad platforms, and what became of it.", no_args_is_help=True
-)
+app = typer.Typer(help="List, inspect, queue and retry conversions.", no_args_is_help=True)
 
 Workspace = Annotated[
     str | None,
-    typer.Option("--workspace", help="The workspace's UUID; else that of the site.", metavar="UUID"),
+    typer.Option("--workspace", help="The workspace's UUID. Default: the site's workspace.", metavar="UUID"),
 ]
 OfSite = Annotated[
-    str | None, typer.Option("--site", help="Only those of this site, by id or name.", metavar="SITE")
+    str | None, typer.Option("--site", help="Only conversions of this site (id or name).", metavar="SITE")
 ]
 OfProvider = Annotated[
-    str | None, typer.Option("--provider", help="Only those for this provider.", metavar="PROVIDER")
+    str | None, typer.Option("--provider", help="Only conversions for this provider.", metavar="PROVIDER")
 ]
 OfCategory = Annotated[
-    str | None, typer.Option("--category", help="Only those with an error of this kind, such as AUTH.")
+    str | None, typer.Option("--category", help="Only conversions with this error category, such as AUTH.")
 ]
 STATUSES = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
-_NAMED = 10  # sites that have the same order
-_WIDE = 120  # columns of a terminal that has room for more than what identifies a row
+_NAMED = 10  # sites listed in the message about an ambiguous order
+_WIDE = 120  # terminal width from which the optional columns are shown
 _COLOURS = {"COMPLETED": "green", "FAILED": "red", "RETRY": "yellow"}
 
 
 @app.command("list")
 def listing(
     status: Annotated[
-        str | None, typer.Option("--status", help=f"Only those in this state: {', '.join(STATUSES)}.")
+        str | None,
+        typer.Option("--status", help=f"Only conversions with this status: {', '.join(STATUSES)}."),
     ] = None,
     provider: OfProvider = None,
     site: OfSite = None,
     category: OfCategory = None,
     order: Annotated[
-        str | None, typer.Option("--order", help="Only those with exactly this order id.", metavar="ID")
+        str | None, typer.Option("--order", help="Only conversions with this order id.", metavar="ID")
     ] = None,
     workspace: Workspace = None,
     limit: Annotated[
@@ -59,7 +58,7 @@ def listing(
     ] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Conversions of a workspace, the newest first; those that wait in the order in which they are sent."""
+    """List a workspace's conversions, newest first; queued conversions in delivery order."""
     wanted_status = _one_of("--status", status, STATUSES)
     wanted_category = _category(category)
 
@@ -68,7 +67,7 @@ def listing(
         from weighbridge.delivery.outbound import ROLE
 
         await check_providers(app, provider)
-        workspace_id, site_id = await _place(app, site, workspace)
+        workspace_id, site_id = await _workspace_and_site(app, site, workspace)
         async with app.db.tx(ROLE, workspace_id) as tx:
             wanted = conversions.Wanted(
                 workspace_id, site_id, provider, wanted_status, wanted_category, order
@@ -92,16 +91,16 @@ def listing(
 @app.command()
 def show(
     sale: Annotated[
-        str, typer.Argument(help="The sale's id, or its order id.", metavar="SALE", show_default=False)
+        str, typer.Argument(help="The sale's id or its order id.", metavar="SALE", show_default=False)
     ],
     site: Annotated[
         str | None,
-        typer.Option("--site", help="The site, where several have such an order.", metavar="SITE"),
+        typer.Option("--site", help="The site, if several sites have this order.", metavar="SITE"),
     ] = None,
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Everything about one sale and each of its providers, with the ledger of the call that it was last in."""
+    """Show one sale with each of its providers and the ledger of the last call."""
 
     async def work(app: App) -> list[tuple[Shown, list[Entry]]]:
         from weighbridge.delivery import conversions
@@ -111,7 +110,7 @@ def show(
 
         workspace_id, site_id = None, None
         if site is not None:
-            workspace_id, site_id = await _place(app, site, workspace)
+            workspace_id, site_id = await _workspace_and_site(app, site, workspace)
         elif workspace is not None:
             workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx(ROLE, workspace_id) as tx:
@@ -120,7 +119,7 @@ def show(
             batches = [each.batch_id for each in found]
             ledgers = [await conversions.ledger_of_batch(tx, batch) if batch else [] for batch in batches]
         if not found:
-            message = f"There is no sale {sale!r}, or none of its site's providers takes its click."
+            message = f"There is no sale {sale!r}, or no provider of its site accepts its click id."
             raise RequestRefused(404, "unknown_conversion", message)
         return list(zip(found, ledgers, strict=True))
 
@@ -153,34 +152,36 @@ def show(
 def retry(
     sales: Annotated[
         list[str] | None,
-        typer.Argument(help="Ids of sales, from the list.", metavar="SALE", show_default=False),
+        typer.Argument(help="Ids of sales, from `conversions list`.", metavar="SALE", show_default=False),
     ] = None,
     provider: OfProvider = None,
     site: OfSite = None,
     category: OfCategory = None,
     code: Annotated[
-        str | None, typer.Option("--code", help="Only those with this code of the provider's.")
+        str | None, typer.Option("--code", help="Only conversions with this provider error code.")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every one that failed.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All failed conversions.")] = False,
     workspace: Workspace = None,
     every_workspace: Annotated[
-        bool, typer.Option("--every-workspace", help="Of all workspaces, not of one.")
+        bool, typer.Option("--every-workspace", help="All workspaces instead of one.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put failed conversions into the queue again: those named, or all that the options fit. It is audited."""
+    """Requeue failed conversions: the given sales, or all that match the options. The action is audited."""
     filters = {"--provider": provider, "--site": site, "--category": category, "--code": code}
     given = [name for name, value in filters.items() if value is not None]
     if sales:
         if given not in ([], ["--provider"]) or all_ or workspace or every_workspace:
-            raise typer.BadParameter("expected sales, with --provider at most, or options that say which.")
+            raise typer.BadParameter("expected either sales, optionally with --provider, or filter options.")
         _retry_named(sales, provider, as_json=as_json)
         return
     if bool(given) == all_:
-        raise typer.BadParameter(f"name the sales, or say which with {', '.join(filters)}; or --all alone.")
+        raise typer.BadParameter(
+            f"expected sales, or filters ({', '.join(filters)}), or --all without filters."
+        )
     if every_workspace and (workspace or site):
-        raise typer.BadParameter("--every-workspace: expected neither --workspace nor --site beside it.")
+        raise typer.BadParameter("--every-workspace cannot be combined with --workspace or --site.")
     wanted_category = _category(category)
 
     async def look(app: App) -> tuple[Failed, dict[UUID, int]]:
@@ -189,7 +190,7 @@ def retry(
 
         workspace_id, site_id = None, None
         if not every_workspace:
-            workspace_id, site_id = await _place(app, site, workspace)
+            workspace_id, site_id = await _workspace_and_site(app, site, workspace)
         await check_providers(app, provider)
         async with app.db.tx(ROLE) as tx:
             wanted = overview.Failed(workspace_id, site_id, provider, wanted_category, code)
@@ -199,18 +200,18 @@ def retry(
     count = sum(counted.values())
     if count and not yes:
         where = "" if len(counted) == 1 else f" of {len(counted):,} workspaces"
-        typer.confirm(f"Send {_conversions(count)}{where} again?", abort=True, err=True)
+        typer.confirm(f"Requeue {_conversions(count)}{where}?", abort=True, err=True)
     requeued = with_app(lambda app: _requeue(app, wanted, list(counted))) if count else 0
     if as_json:
         print_json({"requeued": requeued})
     elif requeued:
-        out().print(f"{_conversions(requeued)} in the queue again.")
+        out().print(f"{_conversions(requeued)} requeued.")
     else:
-        out().print("No failed conversion fits.")
+        out().print("No failed conversion matches.")
 
 
 def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> None:
-    """What came of each; exit code 1 where one was refused."""
+    """Requeue the given sales and report the result of each. Exit code 1: at least one was refused."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.delivery import overview
@@ -224,17 +225,17 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
             before = await overview.states(tx, wanted, provider)
             for workspace_id in {state.workspace_id for state in before}:
                 theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
-                wish = Requeue(workspace_id, "command line", sales=theirs, provider_key=provider)
-                await requeue(tx, wish)
+                request = Requeue(workspace_id, "command line", sales=theirs, provider_key=provider)
+                await requeue(tx, request)
             after = {_key(state): state for state in await overview.states(tx, wanted, provider)}
-        strangers = set(wanted) - {state.sale_id for state in before}
+        missing = set(wanted) - {state.sale_id for state in before}
         message = f"There is no such sale{f' for {provider}' if provider else ''}."
         unknown = [
             {"sale_id": each, "error": "unknown_conversion", "message": message}
             for each in wanted
-            if each in strangers
+            if each in missing
         ]
-        return [*(_came_of(state, after[_key(state)]) for state in before), *unknown]
+        return [*(_retry_result(state, after[_key(state)]) for state in before), *unknown]
 
     done = with_app(work)
     refused = [each for each in done if "error" in each]
@@ -243,7 +244,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
     if as_json:
         print_json(done)
     else:
-        out().print(f"{_conversions(len(done) - len(refused))} in the queue again.")
+        out().print(f"{_conversions(len(done) - len(refused))} requeued.")
     if refused:
         raise typer.Exit(1)
 
@@ -252,22 +253,22 @@ def _key(state: State) -> tuple[UUID, str]:
     return state.sale_id, state.provider_key
 
 
-def _came_of(before: State, after: State) -> dict[str, Any]:
-    told = {
+def _retry_result(before: State, after: State) -> dict[str, Any]:
+    result = {
         "sale_id": before.sale_id,
         "provider": before.provider_key,
         "status": after.status,
     }
     if before.status == "FAILED" and after.status == "QUEUED":
-        return told
+        return result
     if before.status == "FAILED" and before.canceled:
-        return {**told, "error": "sale_canceled", "message": "It was canceled."}
-    message = f"{before.provider_key}: expected one that FAILED, got one that is {after.status}."
-    return {**told, "error": "not_failed", "message": message}
+        return {**result, "error": "sale_canceled", "message": "The sale was canceled."}
+    message = f"{before.provider_key}: expected status FAILED, got {after.status}."
+    return {**result, "error": "not_failed", "message": message}
 
 
 async def _requeue(app: App, wanted: Failed, workspaces: list[UUID]) -> int:
-    """Each workspace by itself: it is audited there."""
+    """Requeue workspace by workspace: each has its own audit entry."""
     from weighbridge.delivery import sites
     from weighbridge.delivery.outbound import ROLE
 
@@ -288,27 +289,27 @@ async def _requeue(app: App, wanted: Failed, workspaces: list[UUID]) -> int:
     return count
 
 
-async def _sale(tx: Tx, said: str, workspace_id: UUID | None, site_id: UUID | None) -> UUID | None:
-    """By its id, or by its order id."""
+async def _sale(tx: Tx, text: str, workspace_id: UUID | None, site_id: UUID | None) -> UUID | None:
+    """Find a sale by its id or its order id."""
     from uuid import UUID
 
     from weighbridge.delivery import conversions
     from weighbridge.model.errors import RequestRefused
 
     with suppress(ValueError):
-        if await conversions.of_sale(tx, UUID(said)):
-            return UUID(said)
-    found = await conversions.ordered(tx, said, workspace_id, site_id)
+        if await conversions.of_sale(tx, UUID(text)):
+            return UUID(text)
+    found = await conversions.ordered(tx, text, workspace_id, site_id)
     if len(found) > 1:
         sites = ", ".join(f"{each.site_name} ({each.site_id})" for each in found[:_NAMED])
         more = " and others" if len(found) > _NAMED else ""
-        message = f"{said!r}: several sites have such an order: {sites}{more}. Say which with --site."
+        message = f"{text!r}: several sites have this order: {sites}{more}. Choose one with --site."
         raise RequestRefused(409, "several_sales", message)
     return found[0].sale_id if found else None
 
 
-async def _place(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
-    """The workspace that is meant, and the site."""
+async def _workspace_and_site(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
+    """The workspace and the site that the options name."""
     from weighbridge.uploads.request import uuid_of
 
     if site is not None:
@@ -317,27 +318,27 @@ async def _place(app: App, site: str | None, workspace: str | None) -> tuple[UUI
     return uuid_of(workspace or DEFAULT_WORKSPACE, "workspace", "workspace"), None
 
 
-def _category(said: str | None) -> str | None:
+def _category(text: str | None) -> str | None:
     from weighbridge.model.delivery import Category
 
-    return _one_of("--category", said, [each.value for each in Category])
+    return _one_of("--category", text, [each.value for each in Category])
 
 
-def _one_of(option: str, said: str | None, known: Any) -> str | None:
+def _one_of(option: str, text: str | None, known: Any) -> str | None:
     from weighbridge.model.errors import did_you_mean
 
-    wanted = said and said.upper()
-    if said is not None and wanted not in known:
-        hint = did_you_mean(said, known) or "."
-        raise typer.BadParameter(f"{option}: expected one of {', '.join(known)}, got {said!r}{hint}")
+    wanted = text and text.upper()
+    if text is not None and wanted not in known:
+        hint = did_you_mean(text, known) or "."
+        raise typer.BadParameter(f"{option}: expected one of {', '.join(known)}, got {text!r}{hint}")
     return wanted
 
 
 def _to_json(found: Shown) -> dict[str, Any]:
-    """The object that `--json` prints; its names are the API's."""
-    told = {**vars(found), "value": None if found.value is None else f"{found.value.normalize():f}"}
+    """The object that `--json` prints; its field names are those of the API."""
+    fields = {**vars(found), "value": None if found.value is None else f"{found.value.normalize():f}"}
     renamed = {"provider_key": "provider", "attempt_count": "attempts", "retry_count": "retries"}
-    return {renamed.get(name, name): value for name, value in told.items()}
+    return {renamed.get(name, name): value for name, value in fields.items()}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -349,7 +350,7 @@ def _sentence(entry: Entry) -> str:
     if entry.phase == "STARTED":
         return f"{at}, with {_conversions(entry.claimed_count or 0)}"
     counts = (
-        f"{entry.completed_count:,} delivered, {entry.failed_count:,} failed, {entry.retry_count:,} put off"
+        f"{entry.completed_count:,} delivered, {entry.failed_count:,} failed, {entry.retry_count:,} to retry"
     )
     error = ", ".join(filter(None, (entry.error_category, entry.error_code)))
     took = f" in {entry.duration_ms:,} ms" if entry.duration_ms is not None else ""
@@ -376,15 +377,15 @@ def _row(found: Shown, *, wide: bool) -> Row:
 
 
 def _under(found: Shown, *, wide: bool) -> list[str]:
-    """What went wrong, its code first; and when it is tried again, where no column says so."""
-    said = [] if found.status == "COMPLETED" or not found.last_error else [found.last_error]
-    if said and found.provider_error_code and not said[0].startswith(found.provider_error_code):
-        said = [f"{found.provider_error_code}: {said[0]}"]
-    if said and found.provider_error_category:
-        said = [f"{said[0]} ({found.provider_error_category})"]
+    """Remarks below a row: the last error with its code, and the time of the next attempt if no column shows it."""
+    remarks = [] if found.status == "COMPLETED" or not found.last_error else [found.last_error]
+    if remarks and found.provider_error_code and not remarks[0].startswith(found.provider_error_code):
+        remarks = [f"{found.provider_error_code}: {remarks[0]}"]
+    if remarks and found.provider_error_category:
+        remarks = [f"{remarks[0]} ({found.provider_error_category})"]
     if found.status in ("QUEUED", "RETRY") and found.next_retry_at and not wide:
-        said.append(f"Tried again {_when(found)}.")
-    return said
+        remarks.append(f"Next attempt: {_when(found)}.")
+    return remarks
 
 
 def _conversions(count: int) -> str:

@@ -1,6 +1,6 @@
-"""`weighbridge providers credentials`: values for the vault, from a file, from stdin or typed.
+"""`weighbridge providers credentials`: store credentials from a file, stdin or a prompt.
 
-Never from the arguments, which everybody on the machine can read.
+Never from arguments, which every user of the machine can read.
 """
 
 from __future__ import annotations
@@ -35,32 +35,33 @@ def credentials(
     file: Annotated[
         Path | None,
         typer.Argument(
-            help='JSON, {"name": "value", …}; - for stdin. Without it they are asked for.',
+            help='JSON, {"name": "value", …}; - for stdin. Default: prompt for each value.',
             metavar="FILE",
             show_default=False,
         ),
     ] = None,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Forget them: nothing more is sent until there are new ones.")
+        bool,
+        typer.Option("--remove", help="Delete the credentials. Deliveries stop until new ones are stored."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before deleting.")] = False,
     workspace: InWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Seal credentials and put them in place of what there was. `providers list` says which a provider needs."""
+    """Encrypt and store credentials, replacing existing ones. `providers list` shows what a provider requires."""
     if remove:
         if file is not None:
-            raise typer.BadParameter("--remove: expected no file beside it.")
+            raise typer.BadParameter("--remove cannot be combined with FILE.")
         _remove(site, provider, workspace, yes=yes, as_json=as_json)
         return
-    said = _read(file) if file is not None else _asked(site, provider, workspace)
+    values = _read(file) if file is not None else _prompt(site, provider, workspace)
 
     async def work(app: App) -> tuple[Site, CredentialsStanding, int]:
         from weighbridge.delivery import credentials, overview
         from weighbridge.delivery.outbound import ROLE
 
         found = await the_site(app, site, workspace)
-        put = await credentials.put(app.ctx, found.workspace_id, found.id, provider, said, "command line")
+        put = await credentials.put(app.ctx, found.workspace_id, found.id, provider, values, "command line")
         async with app.db.tx(ROLE, found.workspace_id) as tx:
             refused = overview.Failed(found.workspace_id, found.id, provider, "AUTH")
             return found, put, sum((await overview.failed_of(tx, refused)).values())
@@ -79,7 +80,7 @@ def credentials(
         )
         return
     out().print(
-        f"{found.name} has credentials for {provider} (version {put.version}, key {put.key_id}).",
+        f"Credentials of {found.name} for {provider} stored (version {put.version}, key {put.key_id}).",
         markup=False,
         soft_wrap=True,
     )
@@ -88,18 +89,20 @@ def credentials(
 
 
 def _hints(site: Site, provider: str, refused: int, *, in_use: bool) -> list[str]:
-    """What one would do next."""
+    """Suggestions for the next step."""
     if not in_use:
         options = " ".join(f"--provider {each}" for each in (*site.providers, provider))
-        return [f"No sale goes there yet: weighbridge sites change {site.id} {options}"]
+        return [f"The site does not use this provider yet: weighbridge sites change {site.id} {options}"]
     if refused:
         which = f"--site {site.id} --provider {provider} --category AUTH"
-        return [f"{refused:,} failed for want of good ones: weighbridge conversions retry {which}"]
-    return ["weighbridge deliver --dry-run has the provider check them, as soon as a conversion waits."]
+        return [
+            f"{refused:,} conversions failed because of the old credentials: weighbridge conversions retry {which}"
+        ]
+    return ["When a conversion is queued, weighbridge deliver --dry-run checks them with the provider."]
 
 
 def _read(file: Path) -> Any:
-    """What the file says. It is a secret: nothing of it is repeated, whatever is wrong with it."""
+    """Read the file. Its content is secret: error messages never quote it."""
     name = "stdin" if str(file) == "-" else str(file)
     try:
         if name == "stdin":
@@ -111,16 +114,16 @@ def _read(file: Path) -> Any:
         raise typer.BadParameter(f"FILE: {name} cannot be read: {error.strerror}.") from None
     if len(raw) > LARGEST:
         raise _unreadable(name, "more than a megabyte")
-    wrong, said = "JSON of another kind", None
+    wrong, values = "other JSON", None
     try:
-        said = json.loads(raw.decode("utf-8-sig"))
+        values = json.loads(raw.decode("utf-8-sig"))
     except UnicodeDecodeError:
-        wrong = "something that is not UTF-8"
+        wrong = "text that is not UTF-8"
     except (ValueError, RecursionError):
-        wrong = "something that is no JSON"
-    if not isinstance(said, dict):  # raised out here: what was caught carries the text
+        wrong = "text that is not JSON"
+    if not isinstance(values, dict):  # raised outside the except block: the caught error contains the text
         raise _unreadable(name, wrong)
-    return said
+    return values
 
 
 def _unreadable(name: str, wrong: str) -> Exception:
@@ -130,32 +133,32 @@ def _unreadable(name: str, wrong: str) -> Exception:
     return RequestRefused(422, "invalid_credentials", message)
 
 
-def _asked(site: str, provider: str, workspace: str | None) -> dict[str, str]:
-    """Typed one by one; what is secret does not show."""
+def _prompt(site: str, provider: str, workspace: str | None) -> dict[str, str]:
+    """Prompt for each value. Secret input is hidden."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("expected a JSON file, - for stdin, or a terminal to ask at.")
+        raise typer.BadParameter("expected a JSON file, - for stdin, or a terminal for the prompts.")
 
     async def look(app: App) -> Provider:
-        """Before anybody types: is there such a site, such a provider, and a key to seal with?"""
+        """Before prompting, check that the site, the provider and a vault key exist."""
         from weighbridge.delivery import credentials
         from weighbridge.delivery.outbound import outbound_of
 
         await the_site(app, site, workspace)
         return credentials.find(outbound_of(app.ctx).providers, provider)
 
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     for need in with_app(look).needs:
-        told = f"{need.name} ({need.help}{'' if need.required else '; Enter: without'})"
+        text = f"{need.name} ({need.help}{'' if need.required else '; optional, press Enter to skip'})"
         default = None if need.required else ""
-        said[need.name] = typer.prompt(
-            told, default=default, hide_input=need.secret, show_default=False, err=True
+        values[need.name] = typer.prompt(
+            text, default=default, hide_input=need.secret, show_default=False, err=True
         )
-    return said
+    return values
 
 
 def _remove(site: str, provider: str, workspace: str | None, *, yes: bool, as_json: bool) -> None:
     if not yes:
-        typer.confirm(f"Forget the credentials of {site} for {provider}?", abort=True, err=True)
+        typer.confirm(f"Delete the credentials of {site} for {provider}?", abort=True, err=True)
 
     async def work(app: App) -> UUID:
         from weighbridge.delivery import sites
@@ -163,11 +166,11 @@ def _remove(site: str, provider: str, workspace: str | None, *, yes: bool, as_js
 
         found = await the_site(app, site, workspace)
         async with app.db.tx(workspace_id=found.workspace_id) as tx:
-            gone = await sites.remove_credentials(tx, found.workspace_id, found.id, provider, "command line")
-        if not gone:
-            message = (
-                f"{found.name} has no credentials for {provider}. weighbridge providers status says who has."
+            removed = await sites.remove_credentials(
+                tx, found.workspace_id, found.id, provider, "command line"
             )
+        if not removed:
+            message = f"{found.name} has no credentials for {provider}. See weighbridge providers status."
             raise RequestRefused(404, "no_credentials", message)
         return found.id
 
@@ -175,4 +178,4 @@ def _remove(site: str, provider: str, workspace: str | None, *, yes: bool, as_js
     if as_json:
         print_json({"site_id": site_id, "provider": provider, "removed": True})
     else:
-        out().print(f"{site_id} has no credentials for {provider} any more.", soft_wrap=True)
+        out().print(f"Credentials of {site_id} for {provider} deleted.", soft_wrap=True)

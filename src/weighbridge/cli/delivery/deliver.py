@@ -1,4 +1,4 @@
-"""`weighbridge deliver`: conversions on their way to ad platforms, until stopped, once, or only to try (S4)."""
+"""`weighbridge deliver`: deliver queued conversions, continuously, once or as a dry run."""
 
 from __future__ import annotations
 
@@ -20,67 +20,72 @@ if TYPE_CHECKING:
     from weighbridge.delivery.settle import Tally
     from weighbridge.model.delivery import Conversion, Outcome
 
-ONE_RUN = 50  # S4's route has the same
-_IN_THE_WAY = {
-    "unknown_provider": "their provider is not known here",
-    "not_in_use": "their provider was taken off the site: weighbridge sites change",
-    "no_credentials": "without credentials: weighbridge providers credentials SITE PROVIDER",
-    "credentials_refused": "their credentials were refused: enter new ones, or weighbridge providers reset",
-    "credentials_unreadable": "their credentials cannot be read: weighbridge vault status",
-    "provider_paused": "their provider asked for a pause",
-    "circuit_open": "their circuit is open",
-    "being_probed": "another worker probes them",
+ONE_RUN = 50  # the same default as the cron route
+_BLOCKED_BY = {
+    "unknown_provider": "the provider is unknown to this installation",
+    "not_in_use": "the site no longer uses the provider: weighbridge sites change",
+    "no_credentials": "no credentials: weighbridge providers credentials SITE PROVIDER",
+    "credentials_refused": "the provider refused the credentials: store new ones, or run weighbridge providers reset",
+    "credentials_unreadable": "the credentials cannot be read: weighbridge vault status",
+    "provider_paused": "the provider requested a pause",
+    "circuit_open": "the circuit is open",
+    "being_probed": "another worker is sending a probe",
 }
 
 
 def deliver(
-    once: Annotated[bool, typer.Option("--once", help="One run over what waits, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Deliver the queued conversions once, then exit.")
+    ] = False,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", min=1, max=1_000_000, help=f"Conversions at most in a run; {ONE_RUN} for a single one."
+            "--limit",
+            min=1,
+            max=1_000_000,
+            help=f"Maximum number of conversions per run. Default with --once or --dry-run: {ONE_RUN}.",
         ),
     ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run",
-            help="Have the providers check what waits; nothing is kept or changed. Exit 1: they would refuse some.",
+            help="Let the providers validate queued conversions without storing them. Exit code 1: some are refused.",
         ),
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", min=0, max=65535, help="Serve metrics to Prometheus on this port."),
+        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port."),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="The address to serve them on.")
+        str, typer.Option("--metrics-host", help="Address to serve metrics on.")
     ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
-    """Send conversions that wait to their providers, until told to stop; start as many as you like."""
+    """Deliver queued conversions until stopped. Any number of processes can run."""
     if dry_run:
         _rehearse(limit or ONE_RUN, as_json=as_json)
     elif once:
         _run_once(limit or ONE_RUN, as_json=as_json)
     elif as_json:
-        raise typer.BadParameter("--json: expected --once or --dry-run beside it; what stays writes a log.")
+        raise typer.BadParameter("--json requires --once or --dry-run; a continuous run writes a log.")
     else:
         with measured(metrics_host, metrics_port):
             with_app(lambda app: _stay(app, limit), stays=True)
 
 
 async def _stay(app: App, limit: int | None) -> None:
-    """Until SIGTERM or SIGINT; calls that are under way then are seen through."""
+    """Run until SIGTERM or SIGINT; calls in flight are completed first."""
     from weighbridge.delivery.outbound import outbound_of
     from weighbridge.delivery.worker import Deliverer, collect_less
 
-    outbound_of(app.ctx)  # without the key it would only ever complain
+    outbound_of(app.ctx)  # fail now if the vault key is missing
     collect_less()
     stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
     options = worker_options(app.settings)
-    err().print("Weighbridge delivers.")
+    err().print("Weighbridge is delivering conversions.")
     await Deliverer(
         app.ctx, options.name, limit or app.settings.deliver_limit, options.poll, options.max_crashes
     ).run(stop)
@@ -104,17 +109,17 @@ def _run_once(limit: int, *, as_json: bool) -> None:
         return
     if tally.processed:
         calls = f"{tally.calls:,} call{'' if tally.calls == 1 else 's'}" if tally.calls else "no call"
-        told = f"{tally.completed:,} delivered, {tally.failed:,} failed, {tally.retry:,} to be tried again"
-        out().print(f"{_conversions(tally.processed)} in {calls}: {told}.")
+        counts = f"{tally.completed:,} delivered, {tally.failed:,} failed, {tally.retry:,} to retry"
+        out().print(f"{_conversions(tally.processed)} in {calls}: {counts}.")
     else:
         out().print("Nothing was sent.")
     if tally.full:
         out().print(f"{tally.full:,} batch{'' if tally.full == 1 else 'es'} found no free slot.")
     if due is not None:
-        out().print(f"The next of those that were put off is due {due:%Y-%m-%d %H:%M:%S %Z}.")
+        out().print(f"The next retry is due at {due:%Y-%m-%d %H:%M:%S %Z}.")
     _print_skipped(tally.skipped)
     if tally.failed:
-        out().print("weighbridge conversions list --status FAILED says why they failed.")
+        out().print("For the reasons, run: weighbridge conversions list --status FAILED")
 
 
 def _rehearse(limit: int, *, as_json: bool) -> None:
@@ -133,16 +138,16 @@ def _rehearse(limit: int, *, as_json: bool) -> None:
             if not each.skipped:
                 _print_rehearsed(each)
         if not summary["processed"]:
-            out().print("There is nothing to send.")
+            out().print("No conversions to send.")
         _print_skipped(skipped)
-        out().print("Nothing was kept or changed.")
+        out().print("Dry run: no conversion was stored or changed.")
     if summary["failed"]:
         raise typer.Exit(1)
 
 
 def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
-    """The keys of a run, and what was said of each row."""
-    verdicts = Counter(said.verdict.value for each in found for _, said in each.said)
+    """The fields of a run, and the outcome of each row."""
+    verdicts = Counter(outcome.verdict.value for each in found for _, outcome in each.said)
     expired = sum(each.expired for each in found)
     return {
         "ok": True,
@@ -161,61 +166,67 @@ def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
                 "provider": each.group.provider_key,
                 "skipped": each.skipped,
                 "expired": each.expired,
-                "conversions": [_row(conversion, said) for conversion, said in each.said],
+                "conversions": [_row(conversion, outcome) for conversion, outcome in each.said],
             }
             for each in found
         ],
     }
 
 
-def _row(conversion: Conversion, said: Outcome) -> dict[str, Any]:
+def _row(conversion: Conversion, outcome: Outcome) -> dict[str, Any]:
     return {
         "sale_id": conversion.id,
         "order_id": conversion.order_id,
-        "status": _status(said),
-        "provider_error_code": said.code,
-        "provider_error_category": said.category and said.category.value,
-        "message": said.message,
+        "status": _status(outcome),
+        "provider_error_code": outcome.code,
+        "provider_error_category": outcome.category and outcome.category.value,
+        "message": outcome.message,
     }
 
 
-def _status(said: Outcome) -> str:
-    """OK: it would be taken. Nothing is COMPLETED by a dry run."""
-    match said.verdict.value:
+def _status(outcome: Outcome) -> str:
+    """OK: the provider would accept the row. A dry run completes no row."""
+    match outcome.verdict.value:
         case "COMPLETED":
             return "OK"
         case "FAILED":
-            return said.code or "FAILED"
+            return outcome.code or "FAILED"
         case other:
             return other
 
 
 def _print_rehearsed(each: Rehearsed) -> None:
-    """A line for the group, one for each thing that was said of rows that are well, one for each row that is not."""
-    verdicts = Counter(said.verdict.value for _, said in each.said)
-    told = [
+    """Print a line for the group, one per distinct message about accepted rows, and one per row not accepted."""
+    verdicts = Counter(outcome.verdict.value for _, outcome in each.said)
+    counts = [
         f"{verdicts[name]:,} {words}"
-        for name, words in (("COMPLETED", "well"), ("FAILED", "refused"), ("RETRY", "not to be had now"))
+        for name, words in (
+            ("COMPLETED", "valid"),
+            ("FAILED", "refused"),
+            ("RETRY", "could not be checked now"),
+        )
         if verdicts[name]
     ]
     if each.expired:
-        told.append(f"{each.expired:,} expired")
+        counts.append(f"{each.expired:,} expired")
     group = f"{each.group.provider_key} of {each.group.site_id}"
-    out().print(f"{group}: {', '.join(told)}.", markup=False, soft_wrap=True)
-    for message in dict.fromkeys(said.message for _, said in each.said if said.verdict.value == "COMPLETED"):
+    out().print(f"{group}: {', '.join(counts)}.", markup=False, soft_wrap=True)
+    for message in dict.fromkeys(
+        outcome.message for _, outcome in each.said if outcome.verdict.value == "COMPLETED"
+    ):
         if message:
             out().print(f"  {message}", markup=False, soft_wrap=True)
-    for conversion, said in each.said:
-        if said.verdict.value != "COMPLETED":
-            code = f" {said.code}" if said.code and said.code != _status(said) else ""
-            line = f"  {conversion.order_id}: {_status(said)}{code}: {said.message or ''}"
+    for conversion, outcome in each.said:
+        if outcome.verdict.value != "COMPLETED":
+            code = f" {outcome.code}" if outcome.code and outcome.code != _status(outcome) else ""
+            line = f"  {conversion.order_id}: {_status(outcome)}{code}: {outcome.message or ''}"
             out().print(line, markup=False, soft_wrap=True)
 
 
 def _print_skipped(skipped: Counter[str]) -> None:
     for reason, count in sorted(skipped.items()):
         groups = f"{count:,} group{'' if count == 1 else 's'}"
-        out().print(f"{groups} left out: {_IN_THE_WAY.get(reason, reason)}.", markup=False, soft_wrap=True)
+        out().print(f"{groups} skipped: {_BLOCKED_BY.get(reason, reason)}.", markup=False, soft_wrap=True)
 
 
 def _conversions(count: int) -> str:

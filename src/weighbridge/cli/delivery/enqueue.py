@@ -1,4 +1,4 @@
-"""`weighbridge conversions enqueue`: sales from before their site had a provider."""
+"""`weighbridge conversions enqueue`: queue sales that are older than the site's provider."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ if TYPE_CHECKING:
 
 
 def enqueue(
-    site: Annotated[str, typer.Argument(help="The site, by id or name.", metavar="SITE", show_default=False)],
+    site: Annotated[str, typer.Argument(help="The site's id or name.", metavar="SITE", show_default=False)],
     provider: Annotated[
-        str | None, typer.Option("--provider", help="Only to this one; else to all that the site has.")
+        str | None,
+        typer.Option("--provider", help="Only for this provider. Default: all providers of the site."),
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", help="Only conversions from then on (UTC).", show_default=False),
+        typer.Option("--since", help="Only conversions since this time (UTC).", show_default=False),
     ] = None,
     workspace: Annotated[
         str | None,
-        typer.Option("--workspace", help="The workspace's UUID; else that of the site.", metavar="UUID"),
+        typer.Option(
+            "--workspace", help="The workspace's UUID. Default: the site's workspace.", metavar="UUID"
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Queue sales that the site's providers have not heard of: they came before the site had them.
+    """Queue sales that were loaded before the site had its current providers.
 
-    A sale makes its queue rows when it is written. What has expired stays as it is; what is in the queue already, too.
+    A sale is queued when it is written. Sales that have expired or are already queued do not change.
     """
     from datetime import UTC
 
     if not yes:
-        to = provider or "every provider it has"
-        typer.confirm(f"Queue all sales of {site} that {to} has not heard of?", abort=True, err=True)
+        to = provider or "its providers"
+        typer.confirm(f"Queue all sales of {site} that are not queued for {to} yet?", abort=True, err=True)
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue
@@ -54,4 +57,4 @@ def enqueue(
     if as_json:
         print_json({"queued": queued})
     else:
-        out().print(f"{queued:,} conversion{'' if queued == 1 else 's'} in the queue.")
+        out().print(f"{queued:,} conversion{'' if queued == 1 else 's'} queued.")

@@ -1,4 +1,4 @@
-"""`weighbridge providers`: which ad platforms there are, and how each site fares with each of them (S4)."""
+"""`weighbridge providers`: the available ad platforms, and the delivery status per site and provider."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from weighbridge.delivery.conversions import GroupStatus
     from weighbridge.delivery.providers.base import Provider
 
-app = typer.Typer(
-    help="Providers: the ad platforms there are, and how each site fares with them.", no_args_is_help=True
-)
+app = typer.Typer(help="List providers, show their status, and manage credentials.", no_args_is_help=True)
 
 ProviderName = Annotated[
     str,
@@ -31,7 +29,7 @@ _AT_ONCE = 1000
 
 @app.command("list")
 def listing(as_json: AsJson = False) -> None:
-    """The providers there are: click ids that they take, how old those may be, what credentials they need."""
+    """List providers: accepted click ids, maximum click age and required credentials."""
     from weighbridge.app import provider_urls
     from weighbridge.delivery.providers import find
 
@@ -59,14 +57,14 @@ def listing(as_json: AsJson = False) -> None:
 @app.command()
 def status(
     site: Annotated[
-        str | None, typer.Option("--site", help="Only this site, by id or name.", metavar="SITE")
+        str | None, typer.Option("--site", help="Only this site (id or name).", metavar="SITE")
     ] = None,
     workspace: Annotated[
-        str | None, typer.Option("--workspace", help="Only of this workspace.", metavar="UUID")
+        str | None, typer.Option("--workspace", help="Only sites of this workspace.", metavar="UUID")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every site and provider: its circuit, what waits, failed and was delivered, its credentials."""
+    """Show each site and provider: circuit, queued, failed and delivered conversions, credentials."""
 
     async def work(app: App) -> tuple[list[GroupStatus], tuple[str, ...] | None]:
         from weighbridge.uploads.request import uuid_of
@@ -84,14 +82,14 @@ def status(
         return
     print_status(found, keys)
     if keys is None:
-        err().print("WEIGHBRIDGE_VAULT_KEY is not set here: this process could deliver nothing.")
+        err().print("WEIGHBRIDGE_VAULT_KEY is not set: this process cannot deliver.")
 
 
 @app.command()
 def reset(
     site: SiteName, provider: ProviderName, workspace: InWorkspace = None, as_json: AsJson = False
 ) -> None:
-    """Close a circuit, and let refused credentials be tried again: all is well by now. It is audited."""
+    """Close a circuit and retry refused credentials. Use this after the cause is fixed. The action is audited."""
 
     async def work(app: App) -> UUID:
         from weighbridge.delivery import sites
@@ -107,7 +105,7 @@ def reset(
     if as_json:
         print_json({"site_id": site_id, "provider": provider, "state": "CLOSED"})
     else:
-        out().print(f"{provider} of {site_id} is tried again at once.", soft_wrap=True)
+        out().print(f"Deliveries of {site_id} to {provider} resume immediately.", soft_wrap=True)
 
 
 @app.command()
@@ -115,12 +113,12 @@ def recover(
     min_age_minutes: Annotated[
         int,
         typer.Option(
-            "--min-age-minutes", min=1, max=100_000, help="So long ago they were claimed, at least."
+            "--min-age-minutes", min=1, max=100_000, help="Minimum time since the conversions were claimed."
         ),
     ] = 15,
     as_json: AsJson = False,
 ) -> None:
-    """Give back conversions whose worker stopped in the middle of a call; workers also do so by themselves."""
+    """Requeue conversions whose worker stopped during a call. Workers also do this automatically."""
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue
@@ -133,15 +131,13 @@ def recover(
     if as_json:
         print_json({"ok": True, "recovered": count})
     elif count:
-        out().print(
-            f"{count:,} conversion{'' if count == 1 else 's'} to be sent again, under the same order id."
-        )
+        out().print(f"{count:,} conversion{'' if count == 1 else 's'} requeued with the same order id.")
     else:
         out().print("Nothing to recover.")
 
 
 def to_json(group: GroupStatus, keys: Collection[str] | None) -> dict[str, Any]:
-    """A group as `--json` prints it; its names are the API's. `keys`: those of the vault, None where it has none."""
+    """A group as `--json` prints it, with the API's field names. `keys`: the vault's key ids, None if it has no key."""
     credentials = None
     if group.credentials_version is not None:
         credentials = {
@@ -172,7 +168,7 @@ def to_json(group: GroupStatus, keys: Collection[str] | None) -> dict[str, Any]:
 
 
 def print_status(groups: Sequence[GroupStatus], keys: Collection[str] | None) -> None:
-    """A row for each group; under it what is in its way, and what to do."""
+    """Print a row for each group; below it what blocks deliveries and how to fix it."""
     from rich.markup import escape
 
     from weighbridge.cli.rows import Row, print_rows
@@ -193,7 +189,7 @@ def print_status(groups: Sequence[GroupStatus], keys: Collection[str] | None) ->
 
 
 def key_ids(app: App) -> tuple[str, ...] | None:
-    """Of the vault; None where it has no key."""
+    """The key ids of the vault; None if it has no key."""
     return app.ctx.outbound.vault.key_ids if app.ctx.outbound else None
 
 
@@ -203,16 +199,16 @@ def _remarks(group: GroupStatus, keys: Collection[str] | None) -> list[str]:
         times = f"{group.failure_count:,} failure{'' if group.failure_count == 1 else 's'} in a row"
         found.append(f"{times}; next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}.")
     if group.paused_until is not None:
-        found.append(f"Paused until {group.paused_until:%Y-%m-%d %H:%M:%S}, as the provider asked.")
-    if trouble := _trouble(group, keys):
-        found.append(trouble)
+        found.append(f"Paused until {group.paused_until:%Y-%m-%d %H:%M:%S} at the provider's request.")
+    if problem := _credentials_problem(group, keys):
+        found.append(problem)
     if not group.in_use:
-        found.append("New sales do not go to it.")
+        found.append("New sales are not sent to this provider.")
     return found
 
 
-def _trouble(group: GroupStatus, keys: Collection[str] | None) -> str | None:
-    """With the credentials."""
+def _credentials_problem(group: GroupStatus, keys: Collection[str] | None) -> str | None:
+    """The problem with the group's credentials, if any."""
     enter = f"weighbridge providers credentials {group.site_id} {group.provider_key}"
     if group.credentials_version is None:
         return f"No credentials: {enter}" if group.in_use or group.waiting else None
@@ -220,7 +216,7 @@ def _trouble(group: GroupStatus, keys: Collection[str] | None) -> str | None:
         code = f" ({group.refused_code})" if group.refused_code else ""
         return f"Credentials refused since {group.refused_at:%Y-%m-%d %H:%M}{code}: {enter}"
     if keys is not None and group.key_id not in keys:
-        return f"Credentials that cannot be read need the key {group.key_id}: weighbridge vault status"
+        return f"Credentials cannot be read, the key {group.key_id} is missing: weighbridge vault status"
     return None
 
 

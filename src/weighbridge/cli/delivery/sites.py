@@ -1,4 +1,4 @@
-"""`weighbridge sites`: whose conversions they are, and which providers hear of them (S4)."""
+"""`weighbridge sites`: sites, and the providers that receive their conversions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from weighbridge.model.errors import RequestRefused
 
 app = typer.Typer(
-    help="Sites: whose conversions they are, and which providers hear of them.", no_args_is_help=True
+    help="Create, list and change sites, and choose the providers that receive their conversions.",
+    no_args_is_help=True,
 )
 
 SiteName = Annotated[str, typer.Argument(help="The site's id or name.", metavar="SITE", show_default=False)]
@@ -27,7 +28,7 @@ LONGEST_NAME = 200
 
 @app.command("list")
 def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
-    """The sites of a workspace, by name."""
+    """List the sites of a workspace, by name."""
 
     async def work(app: App) -> list[Site]:
         from weighbridge.delivery import sites
@@ -52,7 +53,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("site", no_wrap=True)
-    for name in ("name", "providers", "made"):
+    for name in ("name", "providers", "created"):
         table.add_column(name, overflow="fold")
     for site in found:
         table.add_row(
@@ -64,17 +65,18 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The site's name.", metavar="NAME", show_default=False)],
     provider: Annotated[
         list[str] | None,
         typer.Option(
-            "--provider", help="Who hears of its sales; several are allowed. Without: google_datamanager."
+            "--provider",
+            help="A provider that receives the site's sales. Repeatable. Default: google_datamanager.",
         ),
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a site. Its id is the --client of files of the pipeline conversions."""
+    """Create a site. Use its id as --client when you load files with the pipeline conversions."""
     _check_name("NAME", name)
 
     async def work(app: App) -> Site:
@@ -96,7 +98,7 @@ def create(
     out().print(str(site.id))
     next_ = "\n".join(f"  weighbridge providers credentials {site.id} {each}" for each in site.providers)
     err().print(
-        f"Its sales go to {', '.join(site.providers)}, once there are credentials:\n{next_}",
+        f"Its sales are sent to {', '.join(site.providers)} after you store credentials:\n{next_}",
         markup=False,
         soft_wrap=True,
     )
@@ -104,7 +106,7 @@ def create(
 
 @app.command()
 def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False) -> None:
-    """A site, and how it fares with each of its providers."""
+    """Show a site and the delivery status of each of its providers."""
 
     async def work(app: App) -> tuple[Site, list[GroupStatus], tuple[str, ...] | None]:
         from weighbridge.cli.delivery.providers import key_ids
@@ -127,7 +129,7 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
         "name": found.name,
         "workspace": found.workspace_id,
         "providers": ", ".join(found.providers) or "none",
-        "made": f"{found.created_at:%Y-%m-%d %H:%M:%S %Z}",
+        "created": f"{found.created_at:%Y-%m-%d %H:%M:%S %Z}",
     }
     for title, value in lines.items():
         out().print(f"{title:<10} {value}", markup=False, soft_wrap=True)
@@ -139,22 +141,25 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
 @app.command()
 def change(
     site: SiteName,
-    name: Annotated[str | None, typer.Option("--name", help="What to call it from now on.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The site's new name.")] = None,
     provider: Annotated[
         list[str] | None,
-        typer.Option("--provider", help="Who hears of its sales from now on, in place of those there were."),
+        typer.Option(
+            "--provider",
+            help="A provider that receives new sales. Repeatable. Replaces the current providers.",
+        ),
     ] = None,
     no_providers: Annotated[
-        bool, typer.Option("--no-providers", help="Nobody hears of its sales from now on.")
+        bool, typer.Option("--no-providers", help="Stop sending the site's sales to any provider.")
     ] = False,
     workspace: InWorkspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a site another name or other providers. What waits for one that is taken off waits until it is back."""
+    """Change a site's name or providers. Conversions queued for a removed provider wait until it is added again."""
     if name is None and not provider and not no_providers:
-        raise typer.BadParameter("expected something to change: --name, --provider or --no-providers.")
+        raise typer.BadParameter("expected a change: --name, --provider or --no-providers.")
     if provider and no_providers:
-        raise typer.BadParameter("--no-providers: expected no --provider beside it.")
+        raise typer.BadParameter("--no-providers cannot be combined with --provider.")
     if name is not None:
         _check_name("--name", name)
     wanted = [] if no_providers else provider or None
@@ -180,13 +185,13 @@ def change(
         print_json(to_json(changed))
     else:
         sentence = (
-            f"{changed.id} is {changed.name}; its sales go to {', '.join(changed.providers) or 'nobody'}."
+            f"Site {changed.id}: name {changed.name}; providers: {', '.join(changed.providers) or 'none'}."
         )
         out().print(sentence, markup=False, soft_wrap=True)
 
 
-async def the_site(app: App, said: str, workspace: str | None) -> Site:
-    """The site of that id, or of that name; RequestRefused where there is none, or where several have the name."""
+async def the_site(app: App, text: str, workspace: str | None) -> Site:
+    """The site with this id or name. RequestRefused if there is none, or if several have the name."""
     from uuid import UUID
 
     from weighbridge.delivery import overview, sites
@@ -197,37 +202,39 @@ async def the_site(app: App, said: str, workspace: str | None) -> Site:
     workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
     async with app.db.tx(ROLE, workspace_id) as tx:
         try:
-            by_id = await sites.get(tx, workspace_id, UUID(said))
+            by_id = await sites.get(tx, workspace_id, UUID(text))
         except ValueError:
             by_id = None
-        found = [by_id] if by_id else await overview.sites_called(tx, said, workspace_id)
+        found = [by_id] if by_id else await overview.sites_called(tx, text, workspace_id)
         names = [] if found else await overview.site_names(tx, workspace_id)
     if len(found) == 1:
         return found[0]
     if found:
-        message = f"SITE: more than one workspace has a site {said!r}. Name it by its id, or say --workspace."
+        message = f"SITE: more than one workspace has a site {text!r}. Use its id, or add --workspace."
         raise RequestRefused(409, "ambiguous_site", message)
-    hint = did_you_mean(said, names) or "."
-    message = f"SITE: there is no site {said!r}{hint} weighbridge sites list shows those of a workspace."
+    hint = did_you_mean(text, names) or "."
+    message = (
+        f"SITE: there is no site {text!r}{hint} List the sites of a workspace with: weighbridge sites list"
+    )
     raise RequestRefused(404, "unknown_site", message)
 
 
-async def check_providers(app: App, *said: str | None, option: str = "--provider") -> None:
-    """BadParameter where the database knows no such provider; None is said of none."""
+async def check_providers(app: App, *names: str | None, option: str = "--provider") -> None:
+    """Raise BadParameter for a name that is not a provider in the database. None is ignored."""
     from weighbridge.delivery import sites
     from weighbridge.delivery.outbound import ROLE
     from weighbridge.model.errors import did_you_mean
 
     async with app.db.tx(ROLE) as tx:
         known = await sites.providers(tx)
-    for each in said:
+    for each in names:
         if each is not None and each not in known:
             hint = did_you_mean(each, known) or "."
             raise typer.BadParameter(f"{option}: expected one of {', '.join(known)}, got {each!r}{hint}")
 
 
 def to_json(site: Site) -> dict[str, Any]:
-    """The object that `--json` prints; its names are the API's."""
+    """The object that `--json` prints; its field names are those of the API."""
     return {
         "site_id": site.id,
         "workspace_id": site.workspace_id,
@@ -239,11 +246,11 @@ def to_json(site: Site) -> dict[str, Any]:
 
 def _check_name(option: str, name: str) -> None:
     if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable() or not name.strip():
-        raise typer.BadParameter(f"{option}: expected 1 to {LONGEST_NAME} characters that can be printed.")
+        raise typer.BadParameter(f"{option}: expected 1 to {LONGEST_NAME} printable characters.")
 
 
 def _taken(name: str) -> RequestRefused:
     from weighbridge.model.errors import RequestRefused
 
-    message = f"There is a site {name!r} in the workspace. weighbridge sites list shows it."
+    message = f"The workspace already has a site {name!r}: weighbridge sites list"
     return RequestRefused(409, "site_exists", message)

@@ -1,4 +1,4 @@
-"""`weighbridge vault`: the keys that seal credentials, and changing them (S4)."""
+"""`weighbridge vault`: the keys that encrypt credentials, and their rotation."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.delivery.rotate_keys import Rotated
 
-app = typer.Typer(help="The vault: keys that seal the credentials of ad platforms.", no_args_is_help=True)
+app = typer.Typer(help="Manage the keys that encrypt the credentials of ad platforms.", no_args_is_help=True)
 
 
 @app.command()
 def key(as_json: AsJson = False) -> None:
-    """Make a key and print it. It is stored nowhere: keep it where your other secrets are."""
+    """Create a key and print it. Weighbridge does not store it: keep it with your other secrets."""
     from weighbridge.delivery.vault import VARIABLE, Vault, new_key
 
     made = new_key()
@@ -27,9 +27,9 @@ def key(as_json: AsJson = False) -> None:
         return
     out().print(made, markup=False, soft_wrap=True)
     err().print(
-        f"This is key {key_id}. Set it as {VARIABLE} for the API and all workers. Where there is one already, put it "
-        f"in front of that ({VARIABLE}=NEW,OLD), start them again, run weighbridge vault rotate, and take the old one "
-        "out. Without its key nobody can read a credential: keep it.",
+        f"This is key {key_id}. Set it as {VARIABLE} for the API and all workers. If a key is already set, put the new "
+        f"key before it ({VARIABLE}=NEW,OLD), restart them, run weighbridge vault rotate, and remove the old key. "
+        "Credentials cannot be read without their key: keep a backup.",
         markup=False,
         soft_wrap=True,
     )
@@ -37,7 +37,7 @@ def key(as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """The keys of the setting, and how many credentials each holds. Exit 1: some need a key that is not there."""
+    """Show the configured keys and how many credentials each encrypts. Exit code 1: a key is missing."""
 
     async def work(app: App) -> tuple[tuple[str, ...], dict[str, int]]:
         from weighbridge.cli.delivery.providers import key_ids
@@ -63,8 +63,8 @@ def status(as_json: AsJson = False) -> None:
         _print_status(known, used)
     for key_id, count in unknown.items():
         complain(
-            f"{_credentials(count)} under the key {key_id}, which WEIGHBRIDGE_VAULT_KEY does not have. Put it back, or "
-            "enter them anew: weighbridge providers status says which."
+            f"{_credentials(count)} encrypted with key {key_id}, which is not in WEIGHBRIDGE_VAULT_KEY. Add the key "
+            "or enter the credentials again: weighbridge providers status shows which."
         )
     if unknown:
         raise typer.Exit(1)
@@ -72,9 +72,9 @@ def status(as_json: AsJson = False) -> None:
 
 @app.command()
 def rotate(as_json: AsJson = False) -> None:
-    """Seal all credentials with the first key of WEIGHBRIDGE_VAULT_KEY. Exit 1: some cannot be read.
+    """Re-encrypt all credentials with the first key of WEIGHBRIDGE_VAULT_KEY. Exit code 1: some cannot be read.
 
-    It may be stopped and run again, also beside workers that deliver.
+    The command can be interrupted and repeated, also while workers deliver.
     """
 
     async def work(app: App) -> Rotated:
@@ -92,8 +92,8 @@ def rotate(as_json: AsJson = False) -> None:
             }
         )
     elif done.resealed or not done.unreadable:
-        told = f"{_credentials(done.resealed)} sealed anew with the key {done.key_id}"
-        out().print(f"{told}." if done.resealed else f"All are sealed with the key {done.key_id} already.")
+        sentence = f"{_credentials(done.resealed)} re-encrypted with key {done.key_id}."
+        out().print(sentence if done.resealed else f"All credentials already use key {done.key_id}.")
     for each in done.unreadable:
         complain(each.reason)
     if done.unreadable:
@@ -102,7 +102,7 @@ def rotate(as_json: AsJson = False) -> None:
 
 def _print_status(known: tuple[str, ...], used: dict[str, int]) -> None:
     if not known:
-        out().print("WEIGHBRIDGE_VAULT_KEY is not set. weighbridge vault key makes one.")
+        out().print("WEIGHBRIDGE_VAULT_KEY is not set. Create a key with: weighbridge vault key")
         return
     from rich.table import Table
 
@@ -111,9 +111,9 @@ def _print_status(known: tuple[str, ...], used: dict[str, int]) -> None:
     table.add_column("credentials", justify="right")
     table.add_column("")
     for key_id in known:
-        held = used.get(key_id, 0)
-        remark = "seals" if key_id == known[0] else "weighbridge vault rotate" if held else "can be taken out"
-        table.add_row(key_id, f"{held:,}", remark)
+        count = used.get(key_id, 0)
+        remark = "active" if key_id == known[0] else "weighbridge vault rotate" if count else "can be removed"
+        table.add_row(key_id, f"{count:,}", remark)
     out().print(table)
 
 

@@ -1,1 +1,1 @@
-"""`weighbridge doctor`: checks of the machine, the database and deliveries."""
+"""`weighbridge doctor`: checks of this machine, the database and deliveries."""

@@ -1,4 +1,4 @@
-"""One thing that `weighbridge doctor` looked at."""
+"""The result of one check of `weighbridge doctor`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import StrEnum
 
 class Status(StrEnum):
     OK = "ok"
-    WARNING = "warning"  # works, but somebody should look
+    WARNING = "warning"  # works, but needs attention
     FAILED = "failed"
-    SKIPPED = "skipped"  # not looked at, or not needed here
+    SKIPPED = "skipped"  # not checked, or not needed here
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Check:
     name: str
     status: Status
     found: str
-    mend: str | None = None  # a command, or a sentence
+    mend: str | None = None  # how to fix it: a command or a sentence
 
 
 def ok(name: str, found: str) -> Check:
@@ -38,6 +38,6 @@ def skipped(name: str, found: str, mend: str | None = None) -> Check:
 
 
 def verdict(checks: list[Check]) -> Status:
-    """The worst of them; what was skipped says nothing."""
+    """The worst status. Skipped checks are ignored."""
     found = {check.status for check in checks}
     return next((status for status in (Status.FAILED, Status.WARNING) if status in found), Status.OK)

@@ -1,4 +1,4 @@
-"""`weighbridge doctor`: is everything in order here, and if not, what mends it (S3 §7)?"""
+"""`weighbridge doctor`: check the installation and suggest fixes."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from weighbridge.postgres.pool import Database
     from weighbridge.settings import Settings
 
-PATIENCE = 10  # seconds for a database of one's own to answer
+PATIENCE = 10  # seconds to wait for an external database
 _MARKS = {
     Status.OK: "[green]✓[/]",
     Status.WARNING: "[yellow]![/]",
     Status.FAILED: "[red]✗[/]",
     Status.SKIPPED: "[dim]–[/]",
 }
-_INDENT = 22  # a mark, and the longest name
+_INDENT = 22  # width of a mark and the longest name
 
 
 def doctor(
     no_send: Annotated[
-        bool, typer.Option("--no-send", help="Send no test message to the addresses for alerts.")
+        bool, typer.Option("--no-send", help="Do not send a test message to the alert addresses.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check settings, database, rights, alerts, clocks and disks, and say how to mend what is wrong."""
+    """Check settings, database, permissions, alerts, clocks and disks, and suggest fixes."""
 
     async def work() -> list[Check]:
         from weighbridge.observe.redact import redacted
 
         checks = []
         async for check in examination(send=not no_send):
-            # A setting that is told because it is wrong may be an address with a password.
+            # A wrong setting in a message may be a URL with a password.
             checks.append(replace(check, found=redacted(check.found)))
             if not as_json:
                 _show(checks[-1])
@@ -60,15 +60,15 @@ def doctor(
 
 
 async def examination(*, send: bool) -> AsyncIterator[Check]:
-    """One check after the other. What cannot be asked is skipped; nothing raises."""
+    """Run all checks in order. Checks that cannot run are skipped; no check raises."""
     from weighbridge.model.errors import ConfigError
 
     try:
-        settings = read_settings("critical")  # what went wrong is told by the checks
+        settings = read_settings("critical")  # the checks report errors
     except ConfigError as error:
         yield failed("settings", str(error), "Correct it in the environment or in weighbridge.toml.")
         return
-    yield ok("settings", "They can be read.")
+    yield ok("settings", "All settings are valid.")
     pipelines, check = _pipelines(settings)
     yield check
     for part in (
@@ -78,12 +78,12 @@ async def examination(*, send: bool) -> AsyncIterator[Check]:
     ):
         async for check in part:
             yield check
-    hint = "A file of one row, all the way and once more, is a command of its own."
+    hint = "Not part of doctor: a separate command loads a test file twice."
     yield skipped("golden path", hint, "weighbridge verify golden-path --env dev")
 
 
 def _pipelines(settings: Settings) -> tuple[list[Pipeline], Check]:
-    """The modules that the settings name: without them at least the built-in pipelines can be asked about."""
+    """Import the modules named in the settings; if that fails, the built-in pipelines can still be checked."""
     from weighbridge.app import resolve
     from weighbridge.model.errors import ConfigError
     from weighbridge.pipelines import BUILT_IN, find
@@ -93,7 +93,7 @@ def _pipelines(settings: Settings) -> tuple[list[Pipeline], Check]:
         if settings.alert_hook:
             resolve(settings.alert_hook, "WEIGHBRIDGE_ALERT_HOOK")
     except ConfigError as error:
-        return list(BUILT_IN.values()), failed("pipelines", str(error), "Correct the module, or its name.")
+        return list(BUILT_IN.values()), failed("pipelines", str(error), "Correct the module or its name.")
     return list(found.values()), ok("pipelines", f"{', '.join(found)}.")
 
 
@@ -107,7 +107,7 @@ async def _database(settings: Settings, pipelines: list[Pipeline]) -> AsyncItera
     yield check
     if url is None:
         for name in (*FIRST, *then):
-            yield skipped(name, "Not asked: the database does not answer.")
+            yield skipped(name, "Not checked: the database does not respond.")
         return
     db = Database(url, size=1)
     await db.open()
@@ -115,14 +115,14 @@ async def _database(settings: Settings, pipelines: list[Pipeline]) -> AsyncItera
         if not settings.database_url:
             await _bring_up(db, pipelines)
         for name, question in FIRST.items():
-            check = await _asked(db, name, question, pipelines)
+            check = await _ask(db, name, question, pipelines)
             yield check
-        migrated = check.status == Status.OK  # the last of them asks for the migrations
+        migrated = check.status == Status.OK  # the last of FIRST checks the migrations
         for name, question in then.items():
             yield (
-                await _asked(db, name, question, pipelines)
+                await _ask(db, name, question, pipelines)
                 if migrated
-                else skipped(name, "Not asked: the schema is not this version's.")
+                else skipped(name, "Not checked: the schema is not current.")
             )
     finally:
         await db.close()
@@ -133,39 +133,39 @@ async def _reached(settings: Settings) -> tuple[Check, str | None]:
     from weighbridge.model.errors import ConfigError
 
     try:
-        # Making the embedded one may take its time; one's own is there or it is not.
+        # Creating the embedded database may take a while; an external one must respond quickly.
         async with asyncio.timeout(PATIENCE if settings.database_url else None):
             url = await database_url(settings)
     except TimeoutError:
-        found = f"DATABASE_URL: nothing came back within {PATIENCE} seconds."
-        return failed("database", found, "Is the address right, and does a firewall let it through?"), None
+        found = f"DATABASE_URL: no response within {PATIENCE} seconds."
+        return failed("database", found, "Check the address and the firewall."), None
     except ConfigError as error:
-        return failed("database", str(error), "Start it, or correct its address."), None
-    kind = "The one that DATABASE_URL names" if settings.database_url else "The embedded one"
-    return ok("database", f"{kind} answers."), url
+        return failed("database", str(error), "Start the database, or correct DATABASE_URL."), None
+    kind = "The database in DATABASE_URL" if settings.database_url else "The embedded database"
+    return ok("database", f"{kind} responds."), url
 
 
 async def _bring_up(db: Database, pipelines: list[Pipeline]) -> None:
-    """The embedded database, as every command does on its way."""
+    """Migrate the embedded database, as every command does."""
     from weighbridge.model.errors import WeighbridgeError
     from weighbridge.postgres import readiness
 
-    with suppress(WeighbridgeError):  # a later version's: the check tells
+    with suppress(WeighbridgeError):  # of a later version: the check reports it
         async with db.tx() as tx:
             if await readiness.missing(tx, pipelines):
                 await readiness.make_ready(tx, pipelines)
 
 
-async def _asked(db: Database, name: str, question: Question, pipelines: list[Pipeline]) -> Check:
+async def _ask(db: Database, name: str, question: Question, pipelines: list[Pipeline]) -> Check:
     from weighbridge.model.errors import WeighbridgeError
 
     try:
         async with db.tx() as tx:
             return await question(tx, pipelines)
     except WeighbridgeError as error:
-        return failed(name, f"It could not be asked: {error}", "Is the database well? Its log says more.")
-    except Exception as error:  # whatever is wrong with the database, the other checks are worth having
-        return failed(name, f"It could not be asked: {type(error).__name__}.", "Its log says more.")
+        return failed(name, f"The check failed: {error}", "See the log of the database.")
+    except Exception as error:  # one failing check must not prevent the others
+        return failed(name, f"The check failed: {type(error).__name__}.", "See the log of the database.")
 
 
 async def _files(settings: Settings) -> AsyncIterator[Check]:
@@ -198,8 +198,8 @@ def _show(check: Check) -> None:
 
 def _sum_up(checks: list[Check]) -> None:
     counts = {status: sum(check.status == status for check in checks) for status in Status}
-    told = ", ".join(f"{count} {_plural(status, count)}" for status, count in counts.items() if count)
-    out().print(f"\n{told}.")
+    summary = ", ".join(f"{count} {_plural(status, count)}" for status, count in counts.items() if count)
+    out().print(f"\n{summary}.")
 
 
 def _plural(status: Status, count: int) -> str:

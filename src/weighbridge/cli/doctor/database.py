@@ -1,4 +1,4 @@
-"""The checks of `weighbridge doctor` that ask the database: schema, rights, clocks, what has been left undone."""
+"""Checks of `weighbridge doctor` in the database: schema, permissions, clocks, unfinished work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SKEW_WARNING, SKEW_FAILED = 2.0, 30.0  # seconds
 LATE_MINUTES = 10  # a consumer has been tried five times by then
 MIGRATE = "weighbridge db migrate"
 
-# What can leave a table open to other workspaces, in words, and what closes it.
+# Faults that expose a table to other workspaces: a description and the statement that fixes it.
 _OPEN = {
     "open": ("has no row-level security", "ALTER TABLE {} ENABLE ROW LEVEL SECURITY;"),
     "no_policy": (
@@ -24,10 +24,10 @@ _OPEN = {
         "CREATE POLICY workspace ON {} USING (workspace_id = (SELECT weighbridge.workspace()));",
     ),
     "wide_policy": (
-        "has a policy that does not ask for the workspace",
+        "has a policy that does not check the workspace",
         "\\d {} shows its policies: DROP POLICY the one without weighbridge.workspace();",
     ),
-    "owners_view": ("sees with its owner's eyes", "ALTER VIEW {} SET (security_invoker = true);"),
+    "owners_view": ("reads with its owner's permissions", "ALTER VIEW {} SET (security_invoker = true);"),
 }
 
 Question = Callable[[Tx, Sequence[Pipeline]], Awaitable[Check]]
@@ -36,7 +36,7 @@ Question = Callable[[Tx, Sequence[Pipeline]], Awaitable[Check]]
 async def version(tx: Tx, _: Sequence[Pipeline]) -> Check:
     found = doctor.version(tx)
     if found < OLDEST:
-        mend = f"Move to PostgreSQL {OLDEST} or newer, and point DATABASE_URL there."
+        mend = f"Upgrade to PostgreSQL {OLDEST} or newer and update DATABASE_URL."
         return failed("postgres version", f"PostgreSQL {found} is too old.", mend)
     return ok("postgres version", f"PostgreSQL {found}.")
 
@@ -44,11 +44,11 @@ async def version(tx: Tx, _: Sequence[Pipeline]) -> Check:
 async def migrations(tx: Tx, _: Sequence[Pipeline]) -> Check:
     try:
         missing = await doctor.missing_migrations(tx)
-    except ConfigError as error:  # edited, or a later version's
+    except ConfigError as error:  # a migration was edited, or the schema is of a later version
         return failed("migrations", str(error), "Run the version of Weighbridge that migrated this database.")
     if missing:
         return failed("migrations", f"The database lacks {', '.join(missing)}.", MIGRATE)
-    return ok("migrations", "All are applied.")
+    return ok("migrations", "All migrations are applied.")
 
 
 async def tables(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
@@ -63,9 +63,9 @@ async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     made = [pipeline for pipeline in pipelines if pipeline.name not in missing]
     keys, guards = await doctor.missing_keys(tx, made), await doctor.disabled_guards(tx)
     faults = [f"{key.table} has no unique key ({key.columns})" for key in keys]
-    faults += [f"{each.name} on {each.table} is {'gone' if each.gone else 'turned off'}" for each in guards]
+    faults += [f"{each.name} on {each.table} is {'missing' if each.gone else 'disabled'}" for each in guards]
     if not faults:
-        return ok("constraints", "Every unique key and every guard stands.")
+        return ok("constraints", "All unique keys and guard triggers exist and are enabled.")
     statements = [f"ALTER TABLE {key.table} ADD {key.definition};" for key in keys]
     statements += [
         f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};" for each in guards if not each.gone
@@ -77,7 +77,7 @@ async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
 
 async def roles(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     if closed := await doctor.unusable_roles(tx):
-        return failed("roles", f"The login cannot take on {', '.join(closed)}.", MIGRATE)
+        return failed("roles", f"The login cannot switch to the roles {', '.join(closed)}.", MIGRATE)
     if mighty := await doctor.privileged_roles(tx):
         strip = " ".join(f"ALTER ROLE {role} NOSUPERUSER NOBYPASSRLS NOLOGIN;" for role in mighty)
         return failed(
@@ -90,7 +90,7 @@ async def roles(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     if lacking := await doctor.missing_login_rights(tx):
         found = f"The login may not {' or '.join(lacking)} ingest.import_runs."
         return failed("roles", found, "Use the login that ran `weighbridge db migrate`: it owns the tables.")
-    return ok("roles", "Each worker's role has its own rights and no others.")
+    return ok("roles", "Each role has exactly the permissions it needs.")
 
 
 async def row_level_security(tx: Tx, _: Sequence[Pipeline]) -> Check:
@@ -98,12 +98,15 @@ async def row_level_security(tx: Tx, _: Sequence[Pipeline]) -> Check:
     faults = [(each.table, *_OPEN[each.fault]) for each in tables if each.fault]
     if faults:
         mend = " ".join(statement.format(table) for table, _, statement in faults)
-        told = [f"{table} {words}" for table, words, _ in faults]
-        return failed("row-level security", _sentence(told), f"In psql: {mend}")
+        descriptions = [f"{table} {words}" for table, words, _ in faults]
+        return failed("row-level security", _sentence(descriptions), f"In psql: {mend}")
     if not tables:
-        return failed("row-level security", "weighbridge_tenant may read nothing.", MIGRATE)
+        return failed("row-level security", "weighbridge_tenant cannot read any table.", MIGRATE)
     count = len(tables)
-    return ok("row-level security", f"All {count} tables and views that tenants may read are closed.")
+    return ok(
+        "row-level security",
+        f"All {count} tables and views that tenants can read are restricted to their workspace.",
+    )
 
 
 async def clock_skew(tx: Tx, _: Sequence[Pipeline]) -> Check:
@@ -111,13 +114,13 @@ async def clock_skew(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 def judge_skew(skew: Skew) -> Check:
-    """Only what the round trip does not explain counts."""
+    """Judge the skew. The uncertainty of the round trip is subtracted."""
     apart = max(0.0, abs(skew.seconds) - skew.doubt)
     if apart <= SKEW_WARNING:
-        return ok("clock skew", f"The database's clock and this machine's are {apart:.1f} s apart.")
+        return ok("clock skew", f"The clocks of the database and this machine differ by {apart:.1f} s.")
     direction = "ahead of" if skew.seconds > 0 else "behind"
     found = f"The database's clock is {apart:.1f} s {direction} this machine's."
-    mend = "Turn on time synchronisation (chrony, systemd-timesyncd) on both."
+    mend = "Turn on time synchronisation (chrony, systemd-timesyncd) on both machines."
     return (failed if apart > SKEW_FAILED else warning)("clock skew", found, mend)
 
 
@@ -125,14 +128,14 @@ async def shifted_clock(tx: Tx, _: Sequence[Pipeline]) -> Check:
     shift = await doctor.clock_shift(tx)
     if shift:
         mend = "In psql: UPDATE weighbridge.clock SET shift = '0';"
-        return failed("test clock", f"A test has moved the database's time by {shift:+,.0f} s.", mend)
-    return ok("test clock", "Nobody has moved the database's time.")
+        return failed("test clock", f"A test shifted the database's clock by {shift:+,.0f} s.", mend)
+    return ok("test clock", "The database's clock is not shifted.")
 
 
 async def stale_runs(tx: Tx, _: Sequence[Pipeline]) -> Check:
     count = await doctor.stale_runs(tx)
     if count:
-        found = f"Nobody works any more on {_counted(count, 'run')} begun over an hour ago."
+        found = f"{_counted(count, 'run')} started over an hour ago without a live worker."
         return failed("stale runs", found, "weighbridge recover")
     return ok("stale runs", "None.")
 
@@ -141,38 +144,38 @@ async def dead_letters(tx: Tx, _: Sequence[Pipeline]) -> Check:
     found = await doctor.dead_letters(tx)
     if found.count:
         look = f"weighbridge uploads list --status failed --workspace {found.workspace_id}"
-        told = f"{_counted(found.count, 'failed upload')} to look at, and then to retry or to dismiss."
-        return warning("dead letters", told, look)
+        message = f"{_counted(found.count, 'failed upload')} to inspect, then retry or dismiss."
+        return warning("dead letters", message, look)
     return ok("dead letters", "None.")
 
 
 async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
     found = await doctor.undelivered(tx, LATE_MINUTES)
     if found.given_up:
-        told = (
-            f"{_counted(found.given_up, 'announcement')} could not be delivered and will not be tried again."
+        message = (
+            f"{_counted(found.given_up, 'announcement')} could not be delivered and will not be retried."
         )
-        return failed("outbox", told, "docs/runbook.md#outbox says why, and how to send them.")
+        return failed("outbox", message, "See docs/runbook.md#outbox.")
     if found.late:
-        told = f"{_counted(found.late, 'announcement')} have waited for over {LATE_MINUTES} minutes."
-        return warning("outbox", told, "Is a worker running? weighbridge worker")
+        message = f"{_counted(found.late, 'announcement')} waiting for over {LATE_MINUTES} minutes."
+        return warning("outbox", message, "Is a worker running? weighbridge worker")
     return ok("outbox", "Nothing is overdue.")
 
 
 async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
     found = await doctor.waiting_for_store(tx)
     if found.given_up:
-        told = f"{_counted(found.given_up, 'file')} could not be stored and will not be tried again."
+        message = f"{_counted(found.given_up, 'file')} could not be stored and will not be retried."
         return failed(
-            "storage queue", told, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
+            "storage queue", message, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
         )
     if found.overdue:
-        told = f"{_counted(found.overdue, 'file')} for the store that nobody tries, an hour after the time."
-        mend = "Does the machine that has it run? docs/runbook.md#storage-queue"
-        return failed("storage queue", told, mend)
+        message = f"{_counted(found.overdue, 'file')} queued for the file store, an hour overdue: no process retries."
+        mend = "Start Weighbridge on the machine that holds the files: docs/runbook.md#storage-queue"
+        return failed("storage queue", message, mend)
     if found.late:
-        told = f"{_counted(found.late, 'file')} could not be stored yet."
-        return warning("storage queue", told, "Does the file store work? weighbridge storage list says why.")
+        message = f"{_counted(found.late, 'file')} could not be stored yet."
+        return warning("storage queue", message, "Check the file store. Reasons: weighbridge storage list")
     return ok("storage queue", "Every file is stored.")
 
 
@@ -189,7 +192,7 @@ FIRST: dict[str, Question] = {
     "clock skew": clock_skew,
     "migrations": migrations,
 }
-# Of a database that has all migrations.
+# Only for a database with all migrations.
 THEN: dict[str, Question] = {
     "tables": tables,
     "constraints": constraints,

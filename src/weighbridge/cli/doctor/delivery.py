@@ -1,4 +1,4 @@
-"""The checks of `weighbridge doctor` about deliveries: the vault's keys, credentials, groups in trouble, slots."""
+"""Checks of `weighbridge doctor` for deliveries: vault keys, credentials, blocked groups, slots."""
 
 from __future__ import annotations
 
@@ -19,58 +19,58 @@ from weighbridge.postgres.pool import Tx
 from weighbridge.settings import Settings
 
 NEW_VAULT_KEY = "weighbridge vault key"
-_NAMED = 5  # groups in trouble; the others are counted
+_NAMED = 5  # blocked groups that are listed; the others are counted
 
 
 def vault_key(settings: Settings) -> Check:
-    """Can the keys be read? What they are is shown to nobody."""
+    """Check that the keys are valid. They are never shown."""
     if not settings.vault_key or not settings.vault_key.get_secret_value():
-        found = "None is set; it is needed only to deliver to ad platforms."
+        found = "Not set. Needed only for deliveries to ad platforms."
         return skipped("vault key", found, f"export {VARIABLE}=$({NEW_VAULT_KEY})")
     try:
         keys = Vault.open(settings.vault_key.get_secret_value()).key_ids
     except ConfigError as error:
-        mend = f"Put back the key that was in use, or make one: {NEW_VAULT_KEY}"
+        mend = f"Restore the previous key, or create one: {NEW_VAULT_KEY}"
         return failed("vault key", str(error), mend)
     first, *others = keys
-    behind = f"; {', '.join(others)} can still read" if others else ""
-    return ok("vault key", f"{first} seals{behind}.")
+    older = f"; {', '.join(others)} only for reading" if others else ""
+    return ok("vault key", f"{first} encrypts new credentials{older}.")
 
 
 def questions(settings: Settings) -> dict[str, Question]:
-    """What the database is asked, once it has all migrations."""
+    """The checks in a database that has all migrations."""
     try:
         known = Vault.open(settings.vault_key.get_secret_value()).key_ids if settings.vault_key else ()
-    except ConfigError:  # the vault's own check tells
+    except ConfigError:  # reported by the check of the vault key
         known = ()
 
     async def credentials(tx: Tx, _: Sequence[Pipeline]) -> Check:
         used = await overview.keys_in_use(tx)
         if not used:
-            return ok("credentials", "No site has any yet.")
+            return ok("credentials", "No site has credentials yet.")
         lost = {key_id: count for key_id, count in used.items() if key_id not in known}
         if lost:
-            told = "; ".join(f"{count:,} need the key {key_id}" for key_id, count in lost.items())
-            mend = f"Put it back into {VARIABLE}, behind the first; or enter them anew."
-            return failed("credentials", f"They cannot be read: {told}.", mend)
-        return ok("credentials", f"{sum(used.values()):,}, and the vault has every key that they need.")
+            missing = "; ".join(f"{count:,} need key {key_id}" for key_id, count in lost.items())
+            mend = f"Add the key to {VARIABLE} after the first one, or enter the credentials again."
+            return failed("credentials", f"Credentials cannot be read: {missing}.", mend)
+        return ok("credentials", f"{sum(used.values()):,} stored; the vault has all their keys.")
 
     return {"credentials": credentials, "deliveries": _deliveries}
 
 
 async def _deliveries(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    """Is there a group to which nothing is sent? It waits by itself, so that this is no failure of the system."""
+    """Are any groups blocked? Only a warning: their conversions wait and are sent later."""
     found = await overview.troubled(tx)
     if not found:
-        return ok("deliveries", "No credentials are refused, and no circuit is open.")
-    told = [f"{each.provider_key} of {each.site_name}: {_why(each)}" for each in found[:_NAMED]]
+        return ok("deliveries", "No credentials are refused and no circuit is open.")
+    blocked = [f"{each.provider_key} of {each.site_name}: {_why(each)}" for each in found[:_NAMED]]
     if len(found) > _NAMED:
-        told.append(f"{len(found) - _NAMED:,} more: weighbridge providers status")
+        blocked.append(f"{len(found) - _NAMED:,} more: weighbridge providers status")
     first = found[0]
     mend = f"weighbridge providers credentials {first.site_id} {first.provider_key}"
     if not first.refused:
-        mend = f"It is tried again by itself; at once: weighbridge providers reset {first.site_id} {first.provider_key}"
-    return warning("deliveries", f"{'; '.join(told)}.", mend)
+        mend = f"Retried automatically; to retry now: weighbridge providers reset {first.site_id} {first.provider_key}"
+    return warning("deliveries", f"{'; '.join(blocked)}.", mend)
 
 
 def _why(group: Troubled) -> str:
@@ -80,30 +80,30 @@ def _why(group: Troubled) -> str:
 
 
 async def slots(settings: Settings) -> Check:
-    """Take a slot where calls to providers take theirs, and give it back."""
+    """Acquire and release a slot, as calls to providers do."""
     if not settings.redis_url:
-        return ok("slots", "Calls to providers are counted in Postgres.")
-    mend = "Start Redis, or correct REDIS_URL; nothing is delivered without. Unset, Postgres does the same."
+        return ok("slots", "Concurrent calls to providers are limited with Postgres.")
+    mend = (
+        "Start Redis, or correct REDIS_URL; deliveries wait until then. Without REDIS_URL, Postgres is used."
+    )
     try:
-        tried = _Tried(settings.redis_url.get_secret_value(), SlotLimits(ttl=timedelta(seconds=10)))
+        probe = _ProbedSlots(settings.redis_url.get_secret_value(), SlotLimits(ttl=timedelta(seconds=10)))
     except ConfigError as error:
         return failed("slots", str(error), mend)
     try:
-        [held] = await tried.acquire(
-            [SlotKey(uuid4(), "doctor")]
-        )  # a place of its own: nobody else waits for it
+        [held] = await probe.acquire([SlotKey(uuid4(), "doctor")])  # a key that no delivery uses
         if held is not None:
-            await tried.release([held])
-        trouble = tried.trouble
+            await probe.release([held])
+        trouble = probe.trouble
     finally:
-        await tried.close()
+        await probe.close()
     if held is None or trouble:
-        return failed("slots", f"REDIS_URL: no slot can be had: {trouble or 'none is free'}.", mend)
-    return ok("slots", "The Redis that REDIS_URL names gives a slot and takes it back.")
+        return failed("slots", f"REDIS_URL: no slot can be acquired: {trouble or 'none is free'}.", mend)
+    return ok("slots", "Redis grants and releases a slot.")
 
 
-class _Tried(RedisSlots):
-    """Says what went wrong in place of logging it."""
+class _ProbedSlots(RedisSlots):
+    """Keeps the error instead of logging it."""
 
     trouble: str | None = None
 

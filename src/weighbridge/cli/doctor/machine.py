@@ -1,4 +1,4 @@
-"""The checks of `weighbridge doctor` that need no database: folders, the file store, alerts."""
+"""Checks of `weighbridge doctor` without a database: folders, file store, alerts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCALE = [Status.OK, Status.WARNING, Status.FAILED]
 
 
 def home(settings: Settings) -> Check:
-    """May we write where scratch files go?"""
+    """Check that scratch files can be written."""
     scratch = settings.home / "scratch"
     try:
         settings.home.mkdir(parents=True, exist_ok=True)
@@ -35,26 +35,26 @@ def home(settings: Settings) -> Check:
         with tempfile.TemporaryFile(dir=scratch) as file:
             file.write(b"doctor")
     except OSError as error:
-        mend = "Let WEIGHBRIDGE_HOME name a folder of the user that runs Weighbridge."
+        mend = "Set WEIGHBRIDGE_HOME to a folder that the user running Weighbridge can write."
         return failed("home", f"{settings.home} cannot be written: {error.strerror}.", mend)
     return ok("home", f"{settings.home} can be written.")
 
 
 def queue_folder(settings: Settings) -> Check:
-    """May we write where files wait for the store?"""
+    """Check that the queue folder can be written."""
     try:
         files.make_folders(settings.queue_folder)
         with tempfile.TemporaryFile(dir=settings.queue_folder) as file:
             file.write(b"doctor")
     except OSError as error:
-        told = f"{settings.queue_folder} cannot be written: {error.strerror}."
-        mend = "Let UPLOAD_QUEUE_DIR name a folder of the user that runs Weighbridge, on a disk that stays."
-        return failed("queue folder", told, mend)
+        message = f"{settings.queue_folder} cannot be written: {error.strerror}."
+        mend = "Set UPLOAD_QUEUE_DIR to a folder on a persistent disk that the user running Weighbridge can write."
+        return failed("queue folder", message, mend)
     return ok("queue folder", f"{settings.queue_folder} can be written.")
 
 
 def disk_space(settings: Settings) -> Check:
-    """Each disk once, however many of our folders lie on it."""
+    """Check each disk once, even if several of our folders are on it."""
     folders = {
         "home": settings.home,
         "scratch": settings.home / "scratch",
@@ -64,7 +64,7 @@ def disk_space(settings: Settings) -> Check:
         folders["database"] = settings.home / "postgres"
     try:
         blobs = open_store(settings.blob_url, settings.home).folder
-    except ConfigError:  # the file store's own check tells
+    except ConfigError:  # reported by the check of the file store
         blobs = None
     if blobs is not None:
         folders["blobs"] = blobs
@@ -74,12 +74,12 @@ def disk_space(settings: Settings) -> Check:
         disks.setdefault(folder.stat().st_dev, []).append(name)
     found = [(names, *shutil.disk_usage(there[names[0]])) for names in disks.values()]
     worst = max((judge_space(free, total) for _, total, _, free in found), key=_SCALE.index)
-    told = "; ".join(
+    message = "; ".join(
         f"{free / GB:,.1f} GB of {total / GB:,.1f} GB free for {', '.join(names)}"
         for names, total, _, free in found
     )
-    mend = "Make room, or move WEIGHBRIDGE_HOME or WEIGHBRIDGE_BLOB_URL to a larger disk."
-    return Check("disk space", worst, f"{told}.", None if worst == Status.OK else mend)
+    mend = "Free up space, or move WEIGHBRIDGE_HOME or WEIGHBRIDGE_BLOB_URL to a larger disk."
+    return Check("disk space", worst, f"{message}.", None if worst == Status.OK else mend)
 
 
 def judge_space(free: int, total: int) -> Status:
@@ -93,10 +93,10 @@ def _nearest(folder: Path) -> Path:
 
 
 async def file_store(settings: Settings) -> Check:
-    """Put a small file, fetch it, remove it: as every worker and every API must be able to."""
+    """Store, read and delete a small file, as every worker and API must be able to."""
     name, mend = (
         "file store",
-        "Correct WEIGHBRIDGE_BLOB_URL, or the rights there; for S3 the AWS_… names in docs/settings.md.",
+        "Correct WEIGHBRIDGE_BLOB_URL or the permissions; for Amazon S3 also the AWS_… variables in docs/settings.md.",
     )
     try:
         blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
@@ -106,11 +106,11 @@ async def file_store(settings: Settings) -> Check:
     except OSError as error:
         return failed(name, f"No scratch file can be written: {error.strerror}.", mend)
     where = blobs.folder
-    return ok(name, f"{where or 'The bucket'} takes a file, gives it back and removes it.")
+    return ok(name, f"{where or 'The bucket'}: a test file was stored, read and deleted.")
 
 
 async def _put_and_fetch(blobs: Blobs) -> None:
-    content, workspace = os.urandom(64), uuid4()  # a place of its own: nobody else's file can be there
+    content, workspace = os.urandom(64), uuid4()  # a random workspace: no other file can have this key
     key = f"{workspace}/1970/01/01/{hashlib.sha256(content).hexdigest()}"
     with tempfile.TemporaryDirectory(prefix="weighbridge-doctor-") as scratch:
         file = Path(scratch) / "probe"
@@ -118,33 +118,37 @@ async def _put_and_fetch(blobs: Blobs) -> None:
         try:
             stored = await blobs.fetch(await blobs.put(key, file), Path(scratch))
             if stored.read_bytes() != content:
-                raise RetryLater("connection", "The file store gave back something else than it was given.")
+                raise RetryLater("connection", "The file store returned different content than was stored.")
         except BaseException:
-            with suppress(RetryLater):  # what went wrong first is what there is to say
+            with suppress(RetryLater):  # report the first error
                 await blobs.remove(workspace)
             raise
         await blobs.remove(workspace)
 
 
 async def webhook(settings: Settings, *, send: bool) -> Check:
-    """Is each address one, and does it take a message? An address is told by its number: it holds a secret."""
+    """Check each alert address. Messages name an address by its number: it contains a secret."""
     if not settings.alert_urls:
         mend = "Set WEIGHBRIDGE_ALERT_URLS, for example to discord://webhook_id/webhook_token."
-        return warning("webhook", "No address is set: alerts are only logged.", mend)
+        return warning("webhook", "No alert address is set: alerts are only logged.", mend)
     count = len(settings.alert_urls)
     troubles = [await asyncio.to_thread(problem_with, url, send=send) for url in settings.alert_urls]
     faults = [f"Address {number} {trouble}." for number, trouble in enumerate(troubles, 1) if trouble]
     if faults:
-        mend = "Correct it in WEIGHBRIDGE_ALERT_URLS; https://appriseit.com says how each kind is written."
+        mend = "Correct WEIGHBRIDGE_ALERT_URLS; see https://appriseit.com for the formats."
         return failed("webhook", " ".join(faults), mend)
-    tried = "took a test message" if send else "can be read; nothing was sent"
-    return ok("webhook", f"{'The address' if count == 1 else f'All {count} addresses'} {tried}.")
+    result = (
+        "accepted a test message"
+        if send
+        else f"{'is' if count == 1 else 'are'} valid; no test message was sent"
+    )
+    return ok("webhook", f"{'The address' if count == 1 else f'All {count} addresses'} {result}.")
 
 
 def processing_timeout(settings: Settings) -> Check:
     hours = settings.processing_timeout_hours
     if hours != 1:
-        found = f"A run that makes no progress is taken over after {hours:g} hours; S3 asks for 1."
-        mend = "Unset WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS, unless that is meant."
+        found = f"A run without progress is taken over after {hours:g} hours; the standard value is 1."
+        mend = "Unset WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS unless this is intended."
         return warning("processing timeout", found, mend)
-    return ok("processing timeout", "A run that makes no progress is taken over after 1 hour.")
+    return ok("processing timeout", "A run without progress is taken over after 1 hour.")

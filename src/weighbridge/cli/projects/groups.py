@@ -1,4 +1,4 @@
-"""`weighbridge projects groups`, `merge`, `confirm`, …: the groups of a project's keywords, and the hands on them."""
+"""`weighbridge projects groups`, `merge`, `confirm`, …: show and edit the keyword groups of a project."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def groups(
     limit: Annotated[int, typer.Option("--limit", help="Maximum number of groups.", min=1, max=100_000)] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """The groups of a project, in the order of their parents."""
+    """List the groups of a project, ordered by parent keyword."""
 
     async def work(app: App) -> list[Group]:
         from weighbridge.projects import groups as projects_groups
@@ -55,11 +55,11 @@ def groups(
 def merge(
     number: ProjectNumber,
     words: Words,
-    into: Annotated[str, typer.Option("--into", help="The word that they count as.", metavar="WORD")],
+    into: Annotated[str, typer.Option("--into", help="The word to merge them into.", metavar="WORD")],
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Let words count as another in this project."""
+    """Merge words: grouping treats them as the word given by --into."""
 
     async def work(editor: Editor) -> list[tuple[str, str]]:
         from weighbridge.projects.edits import merge_tokens
@@ -73,7 +73,7 @@ def merge(
 def unmerge(
     number: ProjectNumber, words: Words, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False
 ) -> None:
-    """Let words count as themselves again."""
+    """Undo the merge of words."""
 
     async def work(editor: Editor) -> list[tuple[str, str]]:
         from weighbridge.projects.edits import unmerge_tokens
@@ -88,12 +88,15 @@ def rename(
     number: ProjectNumber,
     group: GroupId,
     name: Annotated[
-        str | None, typer.Argument(help="Without one it goes by its parent again.", metavar="[NAME]")
+        str | None,
+        typer.Argument(
+            help="The new name. Without it the group is named after its parent keyword.", metavar="[NAME]"
+        ),
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Give a group a name."""
+    """Rename a group."""
 
     async def work(editor: Editor) -> Group:
         from weighbridge.projects.edits import rename_group
@@ -108,7 +111,7 @@ def rename(
 def confirm(
     number: ProjectNumber, group: GroupId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False
 ) -> None:
-    """Keep a group as it is: from now on only hands change it."""
+    """Confirm a group: automatic grouping no longer changes it."""
 
     async def work(editor: Editor) -> Group:
         from weighbridge.projects.edits import confirm_group
@@ -123,15 +126,15 @@ def confirm(
 def unconfirm(
     number: ProjectNumber, group: GroupId, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False
 ) -> None:
-    """Give a group back to grouping."""
+    """Undo the confirmation: automatic grouping may change the group again."""
 
     async def work(editor: Editor) -> Group | None:
         from weighbridge.projects.edits import unconfirm_group
 
         await unconfirm_group(editor, _group_id(group))
-        return await _left(editor, _group_id(group))
+        return await _find_group(editor, _group_id(group))
 
-    _print_left(_edited(workspace, number, work), as_json=as_json)
+    _print_group_if_any(_edited(workspace, number, work), as_json=as_json)
 
 
 @app.command()
@@ -140,15 +143,18 @@ def move(
     keywords: Annotated[
         list[str], typer.Argument(help="Keywords of the project.", metavar="KEYWORD...", show_default=False)
     ],
-    group: Annotated[str | None, typer.Option("--group", help="Into this group.", metavar="ID")] = None,
-    new_group: Annotated[
-        str | None, typer.Option("--new-group", help="Into a new group of this name.", metavar="NAME")
+    group: Annotated[
+        str | None, typer.Option("--group", help="The id of the target group.", metavar="ID")
     ] = None,
-    back: Annotated[bool, typer.Option("--back", help="Back to where grouping puts them.")] = False,
+    new_group: Annotated[
+        str | None,
+        typer.Option("--new-group", help="Create a group with this name as the target.", metavar="NAME"),
+    ] = None,
+    back: Annotated[bool, typer.Option("--back", help="Return the keywords to automatic grouping.")] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Put keywords into another group, where grouping leaves them."""
+    """Move keywords to another group. Automatic grouping leaves them there."""
     if (group is not None) + (new_group is not None) + back != 1:
         raise typer.BadParameter("expected one of --group, --new-group and --back")
 
@@ -159,17 +165,19 @@ def move(
         moved = await move_keywords(editor, keywords, target)
         return await _group(editor, moved) if moved else None
 
-    _print_left(_edited(workspace, number, work), as_json=as_json)
+    _print_group_if_any(_edited(workspace, number, work), as_json=as_json)
 
 
 @app.command()
 def regroup(
     number: ProjectNumber,
-    by_hand: Annotated[bool, typer.Option("--by-hand", help="Also what was moved by hand.")] = False,
+    by_hand: Annotated[
+        bool, typer.Option("--by-hand", help="Include keywords that were moved manually.")
+    ] = False,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Put every keyword where grouping puts it now, but for what was confirmed or moved by hand."""
+    """Group all keywords again, except confirmed groups and keywords that were moved manually."""
 
     async def work(editor: Editor) -> Grouped:
         from weighbridge.projects.edits import regroup
@@ -181,12 +189,12 @@ def regroup(
         print_json(vars(grouped))
     else:
         moved = "1 keyword was" if grouped.keywords == 1 else f"{grouped.keywords:,} keywords were"
-        other = f"{moved} put into other groups."
-        out().print(other if grouped.keywords else "Every keyword is where grouping puts it.")
+        sentence = f"{moved} moved to other groups."
+        out().print(sentence if grouped.keywords else "No keyword changed its group.")
 
 
 def _edited(workspace: str, number: str, work: Callable[[Editor], Awaitable[T]]) -> T:
-    """Lay hands on a project's groups, as the command line."""
+    """Edit a project's groups; the recorded actor is "command line"."""
 
     async def inside(app: App) -> T:
         from weighbridge.projects.edits import Editor
@@ -201,13 +209,13 @@ def _edited(workspace: str, number: str, work: Callable[[Editor], Awaitable[T]])
 async def _group(editor: Editor, group_id: UUID) -> Group:
     from weighbridge.model.errors import RequestRefused
 
-    group = await _left(editor, group_id)
+    group = await _find_group(editor, group_id)
     if group is None:
         raise RequestRefused(404, "unknown_group", f"The project has no group {group_id}.")
     return group
 
 
-async def _left(editor: Editor, group_id: UUID) -> Group | None:
+async def _find_group(editor: Editor, group_id: UUID) -> Group | None:
     from weighbridge.projects import groups as projects_groups
 
     async with editor.db.tx("weighbridge_tenant", editor.key.workspace_id) as tx:
@@ -229,14 +237,14 @@ def _print_group(group: Group, *, as_json: bool) -> None:
     out().print(groups_table([group]))
 
 
-def _print_left(group: Group | None, *, as_json: bool) -> None:
-    """A group, or that there is none any more: its keywords are where grouping puts them."""
+def _print_group_if_any(group: Group | None, *, as_json: bool) -> None:
+    """Print a group, or that it no longer exists because its keywords returned to automatic grouping."""
     if group is not None:
         _print_group(group, as_json=as_json)
     elif as_json:
         print_json(None)
     else:
-        out().print("Back where grouping puts them.")
+        out().print("The keywords returned to automatic grouping.")
 
 
 def _print_merges(merges: list[tuple[str, str]], *, as_json: bool) -> None:
@@ -244,6 +252,6 @@ def _print_merges(merges: list[tuple[str, str]], *, as_json: bool) -> None:
         print_json([{"token": token, "into": into} for token, into in merges])
         return
     for token, into in merges:
-        out().print(f"{token} counts as {into}", markup=False, soft_wrap=True)
+        out().print(f"{token} is merged into {into}", markup=False, soft_wrap=True)
     if not merges:
         out().print("No words are merged.")

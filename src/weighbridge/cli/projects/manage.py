@@ -1,4 +1,4 @@
-"""`weighbridge projects`: files that belong together, how they stand, their runner."""
+"""`weighbridge projects`: create, inspect and run projects."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from weighbridge.projects.queue import Holder
 
 app = typer.Typer(
-    help="Projects: files that belong together, and the groups of their keywords.", no_args_is_help=True
+    help="Create, inspect and run projects, and edit their keyword groups.", no_args_is_help=True
 )
 
 ProjectNumber = Annotated[str, typer.Argument(help="The project's number.", metavar="N", show_default=False)]
-FIRST_GROUPS = 20  # that `show` prints for people
+FIRST_GROUPS = 20  # printed by `show`
 _GROUPS_AT_ONCE = 500
 _LOOK_EVERY = 0.5  # seconds
 
 
 @app.command("list")
 def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
-    """The projects of a workspace, by number."""
+    """List the projects of a workspace, by number."""
 
     async def work(app: App) -> list[Project]:
         from weighbridge.projects import queue
@@ -64,7 +64,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("project", justify="right")
-    for name in ("name", "made", "grouped"):
+    for name in ("name", "created", "grouped"):
         table.add_column(name, overflow="fold")
     for each in found:
         grouped = f"{each.grouped_at:%Y-%m-%d %H:%M:%S}" if each.grouped_at else ""
@@ -74,14 +74,15 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The project's name.", metavar="NAME", show_default=False)],
     number: Annotated[
-        str | None, typer.Option("--project", help="Its number; else it gets the next one.", metavar="N")
+        str | None,
+        typer.Option("--project", help="The project's number. Default: the next free number.", metavar="N"),
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
     as_json: AsJson = False,
 ) -> None:
-    """Make a project, or give one another name. Its first file would make it too."""
+    """Create or rename a project. Loading the first file also creates it."""
 
     async def work(app: App) -> tuple[Project, bool]:
         from weighbridge.projects.create import make
@@ -94,15 +95,17 @@ def create(
     if as_json:
         print_json({**_brief(project), "created": new})
     else:
-        told = (
-            f"Project {project.id}: {project.name}" if new else f"Project {project.id} is {project.name} now"
+        sentence = (
+            f"Project {project.id} created: {project.name}"
+            if new
+            else f"Project {project.id} renamed: {project.name}"
         )
-        out().print(f"{told}.", markup=False, soft_wrap=True)
+        out().print(f"{sentence}.", markup=False, soft_wrap=True)
 
 
 @app.command()
 def show(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
-    """A project's files and groups; with --json all groups and all their keywords."""
+    """Show a project's files and first groups; with --json all groups and keywords."""
 
     async def work(app: App) -> None:
         project = await the_project(app, workspace, number)
@@ -115,10 +118,10 @@ def show(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_jso
 def status(
     number: ProjectNumber,
     workspace: Workspace = DEFAULT_WORKSPACE,
-    watch: Annotated[bool, typer.Option("--watch", help="Wait until all files are through.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Wait until all files are processed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """How far a project's files are, and whether its groups are locked."""
+    """Show the progress of a project's files and whether its groups are locked."""
 
     async def work(app: App) -> ProjectStatus:
         from weighbridge.cli.projects.status import live_line
@@ -126,13 +129,13 @@ def status(
         project = await the_project(app, workspace, number)
         with live_line() as look:
             while True:
-                standing = await _standing(app, project)
-                if not watch or not (standing.locked or standing.status == "grouping"):
-                    return standing
-                look(standing)
+                project_status = await _status_of(app, project)
+                if not watch or not (project_status.locked or project_status.status == "grouping"):
+                    return project_status
+                look(project_status)
                 await asyncio.sleep(_LOOK_EVERY)
 
-    _print_standing(with_app(work), as_json=as_json)
+    _print_status(with_app(work), as_json=as_json)
 
 
 @app.command()
@@ -144,7 +147,7 @@ def jobs(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The jobs of a project, one for each file, in order of arrival."""
+    """List the jobs of a project, one per file, in order of receipt."""
 
     async def work(app: App) -> list[Job]:
         from weighbridge.projects import queue
@@ -190,7 +193,7 @@ def retry_failed(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Open every failed file of a project again; a worker takes them from there."""
+    """Retry every failed file of a project. A worker processes them."""
 
     async def work(app: App) -> tuple[Project, Retried]:
         from weighbridge.projects.create import retry_failed
@@ -208,14 +211,12 @@ def retry_failed(
         complain(f"{each.job_id}: {each.message}")
     count = len(done.retried)
     files = "1 file is" if count == 1 else f"{count} files are"
-    out().print(
-        f"{files} queued again." if count else f"Project {project.id} has no failed file to try again."
-    )
+    out().print(f"{files} queued again." if count else f"Project {project.id} has no failed file to retry.")
 
 
 @app.command()
 def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
-    """Run a project here until nothing is left to do; harmless where another worker has it."""
+    """Process a project in this process until no work is left. Does nothing if another worker runs it."""
 
     async def work(app: App) -> tuple[bool, Holder | None, ProjectStatus]:
         from weighbridge.cli.serve import worker_options
@@ -226,25 +227,29 @@ def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_jso
         ran = await kick(app.ctx, worker_options(app.settings), project)
         async with app.db.tx() as tx:
             holder = None if ran else await queue.holder(tx, project)
-        return ran, holder, await _standing(app, project)
+        return ran, holder, await _status_of(app, project)
 
-    ran, holder, standing = with_app(work)
+    ran, holder, project_status = with_app(work)
     if as_json:
-        told = {"project_id": standing.project_id, "status": standing.status, "locked": standing.locked}
-        print_json({**told, "ran": ran, "held_by": holder and holder.worker})
+        status = {
+            "project_id": project_status.project_id,
+            "status": project_status.status,
+            "locked": project_status.locked,
+        }
+        print_json({**status, "ran": ran, "held_by": holder and holder.worker})
         return
     if holder is not None:
         err().print(
-            f"Another worker ({holder.worker}) runs it; if that one is gone, it is taken over at "
+            f"Another worker ({holder.worker}) runs the project. If it has stopped, the project is taken over at "
             f"{holder.lease_until:%H:%M:%S} UTC.", markup=False, soft_wrap=True,
         )  # fmt: skip
     elif not ran:
-        err().print("There was nothing to do.")
-    _print_standing(standing, as_json=False)
+        err().print("There was no work to do.")
+    _print_status(project_status, as_json=False)
 
 
 async def the_project(app: App, workspace: str, number: str) -> Project:
-    """The project of that number, or RequestRefused."""
+    """The project with this number, or RequestRefused."""
     from weighbridge.model.errors import RequestRefused
     from weighbridge.projects.create import find
     from weighbridge.uploads.request import project_number, uuid_of
@@ -253,28 +258,28 @@ async def the_project(app: App, workspace: str, number: str) -> Project:
     project = await find(app.db, uuid_of(workspace, "workspace", "workspace"), wanted)
     if project is None:
         opens = f"weighbridge load FILE --pipeline keywords --project {wanted}"
-        message = f"There is no project {wanted}. Its first file opens it: {opens}."
+        message = f"There is no project {wanted}. Its first file creates it: {opens}."
         raise RequestRefused(404, "unknown_project", message)
     return project
 
 
-async def _standing(app: App, project: Project) -> ProjectStatus:
+async def _status_of(app: App, project: Project) -> ProjectStatus:
     from weighbridge.projects import queue
 
     async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
-        standing = await queue.status(tx, project.id)
-    assert standing is not None
-    return standing
+        project_status = await queue.status(tx, project.id)
+    assert project_status is not None
+    return project_status
 
 
-def _print_standing(standing: ProjectStatus, *, as_json: bool) -> None:
+def _print_status(project_status: ProjectStatus, *, as_json: bool) -> None:
     from weighbridge.cli.projects.status import line
 
     if as_json:
-        print_json(standing.as_dict())
+        print_json(project_status.as_dict())
     else:
-        told = f"Project {standing.project_id} ({standing.name}): {line(standing)}."
-        out().print(told, markup=False, soft_wrap=True)
+        sentence = f"Project {project_status.project_id} ({project_status.name}): {line(project_status)}."
+        out().print(sentence, markup=False, soft_wrap=True)
 
 
 async def _print_short(app: App, project: Project) -> None:
@@ -284,15 +289,15 @@ async def _print_short(app: App, project: Project) -> None:
 
     project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
     async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
-        standing = await queue.status(tx, project.id)
+        project_status = await queue.status(tx, project.id)
         groups = await projects_groups.groups(tx, project_key, None, FIRST_GROUPS + 1)
         merges = await projects_groups.merges(tx, project_key)
-    assert standing is not None
-    _print_standing(standing, as_json=False)
-    if standing.files:
+    assert project_status is not None
+    _print_status(project_status, as_json=False)
+    if project_status.files:
         out().print()
-        out().print(files_table(standing))
-    for sentence in remarks(standing):
+        out().print(files_table(project_status))
+    for sentence in remarks(project_status):
         out().print(sentence, markup=False, soft_wrap=True)
     if groups:
         out().print()
@@ -300,12 +305,12 @@ async def _print_short(app: App, project: Project) -> None:
     if len(groups) > FIRST_GROUPS:
         out().print(f"… and more: weighbridge projects groups {project.id}")
     if merges:
-        told = ", ".join(f"{token} counts as {into}" for token, into in merges)
-        out().print(f"\n{told}.", markup=False, soft_wrap=True)
+        merged = ", ".join(f"{token} is merged into {into}" for token, into in merges)
+        out().print(f"\n{merged}.", markup=False, soft_wrap=True)
 
 
 async def _print_all(app: App, project: Project) -> None:
-    """One object, complete before the first of it is printed: a transaction cannot wait for whoever reads."""
+    """Print one object. It is written to a file first: a transaction must not wait for a slow reader of stdout."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", dir=app.ctx.scratch) as file:
         async with app.db.tx("weighbridge_tenant", project.workspace_id) as tx:
             async for piece in _pieces(tx, project):
@@ -315,14 +320,14 @@ async def _print_all(app: App, project: Project) -> None:
 
 
 async def _pieces(tx: Tx, project: Project) -> AsyncIterator[str]:
-    """The status, then the groups a page at a time: there may be a million keywords."""
+    """The status, then the groups page by page: there may be a million keywords."""
     from weighbridge.projects import groups as projects_groups
     from weighbridge.projects import queue
 
-    standing = await queue.status(tx, project.id)
-    assert standing is not None
-    told = json.dumps(standing.as_dict(), indent=2, default=str, ensure_ascii=False)
-    yield told.removesuffix("\n}") + ',\n  "groups": ['
+    project_status = await queue.status(tx, project.id)
+    assert project_status is not None
+    head = json.dumps(project_status.as_dict(), indent=2, default=str, ensure_ascii=False)
+    yield head.removesuffix("\n}") + ',\n  "groups": ['
     project_key = projects_groups.ProjectKey(project.workspace_id, project.id)
     after: projects_groups.GroupCursor | None = None
     while page := await projects_groups.groups(tx, project_key, after, _GROUPS_AT_ONCE):

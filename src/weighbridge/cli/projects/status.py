@@ -1,4 +1,4 @@
-"""How a project stands, for people: a line, its files, its groups."""
+"""The status of a project, for people: a line, its files, its groups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from weighbridge.projects.groups import Group
 
-_MARKS = {  # S2 §11.0.1
+_MARKS = {  # fixed symbols: docs/contracts.md
     "succeeded": "[green]✓ completed[/]",
     "running": "[cyan]⏳ processing[/]",
     "queued": "[cyan]🕒 queued[/]",
@@ -22,33 +22,33 @@ _MARKS = {  # S2 §11.0.1
 }
 
 
-def line(standing: ProjectStatus) -> str:
+def line(project_status: ProjectStatus) -> str:
     """`processing: 1 of 3 files, 4,500 of 9,000 rows, now b.csv; the groups are locked`"""
-    told = standing.as_dict()
-    files = f"{told['processedFileCount']} of {told['uploadedFileCount']} files"
-    rows = "{rows_processed:,} of {rows_total:,} rows".format(**told["progress"])
-    now = f", now {told['current_file']}" if told["current_file"] else ""
-    failed = f", {told['failed_jobs']} failed" if told["failed_jobs"] else ""
-    return f"{standing.status}: {files}{failed}, {rows}{now}" + (
-        "; the groups are locked" if standing.locked else ""
+    fields = project_status.as_dict()
+    files = f"{fields['processedFileCount']} of {fields['uploadedFileCount']} files"
+    rows = "{rows_processed:,} of {rows_total:,} rows".format(**fields["progress"])
+    now = f", now {fields['current_file']}" if fields["current_file"] else ""
+    failed = f", {fields['failed_jobs']} failed" if fields["failed_jobs"] else ""
+    return f"{project_status.status}: {files}{failed}, {rows}{now}" + (
+        "; the groups are locked" if project_status.locked else ""
     )
 
 
 @contextmanager
 def live_line() -> Iterator[Callable[[ProjectStatus], None]]:
-    """Gives the function to call with each new look at a project; the line shows on stderr, where someone watches."""
+    """Yield the function to call with each new status of a project; it updates a line on stderr, at a terminal."""
     if not sys.stderr.isatty():
-        yield lambda standing: None
+        yield lambda project_status: None
         return
     from rich.console import Console
     from rich.markup import escape
 
     with Console(stderr=True).status("") as shown:
-        yield lambda standing: shown.update(escape(line(standing)))
+        yield lambda project_status: shown.update(escape(line(project_status)))
 
 
-def files_table(standing: ProjectStatus) -> Table:
-    """One line a file, in order of arrival; below them those that were here already."""
+def files_table(project_status: ProjectStatus) -> Table:
+    """One line per file, in order of receipt; duplicates at the end."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -57,24 +57,26 @@ def files_table(standing: ProjectStatus) -> Table:
     table.add_column("status")
     for name in ("rows", "inserted", "duplicate", "invalid"):
         table.add_column(name, justify="right")
-    for file in standing.files:
+    for file in project_status.files:
         numbers = (file.rows_total, file.inserted, file.duplicate, file.invalid)
         table.add_row(
             escape(file.filename or ""), _MARKS[file.status], *(f"{number:,}" for number in numbers)
         )
-    for each in standing.duplicates:
+    for each in project_status.duplicates:
         table.add_row(escape(each.filename or ""), "= duplicate")
     return table
 
 
-def remarks(standing: ProjectStatus) -> list[str]:
-    """A sentence for each file that failed, or was here already."""
-    names = {file.job_id: file.filename or str(file.job_id) for file in standing.files}
-    failed = [f"{names[file.job_id]}: {file.message}" for file in standing.files if file.status == "failed"]
-    again = [  # the one that it repeats may have failed since, and be shown as its next try
+def remarks(project_status: ProjectStatus) -> list[str]:
+    """A sentence for each file that failed or is a duplicate."""
+    names = {file.job_id: file.filename or str(file.job_id) for file in project_status.files}
+    failed = [
+        f"{names[file.job_id]}: {file.message}" for file in project_status.files if file.status == "failed"
+    ]
+    again = [  # the original may have failed and be shown as its retry
         f"{each.filename or 'A file without a name'}: the same content as "
-        f"{names.get(each.duplicate_of, 'one that failed')}."
-        for each in standing.duplicates
+        f"{names.get(each.duplicate_of, 'a failed file')}."
+        for each in project_status.duplicates
     ]
     return failed + again
 

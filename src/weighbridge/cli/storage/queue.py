@@ -1,4 +1,4 @@
-"""`weighbridge storage`: the files that wait for the store, and what is done with them (S5)."""
+"""`weighbridge storage`: list, retry and drop files that are queued for the file store."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.storage.queue import Waiting
 
-app = typer.Typer(help="Files that wait for the store, and how much is stored.", no_args_is_help=True)
+app = typer.Typer(
+    help="Manage files queued for the file store, and storage usage and quotas.", no_args_is_help=True
+)
 
 QueueIds = Annotated[
-    list[str] | None, typer.Argument(help="Ids from the list.", metavar="ID", show_default=False)
+    list[str] | None, typer.Argument(help="Queue ids, from `storage list`.", metavar="ID", show_default=False)
 ]
 
 
 @app.command("list")
 def listing(
     workspace: Annotated[
-        str | None, typer.Option("--workspace", help="Only of this workspace.", metavar="UUID")
+        str | None, typer.Option("--workspace", help="Only files of this workspace.", metavar="UUID")
     ] = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only those that were tried too often: an operator's.")
+        bool, typer.Option("--failed", help="Only files that used all their retries and need an operator.")
     ] = False,
     limit: Annotated[int, typer.Option("--limit", help="Maximum number of files.", min=1, max=10_000)] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """Files that the store could not take, the oldest first."""
+    """List files queued for the file store, oldest first."""
 
     async def work(app: App) -> tuple[list[Waiting], Any]:
         return await _waiting(app, workspace, failed or None, limit), app.ctx.spool.id
@@ -40,22 +42,22 @@ def listing(
         print_json([_to_json(each, spool_id) for each in found])
         return
     if not found:
-        out().print("No file was given up." if failed else "No file waits for the store.")
+        out().print("No file has failed." if failed else "No files are queued for the store.")
         return
     from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("queue id", "upload", "since", "next try", "where"):
+    for name in ("queue id", "upload", "since", "next retry", "machine"):
         table.add_column(name, no_wrap=True)
-    for name in ("bytes", "tries"):
+    for name in ("bytes", "retries"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("reason", overflow="fold")
     for each in found:
-        next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "given up"
+        next_try = f"{each.next_retry_at:%Y-%m-%d %H:%M:%S}" if each.next_retry_at else "failed"
         table.add_row(
             str(each.queue_id), str(each.upload_id or ""), f"{each.created_at:%Y-%m-%d %H:%M:%S}", next_try,
-            "here" if each.spool_id == spool_id else "elsewhere", f"{each.byte_size:,}",
+            "this one" if each.spool_id == spool_id else "another", f"{each.byte_size:,}",
             f"{each.retry_count} of {each.max_retries}", escape(each.error_message or ""),
         )  # fmt: skip
     out().print(table)
@@ -64,66 +66,66 @@ def listing(
 @app.command()
 def retry(
     queue_ids: QueueIds = None,
-    all_: Annotated[bool, typer.Option("--all", help="Every file that waits or was given up.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All queued and failed files.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try files again now; the process on the machine that has them takes it from there."""
+    """Retry files now. The Weighbridge process on the machine that holds them stores them."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
         from weighbridge.storage.replay import again
 
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for each in await _chosen(app, queue_ids, all_):
             try:
                 await again(app.db, each, actor="command line")
-                told.append({"queue_id": str(each), "storage_status": "pending_retry"})
+                results.append({"queue_id": str(each), "storage_status": "pending_retry"})
             except RequestRefused as refusal:
-                told.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
-        return told
+                results.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
+        return results
 
-    _report(with_app(work), "due now: the machine that has it tries it.", as_json=as_json)
+    _report(with_app(work), "queued for an immediate retry.", as_json=as_json)
 
 
 @app.command()
 def drop(
     queue_ids: QueueIds = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give files up: their uploads fail, their bytes are deleted. Whoever sent them has to send them again."""
+    """Drop files: their uploads fail and their content is deleted. The sender has to upload them again."""
     if not queue_ids:
-        raise typer.BadParameter("name the files by their ids: weighbridge storage list")
+        raise typer.BadParameter("expected queue ids, from `weighbridge storage list`")
     if not yes:
-        typer.confirm(f"Delete {_files(len(queue_ids))} for good?", abort=True, err=True)
+        typer.confirm(f"Delete {_files(len(queue_ids))} permanently?", abort=True, err=True)
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
         from weighbridge.storage.replay import give_up
 
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         for each in await _chosen(app, queue_ids, everything=False):
             try:
                 await give_up(app.ctx, each, actor="command line")
-                told.append({"queue_id": str(each), "dropped": True})
+                results.append({"queue_id": str(each), "dropped": True})
             except RequestRefused as refusal:
-                told.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
-        return told
+                results.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
+        return results
 
     _report(with_app(work), "dropped.", as_json=as_json)
 
 
-def _report(told: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
-    """What came of each; exit code 1 where one was refused."""
-    refused = [each for each in told if "error" in each]
+def _report(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
+    """Report the result for each file. Exit code 1: at least one was refused."""
+    refused = [each for each in results if "error" in each]
     for each in refused:
         complain(f"{each['queue_id']}: {each['message']}")
     if as_json:
-        print_json(told)
-    elif told:
-        out().print(f"{_files(len(told) - len(refused))} {done}")
+        print_json(results)
+    elif results:
+        out().print(f"{_files(len(results) - len(refused))} {done}")
     else:
-        out().print("No file waits for the store.")
+        out().print("No files are queued for the store.")
     if refused:
         raise typer.Exit(1)
 
@@ -136,7 +138,7 @@ async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[A
     from weighbridge.uploads.request import uuid_of
 
     if bool(named) == everything:
-        raise typer.BadParameter("name the files by their ids, or say --all")
+        raise typer.BadParameter("expected queue ids or --all")
     if everything:
         return [each.queue_id for each in await _waiting(app, None, None, 1_000_000)]
     return [uuid_of(each, "queue_id", "ID") for each in named or ()]

@@ -1,4 +1,4 @@
-"""`weighbridge storage usage|limit|recount`: how much is stored, how much may be, and whether that is true."""
+"""`weighbridge storage usage|limit|recount`: storage usage, quotas and a check of the counters."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ app = typer.Typer()
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?B?)", re.IGNORECASE)
 _MOST = 2**60
-_LIMIT = "500MB, 2GB, …; none: no limit; default: as the settings say."
+_LIMIT = "500MB, 2GB, …; none: no limit; default: the limit of the settings."
 
 
 @app.command()
 def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
-    """What a workspace and its users have stored, and may store."""
+    """Show storage usage and quotas of a workspace and its users."""
 
     async def work(app: App) -> list[Usage]:
         from weighbridge.storage import usage
@@ -61,9 +61,9 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
         "of",
         whole.billing_month,
         "of",
-        "waiting",
-        "on their way",
-        "read again",
+        "queued",
+        "in progress",
+        "reprocessed",
         "of",
     ):
         table.add_column(name, justify="right")
@@ -78,33 +78,35 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
             f"{each.interpretation_limit_month:,}" if each.user_id else "",
         )  # fmt: skip
     out().print(table)
-    out().print(f"The month's figures begin anew on {whole.resets_at:%Y-%m-%d} (UTC).")
+    out().print(f"The monthly counters reset on {whole.resets_at:%Y-%m-%d} (UTC).")
 
 
 @app.command()
 def limit(
     workspace: Workspace = DEFAULT_WORKSPACE,
     user: Annotated[
-        str | None, typer.Option("--user", help="Of this user, not of the workspace.", metavar="UUID")
+        str | None,
+        typer.Option("--user", help="Set the limits of this user instead of the workspace.", metavar="UUID"),
     ] = None,
     month: Annotated[
-        str | None, typer.Option("--month", help=f"Stored in a calendar month: {_LIMIT}", metavar="BYTES")
+        str | None,
+        typer.Option("--month", help=f"Bytes stored per calendar month: {_LIMIT}", metavar="BYTES"),
     ] = None,
     total: Annotated[
-        str | None, typer.Option("--total", help=f"In store at any time: {_LIMIT}", metavar="BYTES")
+        str | None, typer.Option("--total", help=f"Total bytes stored at any time: {_LIMIT}", metavar="BYTES")
     ] = None,
     interpretations: Annotated[
         int | None,
         typer.Option(
-            "--interpretations", help="Files of the user read again in a month.", min=0, max=2**31 - 1
+            "--interpretations", help="Files of the user reprocessed per month.", min=0, max=2**31 - 1
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a workspace or a user limits of its own. It is audited."""
+    """Set the storage limits of a workspace or a user. The action is audited."""
     months, totals = _amount("--month", month), _amount("--total", total)
     if interpretations is not None and user is None:
-        raise typer.BadParameter("--interpretations: they are counted by user; say which with --user.")
+        raise typer.BadParameter("--interpretations requires --user: they are counted per user.")
     if months is None and totals is None and interpretations is None:
         raise typer.BadParameter("expected a limit: --month, --total or --interpretations.")
 
@@ -130,10 +132,10 @@ def limit(
     spelled = [
         readable(each) if each is not None else "no limit" for each in (now.month_limit, now.total_limit)
     ]
-    told = f"{f'User {user}' if user else f'Workspace {workspace}'}: {spelled[0]} in a month, {spelled[1]} in all"
+    sentence = f"{f'User {user}' if user else f'Workspace {workspace}'}: {spelled[0]} per month, {spelled[1]} in total"
     if user:
-        told += f", {now.interpretation_limit_month:,} files read again in a month"
-    out().print(f"{told}.", soft_wrap=True)
+        sentence += f", {now.interpretation_limit_month:,} files reprocessed per month"
+    out().print(f"{sentence}.", soft_wrap=True)
 
 
 @app.command()
@@ -141,16 +143,18 @@ def recount(
     workspace: Annotated[
         str | None, typer.Option("--workspace", help="Only this workspace.", metavar="UUID")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing.")] = False,
-    remove_orphans: Annotated[
-        bool, typer.Option("--remove-orphans", help="Remove stored files that no upload names.")
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report differences without changing anything.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before removing.")] = False,
+    remove_orphans: Annotated[
+        bool, typer.Option("--remove-orphans", help="Delete stored files that belong to no upload.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation before deleting.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the counters with the stored files, and set them right. Exit 1: a file is missing."""
+    """Compare the usage counters with the stored files and correct them. Exit code 1: a file is missing."""
     if remove_orphans and not dry_run and not yes:
-        typer.confirm("Remove every stored file that no upload names, for good?", abort=True, err=True)
+        typer.confirm("Delete every stored file that belongs to no upload permanently?", abort=True, err=True)
 
     async def work(app: App) -> list[Recounted]:
         from weighbridge.storage.recount import recount
@@ -161,12 +165,12 @@ def recount(
 
     found = with_app(work)
     if as_json:
-        print_json([_shown(each) for each in found])
+        print_json([_recounted_to_json(each) for each in found])
     else:
         for each in found:
             _print(each, dry=dry_run)
         if not found:
-            out().print("The counters and the stored files agree.")
+            out().print("The counters match the stored files.")
     if any(each.missing for each in found):
         raise typer.Exit(1)
 
@@ -177,20 +181,22 @@ def _print(found: Recounted, *, dry: bool) -> None:
     for user in found.users:
         out().print(
             f"{found.workspace_id}, user {user.user_id}: {user.recorded_sources:,} files of "
-            f"{readable(user.recorded_bytes)} were counted, {user.found_sources:,} of {readable(user.found_bytes)} are "
-            f"there{'' if dry else '; mended'}.", soft_wrap=True,
+            f"{readable(user.recorded_bytes)} were counted, {user.found_sources:,} of {readable(user.found_bytes)} "
+            f"are stored{'' if dry else '; corrected'}.", soft_wrap=True,
         )  # fmt: skip
     if found.orphans:
         size = sum(size for _, size in found.orphans)
-        fate = "removed" if found.removed else "weighbridge storage recount --remove-orphans removes them"
-        told = f"{len(found.orphans):,} stored files of {readable(size)} that no upload names; {fate}."
-        out().print(f"{found.workspace_id}: {told}", soft_wrap=True)
+        action = (
+            "deleted" if found.removed else "delete them with weighbridge storage recount --remove-orphans"
+        )
+        text = f"{len(found.orphans):,} stored files of {readable(size)} belong to no upload; {action}."
+        out().print(f"{found.workspace_id}: {text}", soft_wrap=True)
     for upload_id in found.missing:
         complain(f"The stored file of upload {upload_id} is missing.")
 
 
 def _amount(option: str, text: str | None) -> int | None:
-    """Bytes, or what stands for no limit and for the settings' own."""
+    """Bytes, or the constants for no limit and for the limit of the settings."""
     from weighbridge.storage.usage import AS_SETTINGS_SAY, NO_LIMIT
 
     if text is None:
@@ -207,23 +213,23 @@ def _amount(option: str, text: str | None) -> int | None:
     return round(amount)
 
 
-def _to_json(standing: Usage) -> dict[str, Any]:
-    told = dict(vars(standing))
-    limits = {"month_bytes": told.pop("month_limit"), "total_bytes": told.pop("total_limit")}
-    if standing.user_id is None:
+def _to_json(usage: Usage) -> dict[str, Any]:
+    fields = dict(vars(usage))
+    limits = {"month_bytes": fields.pop("month_limit"), "total_bytes": fields.pop("total_limit")}
+    if usage.user_id is None:
         for name in (
             "user_id",
             "interpretation_limit_month",
             "interpretation_count_month",
             "last_calculated",
         ):
-            del told[name]
+            del fields[name]
     else:
-        del told["billing_month"], told["resets_at"]
-    return {**told, "limits": limits}
+        del fields["billing_month"], fields["resets_at"]
+    return {**fields, "limits": limits}
 
 
-def _shown(found: Recounted) -> dict[str, Any]:
+def _recounted_to_json(found: Recounted) -> dict[str, Any]:
     return {
         "workspace_id": found.workspace_id,
         "users": [vars(user) for user in found.users],

@@ -1,7 +1,7 @@
-"""A folder that files are dropped into: which of them are whole and new?
+"""A watched folder: which of its files are complete and new?
 
-A file is whole when its size and time have not changed for a moment. Notices of the file system are hints;
-looking at the folder is the floor, as some (network) file systems give none.
+A file is complete when its size and modification time have not changed for `settle` seconds. File system
+notifications are only hints: the folder is also polled, because some (network) file systems send none.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class _Look:
 @dataclass
 class Folder:
     path: Path
-    settle: float = 1.0  # seconds without change that make a file whole
+    settle: float = 1.0  # seconds without change after which a file is complete
     _waiting: dict[Path, tuple[_Look, float]] = field(default_factory=dict)
     _taken: dict[Path, _Look] = field(default_factory=dict)
 
     def ready(self) -> list[Path]:
-        """Files that are whole and were not handed out before as they are now, by name."""
+        """Complete files that were not returned before in their current version, by name."""
         now = time.monotonic()
         there = self._look()
         self._waiting = {path: seen for path, seen in self._waiting.items() if path in there}
-        whole = []
+        complete = []
         for path, look in sorted(there.items()):
             if self._taken.get(path) == look:
                 continue
@@ -45,11 +45,11 @@ class Folder:
             elif now - since >= self.settle:
                 del self._waiting[path]
                 self._taken[path] = look
-                whole.append(path)
-        return whole
+                complete.append(path)
+        return complete
 
     def give_back(self, path: Path) -> None:
-        """A file that could not be taken this time."""
+        """Return a file again next time: it could not be received."""
         self._taken.pop(path, None)
 
     @property
@@ -66,20 +66,20 @@ class Folder:
                 try:
                     stat = entry.stat()
                 except FileNotFoundError:
-                    continue  # moved away between the two looks
+                    continue  # moved away since the listing
                 found[Path(entry.path)] = _Look(stat.st_size, stat.st_mtime_ns, stat.st_ino)
         return found
 
 
 def put_aside(file: Path, subfolder: str) -> Path:
-    """Move a file into a subfolder beside it, under a name that overwrites nothing; where it is then.
+    """Move a file into a subfolder of its folder, without overwriting another file, and return its new path.
 
-    A file that cannot be moved stays: by now it is judged, and known by its content when it is met again.
+    A file that cannot be moved stays in place: it was received, and is recognised by its content next time.
     """
     try:
         return _moved(file, file.parent / subfolder)
     except OSError as error:
-        complain(f"{file.name} could not be moved to {subfolder}/ and stays where it is: {error.strerror}.")
+        complain(f"{file.name} could not be moved to {subfolder}/ and stays in place: {error.strerror}.")
         return file
 
 

@@ -1,4 +1,4 @@
-"""`weighbridge load`: files → intake → work in this process until each upload has ended."""
+"""`weighbridge load`: receive files and process them in this process until each upload has ended."""
 
 from __future__ import annotations
 
@@ -29,32 +29,35 @@ if TYPE_CHECKING:
     from weighbridge.uploads.queue import Holder
     from weighbridge.uploads.request import Request
 
-PATIENCE = 5  # seconds that another worker may have a file before it is worth a word
+PATIENCE = 5  # seconds that another worker may hold a file before the user is told
 
 Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
 Pipe = Annotated[
     str,
     typer.Option(
         "--pipeline",
-        help="What kind of file it is: weighbridge pipelines list. auto: each says it by its header.",
+        help="The pipeline, see `weighbridge pipelines list`. auto: detect it from the header.",
     ),
 ]
-Platform = Annotated[str | None, typer.Option("--platform", help="Whose export it is: meta, google, tiktok.")]
+Platform = Annotated[
+    str | None, typer.Option("--platform", help="The platform that exported the file: meta, google, tiktok.")
+]
 Client = Annotated[str | None, typer.Option("--client", help="The client's UUID.", metavar="UUID")]
-Source = Annotated[str, typer.Option("--source", help="manual, api or webhook.")]
+Source = Annotated[str, typer.Option("--source", help="Recorded source: manual, api or webhook.")]
 Project = Annotated[
     str | None,
-    typer.Option("--project", help="The number of the project that the files belong to.", metavar="N"),
+    typer.Option("--project", help="The number of the files' project.", metavar="N"),
 ]
 ForcePartial = Annotated[
-    bool, typer.Option("--force-partial", help="Promote the valid rows even where too many are not.")
+    bool, typer.Option("--force-partial", help="Promote the valid rows even if too many rows are invalid.")
 ]
 Batch = Annotated[
-    str | None, typer.Option("--batch", help="What you call this batch. It is loaded once.", metavar="NAME")
+    str | None,
+    typer.Option("--batch", help="A name for this batch. A batch is loaded only once.", metavar="NAME"),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Load content again that is already here.")]
+Force = Annotated[bool, typer.Option("--force", help="Load the file even if its content was loaded before.")]
 Preview = Annotated[
-    bool, typer.Option("--preview", help="Stop before anything is written, and show what would be.")
+    bool, typer.Option("--preview", help="Show the changes without writing them to production.")
 ]
 
 
@@ -77,9 +80,9 @@ def load(
     sum_breakdowns: SumBreakdowns = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load files and wait until their rows are in production, or staged where they are to be looked at first."""
+    """Load files and wait until their rows are in production or, with --preview, staged."""
     if batch is not None and len(files) > 1:
-        raise typer.BadParameter(f"--batch names one file, got {len(files)}; load them one by one")
+        raise typer.BadParameter(f"--batch: expected one file, got {len(files)}; load them one by one")
 
     def request(file: Path) -> Request:
         from weighbridge.uploads.request import Request
@@ -115,7 +118,7 @@ def load(
 
 
 async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: bool) -> list[Outcome]:
-    """Take the files in, then work until all of them have ended."""
+    """Receive the files, then process them until all have ended."""
     from weighbridge.cli.serve import worker_options
     from weighbridge.cli.uploads.progress import progress
     from weighbridge.cli.uploads.report import Outcome
@@ -155,7 +158,7 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
 
 
 async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
-    """Those that are held with what they would change."""
+    """Add the preview to each upload that is on hold."""
     from dataclasses import replace
 
     from weighbridge.model.errors import RequestRefused
@@ -174,7 +177,7 @@ async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
 
 
 async def with_warnings(app: App, outcomes: list[Outcome]) -> list[Outcome]:
-    """Those that are uploads with their first warnings."""
+    """Add the first warnings to each upload."""
     from dataclasses import replace
 
     from weighbridge.cli.uploads.report import WARNINGS
@@ -190,43 +193,43 @@ async def with_warnings(app: App, outcomes: list[Outcome]) -> list[Outcome]:
 
 
 _DEFERRED = (
-    "the file store cannot take it now. It is kept and stored by itself; this command waits for that, and Ctrl-C "
-    "leaves it to the service. weighbridge storage list says why and when."
+    "the file store is not available. The file is queued and stored automatically later. This command waits for it; "
+    "after Ctrl-C the service continues. For reason and next attempt, run: weighbridge storage list"
 )
 
 
 class _Once:
-    """Says once, to whoever watches, that the files are in and the groups are being made."""
+    """Prints once, at a terminal, that all files are loaded and grouping has started."""
 
     def __init__(self, shown: bool) -> None:
-        self._told = not shown or not sys.stderr.isatty()
+        self._printed = not shown or not sys.stderr.isatty()
 
     def __call__(self) -> None:
-        if not self._told:
-            self._told = True
-            err().print("All files are in; grouping the project's keywords …")
+        if not self._printed:
+            self._printed = True
+            err().print("All files are loaded; grouping the project's keywords …")
 
 
 class _Patience:
-    """Says once of each file that somebody else has it, if that lasts: the wait may be as long as a lease."""
+    """Prints once per file that another worker holds it: the wait may be as long as a lease."""
 
     def __init__(self, names: dict[UUID, str]) -> None:
         self._names = names
         self._since: dict[UUID, float] = {}
-        self._told: set[UUID] = set()
+        self._reported: set[UUID] = set()
 
     def __call__(self, holder: Holder) -> None:
         waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
-        if holder.upload_id not in self._told and waited > PATIENCE:
-            self._told.add(holder.upload_id)
+        if holder.upload_id not in self._reported and waited > PATIENCE:
+            self._reported.add(holder.upload_id)
             complain(
-                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) has it; if that one is gone, it is "
-                f"taken over at {holder.lease_until:%H:%M:%S} UTC."
+                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that one "
+                f"has stopped, this one takes over at {holder.lease_until:%H:%M:%S} UTC."
             )
 
 
 def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool) -> None:
-    """The whole result on stdout; what went wrong, a sentence each, on stderr."""
+    """Print the result on stdout and one message per error on stderr."""
     from weighbridge.cli.uploads import report
 
     for outcome in outcomes:
@@ -234,7 +237,7 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
             complain(f"{outcome.file.name}: {outcome.refusal.message}")
         elif outcome.upload is not None and outcome.upload.error_text:
             complain(f"{outcome.file.name}: {outcome.upload.error_text}")
-    by_pipeline: dict[str, list[Outcome]] = {}  # with auto, files of several in one go
+    by_pipeline: dict[str, list[Outcome]] = {}  # with auto, the files may belong to several pipelines
     for each in outcomes:
         by_pipeline.setdefault(each.upload.pipeline if each.upload else pipeline_name, []).append(each)
     if as_json:
@@ -243,7 +246,7 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
         print_json(objects[0] if len(objects) == 1 else objects)
     else:
         for name, some in by_pipeline.items():
-            if pipeline := app.ctx.pipelines.get(name):  # none: refused, as their sentences said
+            if pipeline := app.ctx.pipelines.get(name):  # None: the files were refused, as reported above
                 if name != pipeline_name:
                     out().print(f"{name}:")
                 out().print(report.outcome_table(some, pipeline))
@@ -252,8 +255,8 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
                 continue
             name, id_ = each.file.name, each.upload.id
             for line in report.warning_lines(each.warnings):
-                told = f"{name}: {line}" if len(outcomes) > 1 else line
-                out().print(told, markup=False, soft_wrap=True)
+                text = f"{name}: {line}" if len(outcomes) > 1 else line
+                out().print(text, markup=False, soft_wrap=True)
             if each.upload.failed_rows:
                 out().print(f"Rejected rows of {name}: weighbridge uploads rejects {id_}", markup=False)
             if each.warnings:
@@ -265,13 +268,13 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
                 report.print_preview(
                     each.file.name, each.preview, app.ctx.pipelines[each.preview.upload.pipeline]
                 )
-        for place in dict.fromkeys(_project_of(each) for each in outcomes if each.upload is not None):
-            if place:
-                out().print(f"Its groups: weighbridge projects show {place}", markup=False)
+        for project in dict.fromkeys(_project_of(each) for each in outcomes if each.upload is not None):
+            if project:
+                out().print(f"Show the groups: weighbridge projects show {project}", markup=False)
 
 
 def _project_of(outcome: Outcome) -> str:
-    """The project of a file, as an argument of `weighbridge projects`."""
+    """The project of a file, as arguments of `weighbridge projects`."""
     assert outcome.upload is not None
     project, workspace = outcome.upload.project_id, str(outcome.upload.workspace_id)
     if project is None:

@@ -1,4 +1,4 @@
-"""`weighbridge uploads`: what came, what became of it, what was refused, and another try."""
+"""`weighbridge uploads`: list, inspect and retry uploads."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.model.upload import Upload
 
-app = typer.Typer(help="What came and what became of it.", no_args_is_help=True)
+app = typer.Typer(help="List, inspect and retry uploads.", no_args_is_help=True)
 
 
 @app.command("list")
 def listing(
     workspace: Workspace = DEFAULT_WORKSPACE,
-    status: Annotated[str | None, typer.Option("--status", help="Only uploads in this state.")] = None,
+    status: Annotated[str | None, typer.Option("--status", help="Only uploads with this status.")] = None,
     limit: Annotated[int, typer.Option("--limit", help="Maximum number of uploads.", min=1, max=1000)] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """The newest uploads of a workspace."""
+    """List the newest uploads of a workspace."""
 
     async def work(app: App) -> list[Upload]:
         from weighbridge.uploads import queue
@@ -137,7 +137,8 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
 def retry(
     upload_id: UploadId,
     force_partial: Annotated[
-        bool, typer.Option("--force-partial", help="Let its valid rows through.")
+        bool,
+        typer.Option("--force-partial", help="Promote the valid rows even if too many rows are invalid."),
     ] = False,
     encoding: Encoding = None,
     delimiter: Delimiter = None,
@@ -175,12 +176,12 @@ def retry(
     if as_json:
         print_json({"upload_id": upload_id, "status": status})
     else:
-        out().print(f"{upload_id} is {status} again.")
+        out().print(f"{upload_id}: status {status}.")
 
 
 @app.command()
 def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """Take a failed upload off the dead letters: it was looked at, and needs nothing more."""
+    """Remove a failed upload from the dead letters: it needs no further action."""
 
     async def work(app: App) -> None:
         from weighbridge.uploads.retry import dismiss
@@ -191,7 +192,7 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"upload_id": upload_id, "status": "failed", "dismissed": True})
     else:
-        out().print(f"{upload_id} is dismissed. It can still be tried again.")
+        out().print(f"{upload_id} is dismissed. It can still be retried.")
 
 
 @app.command("release-batch")
@@ -278,7 +279,7 @@ def warnings(upload_id: UploadId, as_json: AsJson = False) -> None:
 
 @app.command()
 def trace(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """What happened to an upload, when, and by whom."""
+    """Show the history of an upload: time, event and actor."""
 
     async def work(app: App) -> list[Any]:
         from weighbridge.uploads import history
@@ -297,14 +298,14 @@ def trace(upload_id: UploadId, as_json: AsJson = False) -> None:
 
 @contextmanager
 def _writing(file: Path | None) -> Iterator[BinaryIO]:
-    """`file`, or stdout, written to the end: what the disk does not take is told here, not when Python ends."""
+    """`file` or stdout, flushed at the end, so that a full disk is reported here and not when Python exits."""
     with file.open("wb") if file else nullcontext(sys.stdout.buffer) as target:
         yield target
         target.flush()
 
 
 def _lines(value: Any) -> list[str]:
-    """A value of an upload as a person reads it: no line for nothing, one for each part of what has parts."""
+    """A value of an upload for people: no line for an empty value, one line per part of a nested one."""
     match value:
         case None | "":
             return []

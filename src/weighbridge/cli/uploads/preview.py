@@ -1,4 +1,4 @@
-"""`weighbridge uploads preview|promote|discard`: what a held upload would change, and what becomes of it."""
+"""`weighbridge uploads preview|promote|discard`: inspect an upload on hold, then promote or discard it."""
 
 from __future__ import annotations
 
@@ -23,16 +23,22 @@ def preview(
     upload_id: UploadId,
     rows: Annotated[
         str | None,
-        typer.Option("--rows", help="Also rows of one kind: inserted, updated, unchanged.", metavar="KIND"),
+        typer.Option("--rows", help="Show rows of one kind: inserted, updated or unchanged.", metavar="KIND"),
     ] = None,
     entity: Annotated[
-        str | None, typer.Option("--entity", help="Of which table's rows; else of the file's records.")
+        str | None,
+        typer.Option(
+            "--entity",
+            help="The entity whose rows are shown. Default: the one that each row of the file becomes.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", help="Maximum number of rows.", min=1, max=10_000)] = 50,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Compare again, whatever is known.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Compare again instead of using the stored comparison.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What an upload that is held would insert, update and leave as it is."""
+    """Show what an upload on hold would insert, update and leave unchanged."""
 
     async def work(app: App) -> tuple[Preview, Pipeline, list[Row]]:
         from weighbridge.uploads import preview
@@ -61,12 +67,12 @@ def preview(
             old = "" if rows == "inserted" else f"{_shown(change.old)} → "
             out().print(f"    {change.column}: {old}{_shown(change.new)}", markup=False, soft_wrap=True)
     if not listed:
-        err().print(f"No row would be {rows}." if rows != "unchanged" else "None to show.")
+        err().print(f"No row would be {rows}." if rows != "unchanged" else "No rows.")
 
 
 @app.command()
 def promote(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """Let an upload that is held go on; a worker takes it from there."""
+    """Promote an upload that is on hold. A worker writes its rows."""
 
     async def work(app: App) -> None:
         from weighbridge.uploads.preview import promote_held
@@ -77,12 +83,12 @@ def promote(upload_id: UploadId, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"upload_id": upload_id, "status": "staging_complete"})
     else:
-        out().print(f"{upload_id} is on its way.")
+        out().print(f"{upload_id} is queued for promotion.")
 
 
 @app.command()
 def discard(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """Give up an upload that is held. Nothing of it was written; the same file can be sent again."""
+    """Discard an upload that is on hold. None of its rows are written; the same file can be uploaded again."""
 
     async def work(app: App) -> None:
         from weighbridge.uploads.preview import discard
@@ -101,4 +107,4 @@ def _as_json(row: Row) -> dict[str, Any]:
 
 
 def _shown(value: str | None) -> str:
-    return "nothing" if value is None else value
+    return "(empty)" if value is None else value

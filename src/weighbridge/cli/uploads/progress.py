@@ -1,4 +1,4 @@
-"""A live bar a file on stderr, where someone watches."""
+"""A progress bar per file on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WORDS = {
 
 @contextmanager
 def progress(names: Mapping[UUID, str], *, shown: bool) -> Iterator[Callable[[Upload], None]]:
-    """Gives the function to call with each new look at an upload."""
+    """Yield the function to call with each new state of an upload."""
     if not shown or not sys.stderr.isatty():
         yield lambda upload: None
         return
@@ -42,7 +42,7 @@ def progress(names: Mapping[UUID, str], *, shown: bool) -> Iterator[Callable[[Up
             read = upload.status in (Status.PENDING, Status.PROCESSING)
             total = upload.total_rows or None
             done = upload.rows_read if read else (total or 0) if ended else upload.promoted_rows
-            word = "held" if upload.held else upload.status.value if ended else _WORDS[upload.status]
+            word = "on hold" if upload.held else upload.status.value if ended else _WORDS[upload.status]
             bars.update(tasks[upload.id], completed=done, total=total, word=word)
             if ended:
                 bars.update(tasks[upload.id], completed=total or 1, total=total or 1)

@@ -1,4 +1,4 @@
-"""What became of an upload, for programs and for people."""
+"""The result of an upload, as JSON and for people."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _COLOURS = {Status.COMPLETED: "green", Status.PARTIAL: "yellow", Status.FAILED: 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One file of a `load`: refused at the door, or an upload as it ended."""
+    """The result of one file of `load`: refused on receipt, or an upload in its final state."""
 
     file: Path
     refusal: Refused | None = None
     upload: Upload | None = None
     duplicate: bool = False
-    preview: Preview | None = None  # of one that is held
+    preview: Preview | None = None  # of an upload that is on hold
     warnings: tuple[Warned, ...] = ()  # the first ones
 
     @property
@@ -48,12 +48,12 @@ def changes(upload: Upload, entity: str) -> Changes:
 
 
 def as_json(outcome: Outcome, pipeline: Pipeline | None) -> dict[str, Any]:
-    """The object that `load --json` prints; its names are a contract."""
+    """The object that `load --json` prints; its field names are a contract."""
     if outcome.refusal is not None:
         return {"file": str(outcome.file), "error": outcome.refusal.code, "message": outcome.refusal.message}
     upload = outcome.upload
     assert upload is not None
-    assert pipeline is not None  # a file of no pipeline is refused
+    assert pipeline is not None  # a file without a pipeline is refused
     grain = changes(upload, pipeline.grain.name)
     written = {entity.table: changes(upload, entity.name) for entity in pipeline.entities}
     return {
@@ -91,7 +91,7 @@ def reading_as_json(upload: Upload, warnings: Sequence[Warned]) -> dict[str, Any
 
 
 def warning_lines(warnings: Sequence[Warned]) -> list[str]:
-    """The first few, a sentence each."""
+    """The first warnings, one line each."""
     return [
         f"Warning ({each.code}): {f'line {each.line}: ' if each.row_index >= 0 else ''}{each.message}"
         for each in warnings[:SHOWN_WARNINGS]
@@ -111,8 +111,8 @@ def column_lines(columns: Sequence[ColumnUse]) -> list[str]:
 
 
 def _use(column: ColumnUse) -> str:
-    told = f"{column.use} to {', '.join(column.fields)}" if column.fields else column.use
-    return f"{told} ({column.note})" if column.note else told
+    text = f"{column.use} to {', '.join(column.fields)}" if column.fields else column.use
+    return f"{text} ({column.note})" if column.note else text
 
 
 def missing_lines(missing: Sequence[MissingField]) -> list[str]:
@@ -124,7 +124,7 @@ def missing_lines(missing: Sequence[MissingField]) -> list[str]:
 
 
 def preview_as_json(preview: Preview) -> dict[str, Any]:
-    """What a held upload would change."""
+    """What an upload on hold would change."""
     return {
         "as_of": preview.as_of,
         "expires_at": preview.expires_at,
@@ -136,33 +136,35 @@ def preview_as_json(preview: Preview) -> dict[str, Any]:
 
 
 def print_preview(name: str, preview: Preview, pipeline: Pipeline) -> None:
-    """What a held upload would change, and what to type next."""
+    """Print what an upload on hold would change, and the commands for the next step."""
     from weighbridge.cli.running import out
 
     id_, grain = preview.upload.id, preview.changes[pipeline.grain.name]
     kind = "updated" if grain.updated else "inserted"
-    out().print(f"\n{name} would do this, as of {preview.as_of:%Y-%m-%d %H:%M:%S %Z}:", markup=False)
+    out().print(
+        f"\nChanges that {name} would make, as of {preview.as_of:%Y-%m-%d %H:%M:%S %Z}:", markup=False
+    )
     out().print(changes_table(preview.changes, pipeline))
     for reason in preview.reasons:
-        told = (
+        text = (
             f"rejected: {reason.rows:,} × {reason.code}, first in line {reason.first_line}: {reason.example}"
         )
-        out().print(told, markup=False, soft_wrap=True)
-    for what, command in (
-        (f"What would be {kind}:", f"preview {id_} --rows {kind}"),
-        ("Write it:", f"promote {id_}"),
-        ("Or give it up:", f"discard {id_}"),
+        out().print(text, markup=False, soft_wrap=True)
+    for label, command in (
+        (f"Show rows to be {kind}:", f"preview {id_} --rows {kind}"),
+        ("Promote:", f"promote {id_}"),
+        ("Discard:", f"discard {id_}"),
     ):
-        out().print(f"{what:<23} weighbridge uploads {command}", markup=False)
-    out().print(f"It is kept until {preview.expires_at:%Y-%m-%d %H:%M %Z}.", markup=False)
+        out().print(f"{label:<25} weighbridge uploads {command}", markup=False)
+    out().print(f"On hold until {preview.expires_at:%Y-%m-%d %H:%M %Z}.", markup=False)
 
 
 def status_text(status: Status, *, held: bool = False) -> str:
-    return "[yellow]held[/]" if held else f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
+    return "[yellow]on hold[/]" if held else f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
 
 
 def outcome_table(outcomes: list[Outcome], pipeline: Pipeline) -> Table:
-    """One line a file: what came, where it went."""
+    """One line per file: status and row counts."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -170,11 +172,11 @@ def outcome_table(outcomes: list[Outcome], pipeline: Pipeline) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("file", overflow="fold")
     table.add_column("status")
-    told = [figures(each.upload, pipeline) if each.upload else {} for each in outcomes]
-    for name in max(told, key=len):
+    counts = [figures(each.upload, pipeline) if each.upload else {} for each in outcomes]
+    for name in max(counts, key=len):
         table.add_column(name, justify="right")
-    for each, numbers in zip(outcomes, told, strict=True):
-        again = " (already here)" if each.duplicate else ""
+    for each, numbers in zip(outcomes, counts, strict=True):
+        again = " (duplicate)" if each.duplicate else ""
         state = status_text(each.upload.status, held=each.upload.held) if each.upload else ""
         status = state + again if state else "[red]refused[/]"
         table.add_row(escape(each.file.name), status, *(f"{number:,}" for number in numbers.values()))
@@ -194,7 +196,7 @@ def _figures(upload: Upload, pipeline: Pipeline) -> dict[str, int]:
 
 
 def _figures_in_project(upload: Upload, pipeline: Pipeline) -> dict[str, int]:
-    """As its job counts them (S2 §5.1): what the project knows already is a duplicate, wherever it was told first."""
+    """The counts of the file's job: keywords that the project already has are duplicates, also from other files."""
     grain = changes(upload, pipeline.grain.name)
     return {
         "rows": upload.total_rows,
@@ -205,7 +207,7 @@ def _figures_in_project(upload: Upload, pipeline: Pipeline) -> dict[str, int]:
 
 
 def entity_table(uploads: list[Upload], pipeline: Pipeline) -> Table:
-    """One line a production table: what the uploads did to it."""
+    """One line per production table: the changes that the uploads made."""
     done = {
         entity.name: sum((changes(upload, entity.name) for upload in uploads), Changes())
         for entity in pipeline.entities

@@ -1,7 +1,7 @@
-"""`weighbridge watch DIR`: files that appear in a folder → intake, and the work on them.
+"""`weighbridge watch DIR`: receive and process files that appear in a folder.
 
-Files stay where they are, and are never deleted: what was received before is known by its content. With
---move they go to received/ and refused/ in the same folder.
+Files stay in place and are never deleted: a file received before is recognised by its content. With
+--move they are moved to the subfolders received/ and refused/.
 """
 
 from __future__ import annotations
@@ -42,17 +42,25 @@ def watch(
     decimal: Decimal = None,
     date_order: DateOrder = None,
     sum_breakdowns: SumBreakdowns = False,
-    move: Annotated[bool, typer.Option("--move", help="Move files to received/ and refused/.")] = False,
-    once: Annotated[bool, typer.Option("--once", help="Take what is there, work on it, and end.")] = False,
+    move: Annotated[
+        bool, typer.Option("--move", help="Move files to the subfolders received/ and refused/.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the files that are in the folder, then exit.")
+    ] = False,
     work: Annotated[
-        bool, typer.Option("--work/--no-work", help="Work on the files here, or leave it to workers.")
+        bool,
+        typer.Option("--work/--no-work", help="Process files in this process, or leave them to workers."),
     ] = True,
     settle: Annotated[
-        float, typer.Option("--settle", help="Seconds without change that make a file whole, 0 to 3600.")
+        float,
+        typer.Option(
+            "--settle", help="Seconds without change after which a file counts as complete, 0 to 3600."
+        ),
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Take in every file that appears in a folder."""
+    """Load every file that appears in a folder."""
     if not 0 <= settle <= 3600:  # not as a range of the option: "nan" is neither below nor above it
         raise typer.BadParameter(f"--settle: expected 0 to 3600 seconds, got {settle:g}")
     from weighbridge.cli.uploads.folder import Folder
@@ -88,19 +96,19 @@ class _Watcher:
         self._request = request
         self._move = move
         self._as_json = as_json
-        self._waiting: dict[UUID, str] = {}  # uploads whose end is still to be told
+        self._waiting: dict[UUID, str] = {}  # uploads whose end is not reported yet
         self._all_well = True
-        self._goes_on = False  # for ever: what fails now can be tried again
+        self._goes_on = False  # running continuously: a file that fails now is retried
 
     async def forever(self, work: bool) -> bool:
         from weighbridge.cli.serve import worker_options
         from weighbridge.uploads.request import check
         from weighbridge.worker import Worker
 
-        check(self._app.ctx, self._request)  # a wrong option is told now, not with the first file
+        check(self._app.ctx, self._request)  # report a wrong option now, not with the first file
         self._goes_on = True
         stop = asyncio.Event()
-        tasks = [asyncio.create_task(self._take_in()), asyncio.create_task(self._tell())]
+        tasks = [asyncio.create_task(self._take_in()), asyncio.create_task(self._report_ends())]
         if work:
             tasks.append(
                 asyncio.create_task(Worker(self._app.ctx, worker_options(self._app.settings)).run(stop))
@@ -135,7 +143,7 @@ class _Watcher:
     async def _take_in(self) -> None:
         from watchfiles import awatch
 
-        # A notice, or two seconds: the floor under file systems that give none.
+        # A notification or a poll every two seconds: some file systems send no notifications.
         async for _ in awatch(
             self._folder.path, recursive=False, step=100, rust_timeout=2000, yield_on_timeout=True
         ):
@@ -160,7 +168,7 @@ class _Watcher:
         except RetryLater as trouble:
             self._all_well = False
             if self._goes_on:
-                self._folder.give_back(file)  # to be handed out again, like a new one
+                self._folder.give_back(file)  # returned again later, like a new file
             self._say("waiting", file.name, message=trouble.message)
             return
         except RequestRefused as refusal:
@@ -177,8 +185,8 @@ class _Watcher:
         if not received.duplicate:
             self._waiting[received.upload_id] = file.name
 
-    async def _tell(self) -> None:
-        """Say how each upload ended, whoever worked on it."""
+    async def _report_ends(self) -> None:
+        """Report how each upload ended, whichever worker processed it."""
         from weighbridge.model.errors import RetryLater
         from weighbridge.model.states import TERMINAL
         from weighbridge.postgres.listen import notifications
@@ -187,7 +195,9 @@ class _Watcher:
         async for _ in notifications(self._app.db.url, "weighbridge_live"):
             if not self._waiting:
                 continue
-            with suppress(RetryLater):  # the database is away; when it is back there is another notice
+            with suppress(
+                RetryLater
+            ):  # the database is unreachable; after the reconnect there is another notification
                 async with self._app.db.tx() as tx:
                     found = await queue.get_many(tx, list(self._waiting))
                 for upload in found:
@@ -205,5 +215,5 @@ class _Watcher:
             sys.stdout.write(json.dumps({"event": event, "file": file, **fields}, default=str) + "\n")
             sys.stdout.flush()
         else:
-            said = "  ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
-            out().print(f"{event:<10} {file}  {said}", markup=False, soft_wrap=True)
+            text = "  ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+            out().print(f"{event:<10} {file}  {text}", markup=False, soft_wrap=True)

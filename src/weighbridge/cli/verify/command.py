@@ -1,4 +1,4 @@
-"""`weighbridge verify golden-path`: does a file go all the way, once, on the database that the settings name?"""
+"""`weighbridge verify golden-path`: check that a file passes through the whole system exactly once."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from weighbridge.cli.running import AsJson, out, print_json, read_settings, run,
 if TYPE_CHECKING:
     from weighbridge.cli.verify.golden_path import Step
 
-app = typer.Typer(help="Prove that it works, here and now.", no_args_is_help=True)
+app = typer.Typer(help="Verify this installation end to end.", no_args_is_help=True)
 
 SUCCESS = "[SUCCESS] Golden Path Verified - Data Moat is operational!"
-FAILURE = "[FAILURE] Golden Path NOT verified - docs/runbook.md#golden-path-failed says what to look at."
+FAILURE = "[FAILURE] Golden Path NOT verified - see docs/runbook.md#golden-path-failed."
 DRY_RUN = (
-    "[DRY RUN] Nothing was changed. Without --dry-run: one judgment is loaded in a workspace of its own, "
+    "[DRY RUN] Nothing was changed. Without --dry-run, one judgment is loaded in a separate workspace, "
     "sent again, and removed."
 )
 
 
 class Env(StrEnum):
-    """Either way it is the database of the settings; in production one is asked first."""
+    """Both use the database of the settings; prod asks for confirmation first."""
 
     DEV = "dev"
     PROD = "prod"
 
 
 @app.callback()
-def what() -> None:
-    """Prove that it works, here and now."""
+def verify_group() -> None:
+    """Verify this installation end to end."""
 
 
 @app.command("golden-path")
 def golden_path(
-    env: Annotated[Env, typer.Option("--env", help="What the settings' database is: prod asks first.")],
+    env: Annotated[
+        Env, typer.Option("--env", help="The kind of database in the settings. prod asks for confirmation.")
+    ],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing: say whether it would work.")
+        bool, typer.Option("--dry-run", help="Check the preconditions without changing anything.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Load one generated judgment, send it again, and remove all of it (S3 §4)."""
+    """Load one generated judgment, send it again, and delete all its rows and files."""
     if env == Env.PROD and not dry_run and not yes:
         _ask()
     say = _silent if as_json else _say
@@ -63,16 +65,16 @@ def golden_path(
 
 
 def _ask() -> None:
-    """Outside of the event loop: there Ctrl-C would wait for the answer."""
+    """Ask outside the event loop, where Ctrl-C would have to wait for the answer."""
     from weighbridge.app import database_url
     from weighbridge.uploads import golden
 
     if not sys.stdin.isatty():
-        raise typer.BadParameter("--env prod asks before it begins, and nobody is there to answer: add --yes")
+        raise typer.BadParameter("--env prod asks for confirmation, but stdin is not a terminal: add --yes")
     settings = read_settings()
-    place = golden.target(run(lambda: database_url(settings)))
+    target = golden.target(run(lambda: database_url(settings)))
     sys.stderr.write(
-        f"Load one generated judgment into {place.database} on {place.host}, and remove it again? [y/N] "
+        f"Load one generated judgment into {target.database} on {target.host}, and delete it again? [y/N] "
     )
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
@@ -97,11 +99,11 @@ def _rehearsal(say: Callable[[Step], None]) -> list[Step]:
     async def inside() -> list[Step]:
         async with AsyncExitStack() as stack:
             try:
-                # Unchecked: what is missing is what is asked for. The embedded one is brought up by any command.
+                # Schema unchecked: the dry run reports what is missing. Any command creates the embedded database.
                 opening = open_app(settings, check=not settings.database_url)
                 app = await stack.enter_async_context(opening)
             except ConfigError as error:
-                connection = Step("Connection", redacted(str(error)))  # it may quote an address
+                connection = Step("Connection", redacted(str(error)))  # it may contain a database URL
                 say(connection)
                 return [connection]
             connection = Step("Connection")
@@ -116,7 +118,7 @@ def _say(step: Step) -> None:
 
 
 def _silent(step: Step) -> None:
-    """For programs: they get all of it at the end."""
+    """With --json all steps are printed at the end."""
 
 
 def _object(step: Step) -> dict[str, str | None]:

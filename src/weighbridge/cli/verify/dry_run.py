@@ -1,4 +1,4 @@
-"""The golden path without taking it: would it work? Nothing is written to the database."""
+"""Dry run of the golden path: checks its preconditions without writing to the database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCHEMA: dict[str, tuple[Question, ...]] = {
 
 
 async def rehearse(app: App, say: Callable[[Step], None]) -> list[Step]:
-    """What the golden path stands on, in its order; it ends with the first that does not stand."""
+    """Check the preconditions of the golden path in order, up to the first that fails."""
     steps = []
     for name, questions in _SCHEMA.items():
         steps.append(await _asked(app, name, questions))
@@ -49,16 +49,16 @@ async def _asked(app: App, name: str, questions: tuple[Question, ...]) -> Step:
 
 
 async def _accepted(app: App, batch: Batch) -> Step:
-    """Intake as far as the scratch file, and the rules: the same code, without the upload."""
+    """Receive the file up to the scratch file and check its row: the code of an upload, without the upload."""
     name = "File Accepted"
     with TemporaryDirectory(prefix="golden-path-", dir=app.ctx.scratch) as folder:
         file = Path(folder) / "golden_path.csv"
         file.write_bytes(batch.content)
         try:
-            wish = request.check(app.ctx, batch.request)
-            spooled = await receive.spool(app.ctx, wish, file, file.name)
+            checked = request.check(app.ctx, batch.request)
+            spooled = await receive.spool(app.ctx, checked, file, file.name)
             try:
-                bins = await asyncio.to_thread(_weigh, app, spooled, Path(folder))
+                bins = await asyncio.to_thread(_check_rows, app, spooled, Path(folder))
             finally:
                 spooled.discard()
         except WeighbridgeError as error:
@@ -68,7 +68,7 @@ async def _accepted(app: App, batch: Batch) -> Step:
     )
 
 
-def _weigh(app: App, spooled: receive.Spooled, scratch: Path) -> Bins:
+def _check_rows(app: App, spooled: receive.Spooled, scratch: Path) -> Bins:
     pipeline = app.ctx.pipelines[PIPELINE]
     sheet = open_sheet(spooled.path, spooled.kind, wanted=wanted(pipeline, None), scratch=scratch)
     checked = check(pipeline, sheet, Scope(uuid4(), WORKSPACE), scratch=scratch)

@@ -1,7 +1,7 @@
-"""The golden path (S3 §4): one generated judgment all the way, the same batch again, and all of it removed.
+"""The golden path: load one generated judgment, send the same batch again, and delete both.
 
-It goes the way of every file: the same intake, the same worker, the same tables. A workspace of its own keeps it apart,
-so that it can be removed whole, whatever state it was left in.
+The file takes the path of every file: same intake, worker and tables. It has a separate workspace, so that all of
+it can be deleted, whatever state an earlier run left behind.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from weighbridge.uploads.receive import Received, receive
 from weighbridge.uploads.request import Request
 from weighbridge.worker import run_until
 
-WORKSPACE = UUID("00000000-0000-4000-8000-00000000901d")  # nobody else's
+WORKSPACE = UUID("00000000-0000-4000-8000-00000000901d")  # used only here
 PIPELINE = "judgments"
-PATIENCE = 300  # seconds; others' files may come first
-TRIES = 5  # at removing what workers still hold
+PATIENCE = 300  # seconds; other files may come first
+TRIES = 5  # to delete rows that workers still hold
 DUPLICATE = "duplicate_completed"
 _TROUBLE = (WeighbridgeError, RowFault)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the result."""
+    """One step and its result."""
 
     name: str
     fault: str | None = None
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Batch:
-    """The file that is sent, and what its sender calls it."""
+    """The file that is sent, and its batch name."""
 
     name: str
 
@@ -68,7 +68,7 @@ async def new_batch(app: App) -> Batch:
 
 
 async def verify(app: App, say: Callable[[Step], None]) -> list[Step]:
-    """All steps, each said as soon as it is known. What an earlier check left behind is removed first."""
+    """Run all steps and report each as soon as it has ended. Leftovers of an earlier run are deleted first."""
     steps: list[Step] = []
 
     def done(step: Step) -> None:
@@ -77,7 +77,9 @@ async def verify(app: App, say: Callable[[Step], None]) -> list[Step]:
 
     async with golden.alone(app.db.url) as alone:
         if not alone:
-            raise ConfigError("Another golden path check runs on this database. Wait until it has ended.")
+            raise ConfigError(
+                "Another golden path check is running on this database. Wait until it has ended."
+            )
         await _remove(app)
         try:
             batch = await new_batch(app)
@@ -86,31 +88,31 @@ async def verify(app: App, say: Callable[[Step], None]) -> list[Step]:
             if completion.fault is None:
                 done(await _send_again(app, batch))
             else:
-                done(Step("Duplicate Skip", "not tried, as nothing was completed"))
+                done(Step("Duplicate Skip", "not tried: the first upload did not complete"))
         finally:
-            done(await _clean_up(app))  # also when it is interrupted
+            done(await _clean_up(app))  # also after an interruption
     return steps
 
 
 async def _complete(app: App, batch: Batch) -> Step:
-    """S3 §4.1: status completed, record_count 1."""
+    """Expect status completed and record_count 1."""
     name = "Initial Completion"
     try:
         received = await _send(app, batch)
         if received.duplicate:
-            return Step(name, f"taken for a duplicate: {received.reason}")
-        ctx = replace(app.ctx, pipelines={PIPELINE: app.ctx.pipelines[PIPELINE]})  # no other files here
+            return Step(name, f"recognised as a duplicate: {received.reason}")
+        ctx = replace(app.ctx, pipelines={PIPELINE: app.ctx.pipelines[PIPELINE]})  # process no other files
         async with asyncio.timeout(PATIENCE):
             await run_until(ctx, worker_options(app.settings), [received.upload_id], lambda upload: None)
     except TimeoutError:
-        return Step(name, f"not ended after {PATIENCE} s")
+        return Step(name, f"not finished after {PATIENCE} s")
     except _TROUBLE as error:
         return Step(name, str(error))
     async with app.db.tx() as tx:
         run = await golden.run(tx, WORKSPACE, batch.name)
-        refused = await history.reasons(tx, received.upload_id, 1)  # here, as nobody can look later
+        refused = await history.reasons(tx, received.upload_id, 1)  # read now: the cleanup deletes it
     if run is None:
-        return Step(name, "ingest.import_runs has no such run")
+        return Step(name, "ingest.import_runs has no run for the batch")
     if (run.status, run.record_count) != ("completed", 1):
         why = refused[0].example if refused else run.error_message or "no reason given"
         return Step(name, f"status {run.status}, record_count {run.record_count}: {why}")
@@ -118,7 +120,7 @@ async def _complete(app: App, batch: Batch) -> Step:
 
 
 async def _send_again(app: App, batch: Batch) -> Step:
-    """S3 §4.1: no update, skipped as a duplicate."""
+    """Expect that the batch is skipped as a duplicate and nothing is updated."""
     name = "Duplicate Skip"
     before = await _picture(app)
     try:
@@ -128,7 +130,7 @@ async def _send_again(app: App, batch: Batch) -> Step:
     if not again.duplicate or again.reason != DUPLICATE:
         return Step(name, f"expected {DUPLICATE}, got {again.reason or 'a new upload'}")
     if await _picture(app) != before:
-        return Step(name, "it was skipped, but something changed")
+        return Step(name, "the batch was skipped, but rows changed")
     return Step(name)
 
 
@@ -143,7 +145,7 @@ async def _clean_up(app: App) -> Step:
 
 
 async def _remove(app: App) -> None:
-    """Rows first: then no worker looks for the file any more."""
+    """Delete the rows first, so that no worker looks for the file."""
     for tries_left in reversed(range(TRIES)):
         try:
             async with app.db.tx() as tx:

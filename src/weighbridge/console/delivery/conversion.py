@@ -1,4 +1,4 @@
-"""`/deliveries/{sale_id}`: one sale on its way to each of its providers, to the proof (S4, PR9 and PR10)."""
+"""`/deliveries/{sale_id}`: one sale, its delivery to each provider, and the proof."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def shown(request: Request, sale_id: UUID, key: Key, app: TheApp) -> HTMLR
         request,
         "conversion.html",
         sale=whole,
-        fact=whole.deliveries[0],  # the same sale for all of its providers
+        fact=whole.deliveries[0],  # the sale's own fields are the same for all providers
         site=site,
         groups={each.provider_key: each for each in groups},
         active=any(each.status in ("QUEUED", "RETRY", "PROCESSING") for each in whole.deliveries)
@@ -50,5 +50,5 @@ async def requeue(
     app: TheApp,
     provider: Annotated[str, Form(max_length=100, pattern=frame.NO_NUL)],
 ) -> Response:
-    wish = sites.Requeue(key.workspace_id, f"key {key.id}", sales=[sale_id], provider_key=provider)
-    return await frame.back(request, f"/deliveries/{sale_id}", await put_back(app, wish))
+    request_ = sites.Requeue(key.workspace_id, f"key {key.id}", sales=[sale_id], provider_key=provider)
+    return await frame.back(request, f"/deliveries/{sale_id}", await put_back(app, request_))

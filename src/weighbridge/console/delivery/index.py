@@ -1,4 +1,4 @@
-"""`/deliveries`: what goes to the providers, per site and provider; what is in the way, and every conversion (S4)."""
+"""`/deliveries`: status per site and provider, what blocks deliveries, and all conversions."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ router = frame.router()
 GROUPS = 100  # of a page
 SITES = 200  # to choose from
 CALLS = 20
-IN_THE_WAY = {
-    "unknown_provider": "This provider is not known here.",
-    "not_in_use": "The provider was taken off the site: what waits stays.",
-    "no_credentials": "There are no credentials: nothing is sent.",
-    "credentials_unreadable": "The credentials need a key of the vault that is not here.",
+BLOCKED_BY = {
+    "unknown_provider": "This installation does not know the provider.",
+    "not_in_use": "The site no longer uses the provider. Queued conversions stay in the queue.",
+    "no_credentials": "No credentials are stored.",
+    "credentials_unreadable": "The credentials need a vault key that is not configured.",
     "credentials_refused": "The provider refuses the credentials.",
-    "provider_paused": "The provider asked all sites for a pause.",
+    "provider_paused": "The provider requested a pause for all sites.",
     "circuit_open": "The circuit is open until the next probe.",
-    "being_probed": "Another worker probes it right now.",
+    "being_probed": "Another worker is sending a probe.",
 }
-STUCK = {IN_THE_WAY[each] for each in ("no_credentials", "credentials_refused", "not_in_use")}
+STUCK = {BLOCKED_BY[each] for each in ("no_credentials", "credentials_refused", "not_in_use")}
 
-Blank = BeforeValidator(lambda said: said or None)  # a field of a form that was left empty
+Blank = BeforeValidator(lambda value: value or None)  # a field of a form that was left empty
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What the reader wants to see."""
+    """The filters of the page."""
 
     site_id: UUID | None
     provider: str | None
@@ -75,13 +75,13 @@ async def _filter(
 
 @dataclass(frozen=True)
 class Group:
-    """A site and a provider, with all that a page says of them."""
+    """A site and a provider, as shown on the page."""
 
     standing: GroupStatus
     lately: Lately
     next_run: Forecast | None  # None: nothing is due
-    trouble: str | None  # what is in the way, as a sentence
-    stuck: bool  # until someone does something about it
+    trouble: str | None  # what blocks deliveries, as a sentence
+    stuck: bool  # until a user acts
     resettable: bool
 
 
@@ -95,7 +95,7 @@ async def shown(
     wanted: Annotated[Filter, Depends(_filter)],
     group: Annotated[str | None, Query(max_length=500)] = None,
 ) -> HTMLResponse:
-    """`group`: where the page of groups before this one ended."""
+    """`group`: the cursor of the page of groups."""
     watched = Watched(key.workspace_id, wanted.site_id, wanted.provider)
     behind = cursor.read("group", group, lambda *place: place, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
@@ -150,8 +150,8 @@ async def reset(
     provider: Annotated[str, Form(max_length=100)],
 ) -> Response:
     await reset_provider(site_id, provider, key, app)
-    said = "The circuit is closed, and what waits is tried at once."
-    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), said)
+    sentence = "The circuit is closed. Queued conversions are sent immediately."
+    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
 
 
 @router.post("/deliveries/requeue")
@@ -165,8 +165,8 @@ async def requeue(
     site_id: Annotated[UUID | None, Blank, Form()] = None,
     provider: Annotated[str, Form(max_length=100, pattern=frame.NO_NUL)] = "",
 ) -> Response:
-    """All that failed with an error, of what the page showed."""
-    wish = sites.Requeue(
+    """Requeue all conversions that failed with an error, within the filters of the page."""
+    selection = sites.Requeue(
         key.workspace_id,
         f"key {key.id}",
         site_id=site_id,
@@ -174,26 +174,22 @@ async def requeue(
         category=category.value,
         code=code or None,
     )
-    said = await put_back(app, wish)
-    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), said)
+    sentence = await put_back(app, selection)
+    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
 
 
-async def put_back(app: App, wish: sites.Requeue) -> str:
-    """Requeue, and say so; RequestRefused where nothing fits."""
-    async with app.db.tx(ROLE, wish.workspace_id) as tx:
-        count = await sites.requeue(tx, wish)
+async def put_back(app: App, selection: sites.Requeue) -> str:
+    """Requeue conversions and return a message; RequestRefused if none match."""
+    async with app.db.tx(ROLE, selection.workspace_id) as tx:
+        count = await sites.requeue(tx, selection)
     if not count:
-        message = "Nothing was put into the queue: expected conversions that failed and were not canceled."
+        message = "No conversion was requeued: only conversions that failed and were not canceled can be."
         raise RequestRefused(409, "nothing_to_requeue", message)
-    return (
-        "1 conversion is in the queue again."
-        if count == 1
-        else f"{count:,} conversions are in the queue again."
-    )
+    return "1 conversion is requeued." if count == 1 else f"{count:,} conversions are requeued."
 
 
 async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:
-    """What the next run would send; None where this process has no vault, and so cannot know."""
+    """What the next run would send; None if this process has no vault key."""
     if app.ctx.outbound is None:
         return None
     return await forecast(tx, app.ctx.outbound, app.settings.deliver_limit)
@@ -218,22 +214,22 @@ def _group(
 
 
 def _trouble(standing: GroupStatus, next_run: Forecast | None) -> str | None:
-    """What is in the way, also of what is not due yet."""
+    """What blocks deliveries, also of conversions that are not due yet."""
     if next_run is not None and next_run.reason:
-        return IN_THE_WAY[next_run.reason]
+        return BLOCKED_BY[next_run.reason]
     if standing.credentials_version is None and (standing.in_use or standing.waiting):
-        return IN_THE_WAY["no_credentials"]
+        return BLOCKED_BY["no_credentials"]
     if standing.refused_at is not None:
-        return IN_THE_WAY["credentials_refused"]
+        return BLOCKED_BY["credentials_refused"]
     if standing.paused_until is not None:
-        return IN_THE_WAY["provider_paused"]
+        return BLOCKED_BY["provider_paused"]
     if not standing.in_use and standing.waiting:
-        return IN_THE_WAY["not_in_use"]
-    return IN_THE_WAY["circuit_open"] if standing.state == "OPEN" else None
+        return BLOCKED_BY["not_in_use"]
+    return BLOCKED_BY["circuit_open"] if standing.state == "OPEN" else None
 
 
 async def _listed(app: App, key: ApiKey, wanted: Filter, asked: Asked) -> Listing[ConversionOut]:
-    """A page of conversions, as the API has it."""
+    """A page of conversions, from the API."""
     told = await list_conversions(key=key, app=app, **vars(wanted), limit=asked.size, before=asked.after)
     rows = told.conversions
     if asked.until:

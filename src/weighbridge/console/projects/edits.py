@@ -1,4 +1,4 @@
-"""Forms of a project's page that edit its groups. While files are processed each is refused with S2's sentence."""
+"""Forms that edit a project's groups. While files are processed, edits are refused with a fixed message."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ async def merge(
 ) -> Response:
     words = _words(tokens)
     await steps.merge_tokens(_editor(app, key, project_id), words, into)
-    said = f"{_short(words[0])} counts" if len(words) == 1 else f"{len(words)} words count"
-    return await _back(request, project_id, "tokens", f"{said} as {_short(into)} now. The groups follow.")
+    subject = f"{_short(words[0])} is" if len(words) == 1 else f"{len(words)} words are"
+    return await _back(
+        request, project_id, "tokens", f"{subject} merged into {_short(into)}. The groups are updated."
+    )
 
 
 @router.post("/projects/{project_id}/tokens/unmerge")
@@ -46,12 +48,8 @@ async def unmerge(
 ) -> Response:
     words = _words(tokens)
     await steps.unmerge_tokens(_editor(app, key, project_id), words)
-    said = (
-        f"{_short(words[0])} counts as itself"
-        if len(words) == 1
-        else f"{len(words)} words count as themselves"
-    )
-    return await _back(request, project_id, "tokens", f"{said} again. The groups follow.")
+    subject = f"{_short(words[0])} is" if len(words) == 1 else f"{len(words)} words are"
+    return await _back(request, project_id, "tokens", f"{subject} no longer merged. The groups are updated.")
 
 
 @router.post("/projects/{project_id}/groups/{group_id}/rename")
@@ -65,10 +63,10 @@ async def rename(
     name: Text = "",
     back: Text = "",
 ) -> Response:
-    """Without a name it goes by its parent again."""
+    """Without a name the group is named after its parent keyword."""
     await steps.rename_group(_editor(app, key, project_id), group_id, name if name.strip() else None)
-    said = "It has its name." if name.strip() else "It goes by its parent again."
-    return await _back(request, project_id, "groups", said, back, group_id)
+    renamed = "The group is renamed." if name.strip() else "The group is named after its parent keyword."
+    return await _back(request, project_id, "groups", renamed, back, group_id)
 
 
 @router.post("/projects/{project_id}/groups/{group_id}/confirm")
@@ -77,7 +75,14 @@ async def confirm(
     request: Request, project_id: ProjectId, group_id: UUID, key: Key, app: TheApp, back: Text = ""
 ) -> Response:
     await steps.confirm_group(_editor(app, key, project_id), group_id)
-    return await _back(request, project_id, "groups", "Confirmed: only hands change it now.", back, group_id)
+    return await _back(
+        request,
+        project_id,
+        "groups",
+        "Confirmed: automatic grouping no longer changes this group.",
+        back,
+        group_id,
+    )
 
 
 @router.post("/projects/{project_id}/groups/{group_id}/unconfirm")
@@ -86,7 +91,9 @@ async def unconfirm(
     request: Request, project_id: ProjectId, group_id: UUID, key: Key, app: TheApp, back: Text = ""
 ) -> Response:
     await steps.unconfirm_group(_editor(app, key, project_id), group_id)
-    return await _back(request, project_id, "groups", "Grouping may change it again.", back, group_id)
+    return await _back(
+        request, project_id, "groups", "Automatic grouping may change this group again.", back, group_id
+    )
 
 
 @router.post("/projects/{project_id}/keywords/move")
@@ -101,9 +108,9 @@ async def move(
     name: Text = "",
     back: Text = "",
 ) -> Response:
-    """Chosen keywords into a group by its name, into a new one, or to where grouping puts them."""
+    """Move selected keywords to a group by its name, to a new group, or back to automatic grouping."""
     if not keyword:
-        raise RequestRefused(422, "nothing_chosen", "Choose the keywords that are to move.")
+        raise RequestRefused(422, "nothing_chosen", "Select the keywords to move.")
     editor = _editor(app, key, project_id)
     match where:
         case "group":
@@ -113,9 +120,9 @@ async def move(
         case _:
             target = steps.Target()
     await steps.move_keywords(editor, keyword, target)
-    moved = "1 keyword is" if len(keyword) == 1 else f"{len(keyword):,} keywords are"
-    said = "where grouping puts them" if where == "grouping" else f"in the group {_short(name)}"
-    return await _back(request, project_id, "keywords", f"{moved} {said} now.", back)
+    moved = "1 keyword" if len(keyword) == 1 else f"{len(keyword):,} keywords"
+    said = "to automatic grouping" if where == "grouping" else f"to the group {_short(name)}"
+    return await _back(request, project_id, "keywords", f"{moved} moved {said}.", back)
 
 
 @router.post("/projects/{project_id}/regroup")
@@ -125,12 +132,12 @@ async def regroup(
 ) -> Response:
     done = await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)
     moved = "1 keyword was" if done.keywords == 1 else f"{done.keywords:,} keywords were"
-    said = f"Grouped anew: {moved} put elsewhere." if done.keywords else "Grouped anew: nothing had to move."
+    said = f"Regrouped: {moved} moved." if done.keywords else "Regrouped: no keyword changed its group."
     return await _back(request, project_id, "groups", said)
 
 
 async def _called(editor: steps.Editor, name: str) -> UUID:
-    """The group that is meant by a name, its parent, or its id."""
+    """The group with this name, parent keyword or id."""
     try:
         return UUID(name.strip())
     except ValueError:
@@ -139,13 +146,11 @@ async def _called(editor: steps.Editor, name: str) -> UUID:
         found = await lookup.groups_called(tx, editor.key, await text_of(name)) if name.strip() else []
     if not found:
         message = (
-            f"No group is called {said_back(name)}. Expected the name or the parent of one, or a new group."
+            f"No group is called {said_back(name)}. Enter its name or parent keyword, or choose a new group."
         )
         raise RequestRefused(404, "unknown_group", message)
     if len(found) > 1:
-        message = (
-            f"Several groups are called {said_back(name)}. Say which by its id: {found[0]} or {found[1]}."
-        )
+        message = f"Several groups are called {said_back(name)}. Use the id of one of them: {found[0]} or {found[1]}."
         raise RequestRefused(409, "several_groups", message)
     return found[0]
 
@@ -157,7 +162,7 @@ def _words(said: str) -> list[str]:
 
 
 def _short(said: str) -> str:
-    """Somebody's words inside a sentence of ours, whichever way they are written."""
+    """A user's text in a message, shortened and isolated from the text direction around it."""
     said = " ".join(said.split())
     return f"\u2068{said if len(said) <= 60 else said[:57] + '…'}\u2069"
 
@@ -169,7 +174,7 @@ def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
 async def _back(
     request: Request, project_id: int, tab: str, said: str, where: str = "", group: UUID | None = None
 ) -> Response:
-    """To the page of the list that the form was on."""
+    """Redirect to the page of the list that contained the form."""
     project = f"/projects/{project_id}"
     path = where if where.startswith(f"{project}?") else f"{project}?tab={tab}"
     return await frame.back(request, frame.inside(path) + (f"#group-{group}" if group else ""), said)

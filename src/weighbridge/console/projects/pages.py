@@ -1,4 +1,4 @@
-"""`/projects`, `/projects/{id}`: each file of a project as its job stands, its groups, keywords and tokens (S2)."""
+"""`/projects`, `/projects/{id}`: a project's files with the status of their jobs, groups, keywords and tokens."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FileState(StrEnum):
     FAILED = "failed"
 
 
-_SAID: dict[str, Any] = {"jobs": words.JOBS, "states": words.PROJECTS, "locked": ProcessingLocked().message}
+_LABELS: dict[str, Any] = {"jobs": words.JOBS, "states": words.PROJECTS, "locked": ProcessingLocked().message}
 Name = Annotated[str, Form(max_length=2000)]
 Searched = Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)]
 
@@ -52,11 +52,11 @@ Searched = Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)]
 @frame.page("read")
 async def listed(request: Request, key: Key, app: TheApp, asked: Ask) -> HTMLResponse:
     behind = cursor.read("after", asked.after, int, int) or 0
-    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # tenants cannot read leases
         found = await overview.listed(tx, key.workspace_id, behind, asked.size + 1)
     page = paged(asked, found, lambda project: (project.project_id,), "/projects")
     return await frame.show(
-        request, "projects.html", page=page, active=any(each.active for each in page.rows), **_SAID
+        request, "projects.html", page=page, active=any(each.active for each in page.rows), **_LABELS
     )
 
 
@@ -64,7 +64,7 @@ async def listed(request: Request, key: Key, app: TheApp, asked: Ask) -> HTMLRes
 @frame.page("operate")
 async def make(request: Request, key: Key, app: TheApp, name: Name = "") -> Response:
     project, _ = await steps.make(app.db, key.workspace_id, None, name)
-    return await frame.back(request, f"/projects/{project.id}", "It is made. Its files come next.")
+    return await frame.back(request, f"/projects/{project.id}", "The project is created. Add files next.")
 
 
 @router.get("/projects/{project_id}")
@@ -82,31 +82,31 @@ async def shown(
     from_file: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> HTMLResponse:
     project_key = ProjectKey(key.workspace_id, project_id)
-    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # leases are the service's
+    async with app.db.tx(workspace_id=key.workspace_id) as tx:  # tenants cannot read leases
         project = await overview.details(tx, project_key)
     if project is None:
         raise NoProject
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         match tab:
             case Tab.FILES:
-                told = await _files(tx, project_key, project, state, from_file)
+                content = await _files(tx, project_key, project, state, from_file)
             case Tab.GROUPS:
-                told = await _groups(tx, project_key, q, asked)
+                content = await _groups(tx, project_key, q, asked)
             case Tab.KEYWORDS:
-                told = await _keywords(tx, project_key, q, _group(group_id), asked)
+                content = await _keywords(tx, project_key, q, _group(group_id), asked)
             case Tab.TOKENS:
-                told = {"merges": await groups.merges(tx, project_key)}
+                content = {"merges": await groups.merges(tx, project_key)}
             case _:
                 assert_never(tab)
     return await frame.show(
         request,
         f"project_{tab}.html",
         project=project,
-        why=_SAID["locked"] if project.locked else "",
+        why=_LABELS["locked"] if project.locked else "",
         tab=tab.value,
         q=q,
-        **_SAID,
-        **told,
+        **_LABELS,
+        **content,
     )
 
 
@@ -115,7 +115,7 @@ async def shown(
 async def rename(request: Request, project_id: ProjectId, key: Key, app: TheApp, name: Name = "") -> Response:
     await find(app, key, project_id)
     await steps.make(app.db, key.workspace_id, project_id, name)
-    return await frame.back(request, f"/projects/{project_id}", "It has another name.")
+    return await frame.back(request, f"/projects/{project_id}", "The project is renamed.")
 
 
 @router.post("/projects/{project_id}/retry-failed")
@@ -131,7 +131,7 @@ async def retry_failed(
     done = await steps.retry_failed(
         app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
     )
-    said = f"{_counted(len(done.retried))} opened again."
+    said = f"{_counted(len(done.retried))} queued again."
     if done.skipped:
         said += f" {_counted(len(done.skipped))} stayed as they were: {done.skipped[0].message}"
     return await frame.back(request, f"/projects/{project_id}", said)
@@ -140,7 +140,7 @@ async def retry_failed(
 async def _files(
     tx: Tx, project_key: ProjectKey, project: ProjectDetails, state: FileState | None, first: int
 ) -> dict[str, Any]:
-    """In order of arrival. Duplicates stand at the end: they are shown, never counted."""
+    """In order of arrival. Duplicates are listed at the end and are not counted."""
     found = await overview.files(tx, project_key, state and state.value, first, FILES + 1)
     last = len(found) <= FILES
     copies = await overview.copies(tx, project_key, COPIES + 1) if last and state is None else []
@@ -172,7 +172,7 @@ async def _keywords(
 ) -> dict[str, Any]:
     behind = cursor.read("after", asked.after, str, str) or ""
     group = None if group_id is None else await groups.find(tx, project_key, group_id)
-    if group_id is not None and group is None:  # as edits empty groups, pages that show one outlive it
+    if group_id is not None and group is None:  # edits may have emptied the group since the page was opened
         found = []
     elif q.strip():
         found = await lookup.keywords_with(
@@ -195,7 +195,7 @@ async def _keywords(
 
 
 async def text_of(said: str) -> lookup.Text:
-    """What somebody looks for, also as keywords are spelled."""
+    """The search text, as typed and normalised like keywords."""
     [spelled] = await asyncio.to_thread(normalised, [said])
     return lookup.Text(" ".join(said.split()), spelled)
 
@@ -204,7 +204,7 @@ def _group(said: str) -> UUID | None:
     try:
         return UUID(said) if said else None
     except ValueError:
-        return UUID(int=0)  # nobody's
+        return UUID(int=0)  # matches no group
 
 
 def _counted(files: int) -> str:

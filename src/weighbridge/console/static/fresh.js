@@ -1,16 +1,16 @@
-// Keeps a page fresh: regions marked data-fresh become what the server says now, without a reload.
+// Keeps a page up to date: regions marked data-fresh are updated from the server without a reload.
 //
-// Server-sent events say that something moved; a poll runs beneath them while any region is data-active, which the
-// server sets while something is queued or running, or fewer files are processed than were uploaded (S2 §11.0.1).
-// Only the server ends it. While the events are cut off, the page looks by itself, so that nothing is missed.
+// Server-sent events announce changes. The page also polls while any region is data-active, which the
+// server sets while something is queued or running, or fewer files are processed than were uploaded.
+// Only the server ends the polling. While the event stream is interrupted, the page polls, so that no change is missed.
 
 const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, PATIENCE = 10000;
-const AWAY = "The network is away. Waiting for it…";
+const AWAY = "You are offline. Waiting for the network…";
 const regions = (root) => [...root.querySelectorAll("[data-fresh]")];
 const connection = document.getElementById("connection");
 let heard = false, looking = false, again = false, timer = 0, last = 0, failures = 0;
 
-// One look at a time; what comes meanwhile is one more look after it.
+// One refresh at a time; requests that arrive meanwhile become one more refresh.
 async function look() {
   if (looking) { again = true; return; }
   looking = true;
@@ -23,18 +23,18 @@ async function look() {
   } catch (error) {
     failures += 1;
     say(!navigator.onLine ? AWAY
-      : error.status ? `This page cannot be had any more (${error.status}). Load it again.`
-        : "Weighbridge does not answer. Trying again…");
+      : error.status ? `This page is no longer available (${error.status}). Reload it.`
+        : "Weighbridge does not respond. Retrying…");
   }
   looking = false;
   localTimes(document);
-  if (again && !failures) { again = false; soon(); } else plan(); // what went wrong is to be read, and tried again in a while
+  if (again && !failures) { again = false; soon(); } else plan(); // keep an error message readable before the next attempt
 }
 
 const sourceOf = (region) => region.dataset.src || location.pathname + location.search;
-const twin = (told, region) => told.querySelector(`[data-fresh="${region.dataset.fresh || "-"}"]`) || told.getElementById(region.id);
+const twin = (doc, region) => doc.querySelector(`[data-fresh="${region.dataset.fresh || "-"}"]`) || doc.getElementById(region.id);
 
-// Of an endless list only the pages that can be seen soon; scrolling looks again.
+// Of an endless list, refresh only the pages near the viewport; scrolling triggers a refresh.
 function inReach(region) {
   if (!region.dataset.src) return true;
   const { top, bottom } = region.getBoundingClientRect();
@@ -42,13 +42,13 @@ function inReach(region) {
 }
 
 async function renew(source) {
-  const told = await page(source);
-  if (!told) return;
-  const token = told.querySelector("meta[name=csrf]");
+  const doc = await page(source);
+  if (!doc) return;
+  const token = doc.querySelector("meta[name=csrf]");
   if (token) document.querySelector("meta[name=csrf]").content = token.content;
   for (const region of regions(document)) {
     if (sourceOf(region) !== source) continue;
-    const next = twin(told, region);
+    const next = twin(doc, region);
     if (next) morph(region, next);
   }
   watchLinks();
@@ -62,7 +62,7 @@ async function page(source) {
 }
 
 const active = () => regions(document).some((region) => region.hasAttribute("data-active"));
-const slow = () => regions(document).some((region) => region.hasAttribute("data-slow")); // the events do not tell of it
+const slow = () => regions(document).some((region) => region.hasAttribute("data-slow")); // not covered by events
 
 function plan() {
   clearTimeout(timer);
@@ -82,7 +82,7 @@ function say(sentence) {
   connection.hidden = !sentence;
 }
 
-// Make one element what another is, touching only what differs: focus, scroll and what is being typed stay.
+// Turn one element into another, changing only differences: focus, scroll position and typed text stay.
 function morph(from, to) {
   if (from.isEqualNode(to)) return;
   for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && !kept(from, name)) from.removeAttribute(name);
@@ -97,10 +97,10 @@ function morph(from, to) {
     else if (mine.nodeName === "TIME" && mine.dateTime === next.dateTime) continue;
     else morph(mine, next);
   }
-  while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
+  while (at) { const removed = at; at = at.nextSibling; removed.remove(); }
 }
 
-// What the reader did: opened details, typed words.
+// Attributes that the user changed: open details, typed text.
 const kept = (element, name) => name === "data-src" || (name === "data-until" && element.dataset.src) || (element.nodeName === "DETAILS" && name === "open")
   || (["INPUT", "SELECT", "TEXTAREA"].includes(element.nodeName) && element.type !== "hidden" && ["value", "checked"].includes(name));
 
@@ -111,8 +111,8 @@ function localTimes(root) {
   }
 }
 
-// Endless lists: the next page's rows are added when the link to it comes into view. The page before it then goes from
-// where it begins to where the next one does, however many rows that are by then.
+// Endless lists: the next page's rows are added when the link to it scrolls into view. The page before it then covers
+// everything from its start to the start of the next page, however many rows that is.
 const inView = new IntersectionObserver((seen) => seen.forEach(({ isIntersecting, target }) => isIntersecting && more(target)));
 const watchLinks = () => document.querySelectorAll("a[data-more]").forEach((link) => inView.observe(link));
 const fetching = new Set();
@@ -120,21 +120,21 @@ async function more(link) {
   inView.unobserve(link);
   if (fetching.has(link.href)) return;
   fetching.add(link.href);
-  const told = await page(link.href).catch(() => null);
+  const doc = await page(link.href).catch(() => null);
   fetching.delete(link.href);
-  const pages = link.closest("[data-list]")?.querySelectorAll("[data-rows]"), rows = told?.querySelector("[data-rows]");
+  const pages = link.closest("[data-list]")?.querySelectorAll("[data-rows]"), rows = doc?.querySelector("[data-rows]");
   if (!rows || !pages?.length) return;
   const before = pages[pages.length - 1];
   if (before.dataset.until) before.dataset.src = before.dataset.until;
   rows.dataset.src = new URL(link.href).pathname + new URL(link.href).search;
   before.after(document.importNode(rows, true));
   link.closest("[data-fresh]")?.removeAttribute("data-fresh");
-  const next = told.querySelector("a[data-more]");
+  const next = doc.querySelector("a[data-more]");
   if (next) { link.href = next.href; inView.observe(link); } else link.closest(".older").remove();
   localTimes(document);
 }
 
-// A browser has six connections to a host for all of its tabs: those that nobody looks at hold none.
+// A browser allows six connections per host for all tabs: hidden tabs hold none.
 let events = null;
 function listen() {
   events?.close();
@@ -156,7 +156,7 @@ if (regions(document).length) {
   if (!document.hidden) listen();
   plan();
   addEventListener("online", soon);
-  addEventListener("offline", () => { say(AWAY); soon(); }); // an answer under way may still come: the look after it knows
+  addEventListener("offline", () => { say(AWAY); soon(); }); // a pending response may still arrive: the next refresh decides
   document.addEventListener("visibilitychange", seen);
   addEventListener("scroll", soon, { passive: true });
   document.addEventListener("wb-upload-sent", soon);

@@ -1,15 +1,15 @@
-// <wb-upload server="https://…" key="wbt_…" pipeline="auto" multiple>: hands files to Weighbridge, on any page.
+// <wb-upload server="https://…" key="wbt_…" pipeline="auto" multiple>: uploads files to Weighbridge from any page.
 //
-// A file goes in parts by tus 1.0, so that a cut line costs only the part under way. Then it asks how the rows fare
-// until the server says that the upload has ended. Without `key` it is part of the console: the session goes along,
-// and the fields come from the form inside it. docs/embedding.md has its attributes, events and parts.
+// Files are sent in parts with tus 1.0, so that an interruption costs only the current part. Then the element polls
+// until the upload has ended. Without `key` the element is part of the console: it uses the session,
+// and the fields of the form inside it. docs/embedding.md describes attributes, events and parts.
 
 const PART = 8 * 2 ** 20, HEAD = 2 ** 16, AT_ONCE = 3, EVERY = 1000, LONGEST_PAUSE = 15000, SILENT = 60000;
 const READING = ["encoding", "delimiter", "decimal", "date_order", "sum_breakdowns"];
 const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial", ...READING];
-const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", part: "✓ Completed in part", error: "⚠️ Error", held: "⏸ Waiting for you", discarded: "✕ Discarded", cancelled: "✕ Cancelled" };
-const WEATHER = [408, 423, 429, 502, 503, 504]; // it passes
-const OFFLINE = "Waiting for the network…", AWAY = "The server does not answer. Trying again…";
+const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", part: "✓ Completed partially", error: "⚠️ Error", held: "⏸ On hold", discarded: "✕ Discarded", cancelled: "✕ Cancelled" };
+const RETRYABLE = [408, 423, 429, 502, 503, 504]; // temporary errors
+const OFFLINE = "Waiting for the network…", AWAY = "The server does not respond. Retrying…";
 
 const SHEET = new CSSStyleSheet();
 SHEET.replaceSync(`
@@ -46,9 +46,9 @@ progress::-moz-progress-bar { background: var(--accent); }
 progress:indeterminate, progress:indeterminate::-webkit-progress-bar { background: repeating-linear-gradient(-45deg, var(--accent) 0 .4rem, var(--line) .4rem .8rem); }
 progress:indeterminate::-moz-progress-bar { background: none; }`);
 
-// What ends a file for good: the API's own code and sentence.
+// A final error of a file: the API's code and message.
 class Refusal extends Error {
-  constructor(told) { super(told?.message || "The server refused the file."); this.code = told?.error || "refused"; }
+  constructor(problem) { super(problem?.message || "The server refused the file."); this.code = problem?.error || "refused"; }
 }
 class Cut extends Error {}
 
@@ -58,9 +58,9 @@ const make = (name, about = {}, ...inside) => {
   element.append(...inside);
   return element;
 };
-// What is for people, without the sentences for programs.
-const spoken = (said = "") => said.split(/(?<=[.!?])\s+/).filter((each) => !/\b(GET|POST|PUT|PATCH|DELETE) \/api\//.test(each)).join(" ") || said;
-// The files of what was dropped: a folder's, and those of the folders in it.
+// A message without its sentences about API calls.
+const spoken = (message = "") => message.split(/(?<=[.!?])\s+/).filter((each) => !/\b(GET|POST|PUT|PATCH|DELETE) \/api\//.test(each)).join(" ") || message;
+// The files of a dropped entry, including files in subfolders.
 async function filesOf(entry) {
   const ask = (how) => new Promise((found, lost) => how(found, lost));
   if (!entry.isDirectory) return [await ask((...to) => entry.file(...to))];
@@ -75,7 +75,7 @@ const set = (element, text) => { if (element.textContent !== text) element.textC
 class WbUpload extends HTMLElement {
   static observedAttributes = ["key", "expires", "multiple", "accept", "max-mb"];
   #items = [];
-  #waiting = []; // for a turn to send
+  #waiting = []; // waiting to be sent
   #sending = 0;
   #polls = false;
   #renewed = new EventTarget();
@@ -104,7 +104,7 @@ class WbUpload extends HTMLElement {
 
   connectedCallback() {
     const form = this.querySelector("form"), chosen = form?.querySelector("input[type=file]");
-    if (chosen) { // what the form can do without a script, the element does better
+    if (chosen) { // replace the form's controls that work without JavaScript
       for (const gone of [chosen.closest("label") || chosen, ...form.querySelectorAll("button, [type=submit]")]) {
         const row = gone.parentElement;
         gone.remove();
@@ -128,10 +128,10 @@ class WbUpload extends HTMLElement {
     if (name === "key") this.#renewed.dispatchEvent(new Event("key"));
     clearTimeout(this.#expiry);
     const left = Date.parse(this.getAttribute("expires")) - Date.now() - 30000;
-    if (left < 2 ** 31) this.#expiry = setTimeout(() => this.#busy() && this.#tell("token"), Math.max(left, 0));
+    if (left < 2 ** 31) this.#expiry = setTimeout(() => this.#busy() && this.#emit("token"), Math.max(left, 0));
   }
 
-  // Take files: those that were chosen or dropped, or any that the page has.
+  // Add files: chosen, dropped or provided by the page.
   add(files) {
     const fields = this.#fields(), taken = [...files].slice(0, this.hasAttribute("multiple") ? Infinity : 1);
     for (const file of taken) {
@@ -139,7 +139,7 @@ class WbUpload extends HTMLElement {
       this.#items.push(item);
       this.#waiting.push(item);
     }
-    this.#weather();
+    this.#showOffline();
     if (taken.length) this.#say(taken.length === 1 ? `Sending ${taken[0].name}` : `Sending ${taken.length} files`);
     this.#next();
   }
@@ -150,8 +150,8 @@ class WbUpload extends HTMLElement {
     Promise.allSettled(entries.map(filesOf)).then((told) => {
       const inside = told.flatMap(({ value }) => value || []), found = inside.filter(({ name }) => this.#acceptable(name));
       this.add(found.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true })));
-      if (told.some(({ reason }) => reason)) set(this.#line, "Not all of it can be read. Choose the files instead.");
-      else if (found.length < inside.length || !found.length) set(this.#line, `${number(found.length)} of ${number(inside.length)} files of the folder are of a kind that is read here.`);
+      if (told.some(({ reason }) => reason)) set(this.#line, "Some files in the folder cannot be read. Choose the files instead.");
+      else if (found.length < inside.length || !found.length) set(this.#line, `${number(found.length)} of ${number(inside.length)} files in the folder have a supported type.`);
     });
   }
 
@@ -170,21 +170,21 @@ class WbUpload extends HTMLElement {
 
   #row(item) {
     const bar = (part, name) => make("label", {}, name, item[part] = make("progress", { max: 1, value: 0, part }));
-    item.title = item.file.name.replace(/[\u202a-\u202e\u2066-\u2069]/g, ""); // nothing that turns what follows
+    item.title = item.file.name.replace(/[\u202a-\u202e\u2066-\u2069]/g, ""); // remove characters that change the text direction
     item.name = make("bdi", { part: "name", textContent: item.title });
     item.shown = make("span", { part: "state" });
     item.note = make("p", { part: "note" });
     item.stop = make("button", { part: "cancel", type: "button", textContent: "Cancel", ariaLabel: `Cancel ${item.file.name}` });
     item.stop.onclick = (event) => {
-      if (event.detail > 1) return; // a second click is meant for what the button was
-      this.#input.focus(); // the button goes
+      if (event.detail > 1) return; // ignore the second click of a double click: the button has changed
+      this.#input.focus(); // the button is about to be disabled
       if (item.over) return this.#again(item);
       item.abort.abort();
       const place = this.#waiting.indexOf(item);
       if (place >= 0) { this.#waiting.splice(place, 1); this.#cancelled(item); }
     };
     const bars = make("div", { part: "bars" }, bar("sending", "Sending"), bar("parsing", "Parsing"), bar("promoting", "Promoting"));
-    this.#list.tabIndex = this.#items.length > 5 ? 0 : -1; // it scrolls
+    this.#list.tabIndex = this.#items.length > 5 ? 0 : -1; // the list scrolls
     item.row = make("li", { part: "file" }, make("div", { className: "top" }, item.name, item.shown, item.stop), bars, item.note);
     this.#list.append(item.row);
     return this.#show(item, "queued");
@@ -202,10 +202,10 @@ class WbUpload extends HTMLElement {
 
   #say(sentence) { this.#live.textContent = sentence; }
   #busy() { return this.#items.some((item) => !item.over); }
-  #weather = () => set(this.#line, navigator.onLine || !this.#busy() ? "" : OFFLINE);
-  #outside = [["online", this.#weather], ["offline", this.#weather], ["beforeunload", (event) => this.#sending && event.preventDefault()]];
+  #showOffline = () => set(this.#line, navigator.onLine || !this.#busy() ? "" : OFFLINE);
+  #outside = [["online", this.#showOffline], ["offline", this.#showOffline], ["beforeunload", (event) => this.#sending && event.preventDefault()]];
 
-  #tell(kind, item, more) {
+  #emit(kind, item, more) {
     const { upload_id, status, duplicate, storage_status, progress } = item?.state || {};
     const detail = item && { file: item.file.name, size: item.file.size, sent: item.sent, uploadId: upload_id, status, duplicate, storageStatus: storage_status, progress, ...more };
     this.dispatchEvent(new CustomEvent(`wb-upload-${kind}`, { bubbles: true, composed: true, detail }));
@@ -215,12 +215,12 @@ class WbUpload extends HTMLElement {
     while (this.#sending < AT_ONCE && this.#waiting.length) {
       this.#sending += 1;
       const item = this.#waiting.shift();
-      this.#hand(item).finally(() => { this.#sending -= 1; this.#next(); });
+      this.#upload(item).finally(() => { this.#sending -= 1; this.#next(); });
     }
   }
 
-  // One file, from the first question to the moment that the server has all of it.
-  async #hand(item) {
+  // Send one file, until the server has all of it.
+  async #upload(item) {
     try {
       if (this.hasAttribute("server") && !this.hasAttribute("key")) await this.#token(item, { key: null });
       await this.#readable(item);
@@ -236,7 +236,7 @@ class WbUpload extends HTMLElement {
     }
   }
 
-  // With what the fields say now.
+  // Send again, with the current values of the fields.
   #again(item) {
     item.row.remove();
     this.#items.splice(this.#items.indexOf(item), 1);
@@ -253,24 +253,24 @@ class WbUpload extends HTMLElement {
     }
     this.#show(item, sign, note);
     this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${spoken(note)}`);
-    if (sign === "error") this.#tell("error", item, { code, message: note });
+    if (sign === "error") this.#emit("error", item, { code, message: note });
   }
 
   async #cancelled(item) {
     this.#end(item, "cancelled", "");
-    if (item.id) await this.#xhr({}, "DELETE", `/api/files/${item.id}`).catch(() => {}); // else it expires
+    if (item.id) await this.#xhr({}, "DELETE", `/api/files/${item.id}`).catch(() => {}); // otherwise it expires
   }
 
   #stopped(item) { if (item.abort?.signal.aborted) throw new Cut(); }
 
   #readable({ file }, from = 0) {
     return file.slice(from, from + 1).arrayBuffer().catch(() => {
-      throw new Refusal({ error: "unreadable_file", message: "The file cannot be read, or has changed. Choose it again." });
+      throw new Refusal({ error: "unreadable_file", message: "The file cannot be read or has changed. Choose it again." });
     });
   }
 
   async #recognise(item) {
-    this.#show(item, "busy", "Looking at the file…");
+    this.#show(item, "busy", "Detecting the file type…");
     const { preview, force_partial, pipeline, decimal, date_order, sum_breakdowns, ...scope } = item.fields;
     const query = new URLSearchParams({ filename: item.file.name, ...scope });
     const answer = await this.#ask(item, "POST", `/api/recognise?${query}`, { "Content-Type": "application/octet-stream" }, item.file.slice(0, HEAD));
@@ -278,11 +278,11 @@ class WbUpload extends HTMLElement {
     const { sure, message, refusal, pipeline: found, platform } = answer.json;
     if (sure !== "one") throw new Refusal({ error: "unrecognised_file", message });
     if (refusal) throw new Refusal(refusal);
-    item.kind = `Recognised as ${found}${platform ? `, ${platform}` : ""}`;
+    item.kind = `Detected: ${found}${platform ? `, ${platform}` : ""}`;
     this.#show(item, "busy", item.kind);
   }
 
-  // True: all of it is there. False: what was there is gone, and it has to begin anew.
+  // True: the server has the whole file. False: the server lost it, and sending has to start again.
   async #send(item) {
     const { file } = item, said = Object.entries({ filename: file.name, ...item.fields });
     const begun = await this.#ask(item, "POST", "/api/files", {
@@ -299,7 +299,7 @@ class WbUpload extends HTMLElement {
         const answer = await this.#xhr(item, "PATCH", path, headers, file.slice(from, from + PART), (loaded) => this.#sent(item, from + loaded));
         if (answer.status === 204) { offset = Number(answer.header("Upload-Offset")); failures = 0; continue; }
         if (answer.status === 401) await this.#token(item, answer);
-        else if (answer.status !== 409 && !WEATHER.includes(answer.status)) throw new Refusal(answer.json);
+        else if (answer.status !== 409 && !RETRYABLE.includes(answer.status)) throw new Refusal(answer.json);
         else if (answer.status !== 409) await this.#pause(item, failures++, answer);
       } catch (error) {
         if (!(error instanceof Cut)) throw error;
@@ -307,7 +307,7 @@ class WbUpload extends HTMLElement {
         await this.#readable(item, from);
         await this.#pause(item, failures++);
       }
-      const told = await this.#ask(item, "HEAD", path); // where to go on
+      const told = await this.#ask(item, "HEAD", path); // where to continue
       if (told.status === 200) offset = Number(told.header("Upload-Offset"));
       else {
         const { status, json } = await this.#ask(item, "GET", path);
@@ -322,18 +322,18 @@ class WbUpload extends HTMLElement {
     item.sent = bytes;
     const share = item.sending.value = bytes / item.file.size;
     this.#show(item, "busy", `${item.kind ? `${item.kind}. ` : ""}Sending ${Math.floor(100 * share)} %`);
-    this.#tell("progress", item);
+    this.#emit("progress", item);
   }
 
-  // Ask until there is an answer that is about the question, not about the weather.
+  // Send a request; repeat it after temporary errors.
   async #ask(item, method, path, headers, body) {
     for (let failures = 0; ; failures += 1) {
       let answer = null;
       try {
-        // A beginning is heard out even where it is cancelled meanwhile: else nobody could end it.
+        // The request that creates an upload is not aborted: without its response the upload could not be deleted.
         answer = await this.#xhr(path === "/api/files" ? {} : item, method, path, headers, body);
         if (answer.status === 401) { await this.#token(item, answer); continue; }
-        if (!WEATHER.includes(answer.status)) return answer;
+        if (!RETRYABLE.includes(answer.status)) return answer;
       } catch (error) {
         if (!(error instanceof Cut)) throw error;
         this.#stopped(item);
@@ -353,12 +353,12 @@ class WbUpload extends HTMLElement {
     this.#stopped(item);
   }
 
-  // The token has ended: the page is asked for another, and has a minute to set it.
+  // The token has expired: ask the page for a new one, and wait up to a minute.
   async #token(item, answer) {
-    if (answer.key !== this.getAttribute("key")) return; // it is here already
-    if (!answer.key && !this.hasAttribute("server")) throw new Refusal({ ...answer.json, message: "You are signed out. Load the page again and sign in." });
+    if (answer.key !== this.getAttribute("key")) return; // the page has already set a new one
+    if (!answer.key && !this.hasAttribute("server")) throw new Refusal({ ...answer.json, message: "You are signed out. Reload the page and sign in." });
     this.#show(item, item.sign, "Waiting for a new upload token…");
-    this.#tell("token");
+    this.#emit("token");
     if (answer.key !== this.getAttribute("key")) return;
     await new Promise((renewed, late) => {
       this.#renewed.addEventListener("key", renewed, { once: true });
@@ -366,7 +366,7 @@ class WbUpload extends HTMLElement {
     });
   }
 
-  // An answer of any status, or Cut. XMLHttpRequest, because fetch cannot tell how much of a body has gone.
+  // A response with any status, or Cut. XMLHttpRequest, because fetch cannot report the progress of a body.
   #xhr(item, method, path, headers = {}, body = null, onProgress = null) {
     return new Promise((resolve, reject) => {
       const xhr = new XMLHttpRequest(), key = this.getAttribute("key"), signal = item.abort?.signal;
@@ -378,7 +378,7 @@ class WbUpload extends HTMLElement {
       xhr.upload.onprogress = (event) => { clearTimeout(timer); timer = setTimeout(stop, SILENT); onProgress?.(event.loaded); };
       xhr.onload = () => {
         let json = null;
-        try { json = JSON.parse(xhr.responseText); } catch { /* an answer without a body, or of a proxy */ }
+        try { json = JSON.parse(xhr.responseText); } catch { /* no body, or the response of a proxy */ }
         resolve({ status: xhr.status, json, key, header: (name) => xhr.getResponseHeader(name) });
       };
       xhr.onerror = xhr.onabort = () => reject(new Cut());
@@ -388,7 +388,7 @@ class WbUpload extends HTMLElement {
     });
   }
 
-  // Every second until each upload has ended: the server says so, not what was seen here.
+  // Poll every second until the server reports the end of each upload.
   async #poll() {
     if (this.#polls) return;
     this.#polls = true;
@@ -406,14 +406,14 @@ class WbUpload extends HTMLElement {
     const before = item.state;
     item.state = json;
     if (json.error) throw new Refusal(json);
-    if (!before) this.#tell("sent", item);
+    if (!before) this.#emit("sent", item);
     const page = this.getAttribute("link");
     if (page && json.upload_id && !item.name.firstElementChild) item.name.replaceChildren(make("a", { href: page + json.upload_id, textContent: item.title }));
-    this.#fares(item, json, json.progress || {});
-    if (JSON.stringify(before) !== JSON.stringify(json)) this.#tell(item.over ? "done" : "progress", item);
+    this.#showProgress(item, json, json.progress || {});
+    if (JSON.stringify(before) !== JSON.stringify(json)) this.#emit(item.over ? "done" : "progress", item);
   }
 
-  #fares(item, { status, duplicate, storage_status, ended }, { rows_read, total_rows, promoted_rows, failed_rows, held, error_text, error_code, created_at }) {
+  #showProgress(item, { status, duplicate, storage_status, ended }, { rows_read, total_rows, promoted_rows, failed_rows, held, error_text, error_code, created_at }) {
     const since = new Date(created_at).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
     const reads = status === "processing", done = ended && status !== "failed", read = done || status === "staging_complete" || status === "promoting";
     const waits = storage_status === "pending_retry";
@@ -421,10 +421,10 @@ class WbUpload extends HTMLElement {
     item.promoting.value = done ? 1 : promoted_rows / total_rows || 0;
     item.held = held;
     const note = [
-      duplicate ? `Already here, ${done ? "loaded on" : "since"} ${since}` : item.kind,
-      waits && "Kept here; stored later, by itself",
+      duplicate ? `Duplicate, ${done ? "loaded on" : "received on"} ${since}` : item.kind,
+      waits && "Waiting for the file store; stored automatically",
       reads && rows_read && `${number(rows_read)} rows read`,
-      read && total_rows && `${number(promoted_rows)} of ${number(total_rows)} rows in place`,
+      read && total_rows && `${number(promoted_rows)} of ${number(total_rows)} rows loaded`,
       failed_rows && `${number(failed_rows)} rejected`,
       error_text,
     ].filter(Boolean).join(". ");

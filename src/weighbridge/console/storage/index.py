@@ -1,4 +1,4 @@
-"""`/storage`: what is stored, what may be, and which files wait for the store (S5)."""
+"""`/storage`: storage usage, quotas, and files queued for the file store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weighbridge.storage.quota import defaults
 from weighbridge.uploads import queue as uploads_queue
 
 router = frame.router()
-USERS = 50  # those with most first
+USERS = 50  # the users with the highest usage
 WAITING = 200
 
 
@@ -27,7 +27,7 @@ WAITING = 200
 async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         workspace, *users = await usage.standing(tx, defaults(app.ctx.limits))
-    async with app.db.tx() as tx:  # the queue is the service's
+    async with app.db.tx() as tx:  # tenants cannot read the queue
         waiting = await storage_queue.waiting(tx, workspace_id=key.workspace_id, limit=WAITING)
     return await frame.show(
         request,
@@ -46,7 +46,7 @@ async def show(request: Request, key: Key, app: TheApp) -> HTMLResponse:
 async def retry(request: Request, queue_id: UUID, key: Key, app: TheApp) -> Response:
     await _own(app, key, queue_id)
     await replay.again(app.db, queue_id, actor=f"key {key.id}")
-    return await frame.back(request, "/storage", "It is due now: the machine that has the file tries it.")
+    return await frame.back(request, "/storage", "The file is queued for an immediate retry.")
 
 
 @router.post("/storage/{queue_id}/drop")
@@ -54,16 +54,14 @@ async def retry(request: Request, queue_id: UUID, key: Key, app: TheApp) -> Resp
 async def drop(request: Request, queue_id: UUID, key: Key, app: TheApp) -> Response:
     await _own(app, key, queue_id)
     await replay.give_up(app.ctx, queue_id, actor=f"key {key.id}")
-    return await frame.back(
-        request, "/storage", "It is given up. Whoever sent the file has to send it again."
-    )
+    return await frame.back(request, "/storage", "The file is dropped. The sender has to upload it again.")
 
 
 async def _own(app: App, key: ApiKey, queue_id: UUID) -> None:
-    """A file that waits is another's as if it were not there."""
+    """Refuse files of other workspaces as if they did not exist."""
     async with app.db.tx() as tx:
         upload_id = await storage_queue.upload_of(tx, queue_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         upload = upload_id and await uploads_queue.get(tx, upload_id)
     if not upload:
-        raise RequestRefused(404, "unknown_file", "No such file waits here, or it does not any more.")
+        raise RequestRefused(404, "unknown_file", "This file is not in the storage queue, or not any more.")

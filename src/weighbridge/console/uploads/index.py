@@ -1,4 +1,4 @@
-"""`/uploads`: hand over files, and see how far each of them is."""
+"""`/uploads`: upload files and follow their progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from weighbridge.uploads.queue import Cursor
 from weighbridge.uploads.request import HIGHEST_PROJECT
 
 router = frame.router()
-# What a person asks for, and which states that is.
+# The filters of the list, and the states that each contains.
 KINDS: dict[str, tuple[str, browse.Filter]] = {
     "all": ("All", browse.Filter()),
     "queued": ("Queued", browse.Filter((Status.PENDING,), deferred=False)),
@@ -41,12 +41,12 @@ KINDS: dict[str, tuple[str, browse.Filter]] = {
             deferred=True,
         ),
     ),
-    "held": ("Waiting for you", browse.Filter((Status.STAGING_COMPLETE,), held=True)),
+    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), held=True)),
     "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
     "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
     "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
 }
-_RARE = ("held", "discarded")  # offered where there are any
+_RARE = ("held", "discarded")  # offered only if there are any
 
 
 @router.get("/")
@@ -104,7 +104,7 @@ async def show(
 
 
 def _number(said: str | None) -> int | None:
-    """A project's, where it can be one."""
+    """The number of a project; None if it cannot be one."""
     number = int(said) if said and said.isascii() and said.isdigit() else None
     return number if number is not None and number <= HIGHEST_PROJECT else None
 
@@ -117,41 +117,41 @@ def _cursor(name: str, word: str | None) -> Cursor | None:
 @frame.with_files
 @frame.page("upload")
 async def send(request: Request, key: Key, app: TheApp) -> Response:
-    """The form without a script: all files in one request, and a sentence on what became of them."""
+    """The upload form without JavaScript: all files in one request, and a message about the result."""
 
     session = getattr(request.state, "session", None)
     if session is None:
         raise RequestRefused(
-            403, "no_session", "This form is for browsers; files with a key go to POST /api/uploads."
+            403, "no_session", "This form is for browsers; with an API key, send files to POST /api/uploads."
         )
 
     async def ours(part: Part) -> None:
         frame.check_csrf(session, await part.text() if part.name == "csrf" else "")
 
     answer = await take_in(request, key, app, ours)
-    told = json.loads(bytes(answer.body))
-    files = told.get("uploads", [told])
+    result = json.loads(bytes(answer.body))
+    files = result.get("uploads", [result])
     if len(files) == 1 and "upload_id" in files[0]:
         sentence = (
-            "The same content is here already: this is it."
+            "Duplicate: this is the earlier upload with the same content."
             if files[0].get("duplicate")
-            else "It is on its way."
+            else "The file is uploaded."
         )
         return await frame.back(request, f"/uploads/{files[0]['upload_id']}", sentence)
-    return await frame.back(request, "/uploads", _what_became(files))
+    return await frame.back(request, "/uploads", _summary(files))
 
 
-def _what_became(files: list[dict[str, Any]]) -> str:
+def _summary(files: list[dict[str, Any]]) -> str:
     refused = [each for each in files if "error" in each]
     known = sum(1 for each in files if each.get("duplicate"))
-    parts = [f"{len(files) - len(refused)} of {len(files)} files are here"]
-    parts += [f"{known} of them were already"] if known else []
+    parts = [f"{len(files) - len(refused)} of {len(files)} files uploaded"]
+    parts += [f"{known} of them are duplicates"] if known else []
     words = [f"{each['filename']}: {each['message']}" for each in refused[:5]]
     return " ".join([", ".join(parts) + ".", *words])[:1500]
 
 
 async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | None) -> dict[str, Any]:
-    """What the form for files offers."""
+    """The choices of the upload form."""
     known = app.ctx.pipelines
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         of_sites = await sites.page(tx, key.workspace_id, "", 200)

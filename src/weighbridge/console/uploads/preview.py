@@ -1,4 +1,4 @@
-"""`/uploads/{id}/preview`: what a held upload would change, row by row; then Promote, or Discard."""
+"""`/uploads/{id}/preview`: the changes of an upload on hold, row by row; then Promote or Discard."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ async def show(
     try:
         found = await steps.preview(app.ctx, upload, operates=key.may("operate"))
         entity = entity or pipeline.grain.name
-        kind = kind or _telling(found, entity)
+        kind = kind or _first_kind(found, entity)
         rows = await steps.page(app.ctx, upload, Page(entity, kind, after, PAGE + 1))
     except RequestRefused as refusal:
         if refusal.status != 409:
             raise
-        # After a form that was refused, its sentence says more.
+        # The message of a refused form is more specific.
         sentence = "" if frame.NOTE in request.cookies else refusal.message
         return await frame.back(request, f"/uploads/{upload_id}", sentence)
     page = rows[:PAGE]
@@ -66,18 +66,22 @@ async def show(
 @frame.page("operate")
 async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await steps.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
-    return await frame.back(request, f"/uploads/{upload_id}", "It goes on: its rows are being written.")
+    return await frame.back(
+        request, f"/uploads/{upload_id}", "The upload is promoted: its rows are being written."
+    )
 
 
 @router.post("/uploads/{upload_id}/discard")
 @frame.page("operate")
 async def discard(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await steps.discard(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
-    return await frame.back(request, f"/uploads/{upload_id}", "It is discarded. Nothing of it was written.")
+    return await frame.back(
+        request, f"/uploads/{upload_id}", "The upload is discarded. None of its rows were written."
+    )
 
 
-def _telling(found: steps.Preview, entity: str) -> str:
-    """The kind of rows that a person looks for first: changes to what is there, then what is new."""
+def _first_kind(found: steps.Preview, entity: str) -> str:
+    """The kind of rows to show first: updates, then inserts."""
     counts = vars(found.changes[entity]) if entity in found.changes else {}
     return next((kind for kind in ("updated", "inserted", "unchanged") if counts.get(kind)), "updated")
 

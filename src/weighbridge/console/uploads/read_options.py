@@ -1,4 +1,4 @@
-"""Read options in forms: how a file is written, one choice each, and as a sentence on the page of an upload."""
+"""Read options: choices in forms, and labels on the page of an upload."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weighbridge.uploads.read_options import DELIMITERS, DETECT, TEXTS, in_words
 
 _LABELS = {
     "encoding": "Encoding",
-    "delimiter": "Character between columns",
+    "delimiter": "Column delimiter",
     "decimal": "Decimal mark",
     "date_order": "Date order",
     "sum_breakdowns": "Add up breakdown rows",
@@ -50,17 +50,17 @@ class Choice:
 
 
 def choices(reading: ReadOptions = DETECT_ALL, *, detect: str = "") -> list[Choice]:
-    """The read options that are texts; `detect` is the value of the choice that leaves one to detection."""
+    """The read options with text values; `detect` is the form value for automatic detection."""
     return [_choice(name, getattr(reading, name), detect) for name in TEXTS]
 
 
 def stored_choices(reading: ReadOptions) -> list[Choice]:
-    """The same for another attempt: detection has to be said, as it may replace a stored option."""
+    """The same for a retry: detection is an explicit value because it may replace a stored option."""
     return choices(reading, detect=DETECT)
 
 
 def facts(reading: ReadOptions) -> list[tuple[str, str]]:
-    """The options that were given, by their labels."""
+    """The options that the user set, with their labels."""
     return [(_LABELS[name], value) for name, value in in_words(reading).items()]
 
 
@@ -76,7 +76,7 @@ def _choice(name: str, stored: str, detect: str) -> Choice:
 def _parsed(name: str, value: str) -> str | None:
     match name:
         case "encoding":
-            return value  # stored by the same name
+            return value  # stored under the same name
         case "delimiter":
             return DELIMITERS[value]
         case "decimal":

@@ -1,4 +1,4 @@
-"""`/uploads/{id}`: one file's way, where each of its rows ended, and what a person can do about it."""
+"""`/uploads/{id}`: the state of one upload, the result of its rows, and the available actions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weighbridge.uploads.read_options import TEXTS, read_options
 router = frame.router()
 PAGE = 50
 REASONS = 50
-# In the order of a file: what stands above the rows, the rows, what is no row.
+# In the order of a file: text above the header, header, rows, other lines.
 _BINS = ("preamble", "header", "accepted", "duplicate", "rejected", "totals", "blank")
 assert set(_BINS) == {each.name for each in fields(Bins)}
 
@@ -43,9 +43,7 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
         again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
         rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
         links = await fixes.links(tx, upload.id)
-    async with (
-        app.db.tx() as tx
-    ):  # attempts and operators are the service's; the upload is known to be the key's
+    async with app.db.tx() as tx:  # tenants cannot read attempts; the upload was checked above
         moments = [_visible_to(moment, key) for moment in await history.trace(tx, upload.id)]
     return await frame.show(
         request,
@@ -77,7 +75,7 @@ async def rows(
     column: Annotated[str | None, Query(max_length=500, pattern=frame.NO_NUL)] = None,
     after: Annotated[str | None, Query()] = None,
 ) -> HTMLResponse:
-    """Refused rows of one reason, as they were."""
+    """Rejected rows with one reason, as in the file."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         behind = cursor.read("after", after, browse.RejectedAt, int, str)
@@ -101,20 +99,20 @@ async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Res
     await uploads_retry.reopen(
         app.db, upload, force_partial=forced, actor=f"key {key.id}", limited=True, reading=options
     )
-    sentence = "It is opened again."
+    sentence = "The upload is queued again."
     if options is not None and options != upload.reading:
-        sentence = "It is opened again, and read with the new options."
+        sentence = "The upload is queued again with the new read options."
     elif upload.error_code == "discarded":
-        sentence = "It is opened again, and goes in without another preview."
+        sentence = "The upload is queued again and will be loaded without another preview."
     elif upload.preview:
-        sentence = "It is opened again, and stops before production as before."
+        sentence = "The upload is queued again and will be held for a preview."
     elif forced or upload.force_partial:
-        sentence = "It is opened again; its valid rows go in whatever else it has."
+        sentence = "The upload is queued again. Its valid rows will be loaded."
     return await frame.back(request, f"/uploads/{upload_id}", sentence)
 
 
 def _options(upload: Upload, form: FormData) -> ReadOptions | None:
-    """The read options of a form that has them: all five, as a checkbox that is not ticked is not sent."""
+    """All five read options of a form that has them: browsers do not send an unchecked checkbox."""
     if not any(name in form for name in TEXTS):
         return None
     given = {name: str(form.get(name, "")) for name in TEXTS}
@@ -125,7 +123,9 @@ def _options(upload: Upload, form: FormData) -> ReadOptions | None:
 @frame.page("operate")
 async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await uploads_retry.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
-    return await frame.back(request, f"/uploads/{upload_id}", "It is off the list of what needs someone.")
+    return await frame.back(
+        request, f"/uploads/{upload_id}", "The upload is dismissed and no longer listed as a dead letter."
+    )
 
 
 @router.post("/uploads/{upload_id}/release-batch")
@@ -139,7 +139,7 @@ async def release_batch(request: Request, upload_id: UUID, key: Key, app: TheApp
 
 
 def _visible_to(moment: history.Moment, key: ApiKey) -> history.Moment:
-    """Which machine and what a consumer said is for those who run the service."""
+    """Hide worker names and responses of consumers from keys without the scope admin."""
     if key.may("admin"):
         return moment
     if moment.what in ("delivered", "gave up"):
@@ -157,7 +157,7 @@ def _rows_address(upload: Upload, reason: history.Reason) -> str:
 
 
 def _retry(upload: Upload) -> dict[str, bool]:
-    """What another try could be."""
+    """Which kinds of retry are possible."""
     may = upload.status in (Status.FAILED, Status.PARTIAL) and upload.storage_status != "removed"
     forcible = may and not upload.force_partial and upload.bins.rejected > 0
     return {"possible": may, "by_force": forcible, "after_all": upload.error_code == "discarded"}

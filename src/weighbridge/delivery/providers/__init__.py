@@ -1,4 +1,4 @@
-"""The built-in providers, and those of users: in modules that a setting names, or in installed packages."""
+"""The built-in providers and the user's own: from modules named in a setting, or from installed packages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Provider]]:
                 f"{did_you_mean(attribute, declared) or '.'}"
             )
         if not declared:
-            raise ConfigError(f"{SETTING}: {module_name} has no provider in it.")
+            raise ConfigError(f"{SETTING}: {module_name} contains no provider.")
         chosen = {name: value for name, value in declared.items() if attribute in ("", name)}
         yield from ((named, _checked(f"{SETTING}: {module_name}:{name}", chosen[name])) for name in chosen)
 
@@ -85,7 +85,7 @@ def _from_packages() -> Iterator[tuple[str, Provider]]:
 
 
 def _is_meant(value: object) -> bool:
-    """Something that sends: an instance, not the class that it is made of."""
+    """Check that a value is a provider: an instance, not a class."""
     return not isinstance(value, type) and iscoroutinefunction(getattr(value, "send", None))
 
 
@@ -93,6 +93,6 @@ def _checked(origin: str, provider: Provider) -> Provider:
     missing = [name for name in _ATTRIBUTES if not hasattr(provider, name)]
     if missing:
         raise ConfigError(
-            f"{origin}: a provider has to have {', '.join(missing)}; see weighbridge.delivery.providers.base."
+            f"{origin}: a provider must have {', '.join(missing)}; see weighbridge.delivery.providers.base."
         )
     return provider

@@ -1,4 +1,4 @@
-"""Where a webhook may go: a site's own address must not lead into the operator's network.
+"""Allowed webhook addresses: a site's address must not lead into the operator's network.
 
 The name is looked up before anything is sent, and the connection is looked at once more when it is made, before the
 first byte goes over it, as the name may mean something else by then. Two limits: a proxy (HTTPS_PROXY) connects in our
@@ -21,7 +21,7 @@ _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")  # ::ffff:0:a.b.c.d
 
 
 class Private(Exception):
-    """The connection that was made leads to an address that is not public."""
+    """The connection leads to an address that is not public."""
 
 
 REFUSED = Outcome.failed(
@@ -32,7 +32,7 @@ REFUSED = Outcome.failed(
 
 
 def checked(url: str) -> str | Outcome:
-    """The address's host, or what is wrong with it. The address may hold a secret: it is not repeated."""
+    """The host of an address, or an error. The address may contain a secret: messages do not quote it."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -43,7 +43,7 @@ def checked(url: str) -> str | Outcome:
     if not host:
         return _wrong("it names no host")
     if "@" in parts.netloc:
-        return _wrong("it has a name or password in it; the signature says who we are")
+        return _wrong("it contains a user name or password; requests are authenticated by their signature")
     return host
 
 
@@ -54,11 +54,11 @@ def _wrong(why: str) -> Outcome:
 
 
 async def is_public(host: str) -> bool:
-    """Are all addresses of that name public? Raises ProviderTransientError where it has none."""
+    """Whether all addresses of a host name are public. Raises ProviderTransientError if it has none."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise ProviderTransientError("The receiver's name cannot be looked up.", "UNREACHABLE") from None
+        raise ProviderTransientError("The receiver's host name cannot be resolved.", "UNREACHABLE") from None
     return all(_is_public(str(address[0])) for *_, address in found)
 
 

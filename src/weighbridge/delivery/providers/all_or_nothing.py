@@ -47,7 +47,7 @@ class AllOrNothing(ABC):
 
     @abstractmethod
     def unusable(self, credentials: Mapping[str, str]) -> Outcome | None:
-        """FAILED with what is wrong with the credentials."""
+        """FAILED with the error of the credentials."""
 
     @abstractmethod
     def event(self, conversion: Conversion, credentials: Mapping[str, str]) -> dict[str, Any]: ...
@@ -77,7 +77,9 @@ class AllOrNothing(ABC):
                 "EXPIRED", f"{self.label} accepts no event older than {self.window.days} days."
             )
         if not self.person(conversion):
-            needed = f"{self.label} needs {self.click_name}, or the digest of an address or number."
+            needed = (
+                f"{self.label} needs {self.click_name}, or the hash of an e-mail address or phone number."
+            )
             return Outcome.failed("NO_MATCH_KEY", needed)
         if conversion.value is not None and not conversion.value.is_finite():
             return Outcome.failed("VALUE", "The value is not a number.")
@@ -87,7 +89,7 @@ class AllOrNothing(ABC):
         """It is not documented that test events do not count, so no row is sent under the code."""
         code = batch.credentials.get("test_event_code")
         if not code:
-            unsent = "Nothing was sent: the credentials have no test_event_code. Only the row was checked."
+            unsent = "No request was sent: the credentials have no test_event_code. Only the row was checked."
             return Outcome(Verdict.COMPLETED, message=unsent)
         said = await self.request(batch, [self.probe(batch)], {"test_event_code": code}, http)
         outcome = said[0] if isinstance(said, list) else said

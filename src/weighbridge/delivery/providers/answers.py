@@ -1,4 +1,4 @@
-"""What adapters share of HTTP: a request whose every failure has a name, and answers read with distrust.
+"""HTTP for adapters: requests whose failures all have a code, and strict parsing of responses.
 
 An answer is never unpacked, and read only so far as it may be long. Nothing here puts an address, a header or a body
 into a sentence: they may hold secrets.
@@ -27,7 +27,7 @@ LONGEST_WAIT = timedelta(days=1)
 LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
 LONGEST_UNREAD = 64 << 10  # where the status says it all: read only so that the connection can be used again
 NOT_SENT = Outcome.retry(
-    "NOT_SENT", "There was no room for it in this call: it is sent with the next.", counts=False
+    "NOT_SENT", "The row did not fit into this call and is sent with the next one.", counts=False
 )
 _OF_THE_LINE = {"content-encoding", "content-length", "transfer-encoding"}
 _SECONDS = re.compile(r"\d+(\.\d+)?")
@@ -71,7 +71,7 @@ async def request(
     reads: bool = True,
     **more: Any,
 ) -> httpx.Response:
-    """As `post`. A redirect is not followed: what was sent is for nobody else."""
+    """As `post`. Redirects are not followed: the data is meant only for this address."""
     sent = {**(headers or {}), "accept-encoding": "identity"}
     response: httpx.Response | Answer | None = None
     try:
@@ -83,7 +83,7 @@ async def request(
     except (TimeoutError, httpx.HTTPError, ProviderTransientError) as error:
         if response is not None and (not reads or _is_weather(response.status_code)):
             return _answer(response)
-        raise _unanswered(error) from None  # httpx's own holds the request, with all that is in it
+        raise _unanswered(error) from None  # httpx's error contains the request with its data
 
 
 def _asked(
@@ -103,20 +103,22 @@ def in_time(batch: Batch, http: httpx.AsyncClient) -> bool:
 
 
 def _patience(http: httpx.AsyncClient) -> float | None:
-    """Seconds that a request may take as a whole. httpx's own begin anew with every byte that comes."""
+    """Maximum seconds for a whole request. httpx's timeouts restart with every byte."""
     known = [seconds for seconds in http.timeout.as_dict().values() if seconds is not None]
     return max(known, default=None)
 
 
 async def _body(response: httpx.Response | Answer, longest: int) -> bytes:
     if response.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
-        raise ProviderTransientError("The answer is packed, though we ask for one that is not.", "PACKED")
+        raise ProviderTransientError(
+            "The response is compressed, although an uncompressed one was requested.", "PACKED"
+        )
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > longest:
             raise ProviderTransientError(
-                f"The answer ({response.status_code}) is longer than {longest:,} bytes.", "TOO_LONG"
+                f"The response ({response.status_code}) is longer than {longest:,} bytes.", "TOO_LONG"
             )
     return bytes(body)
 
@@ -136,12 +138,14 @@ def _unanswered(error: Exception) -> ProviderTransientError:
         case httpx.PoolTimeout():
             return ProviderTransientError("No connection to the provider was free in time.", "POOL_TIMEOUT")
         case httpx.TimeoutException() | TimeoutError():
-            return ProviderTransientError("The provider did not answer in time.", "TIMEOUT")
+            return ProviderTransientError("The provider did not respond in time.", "TIMEOUT")
         case httpx.NetworkError() | httpx.RemoteProtocolError():
-            return ProviderTransientError("The line to the provider was cut before it answered.", "CUT")
+            return ProviderTransientError(
+                "The connection to the provider was closed before it responded.", "CUT"
+            )
         case _:
             kind = type(error).__name__
-            return ProviderTransientError(f"The provider could not be asked ({kind}).", "NO_ANSWER")
+            return ProviderTransientError(f"The request to the provider failed ({kind}).", "NO_ANSWER")
 
 
 def raise_for_retryable(response: httpx.Response, now: datetime) -> None:
@@ -151,11 +155,11 @@ def raise_for_retryable(response: httpx.Response, now: datetime) -> None:
     if not _is_weather(status):
         return
     if status == 429:
-        raise ProviderRateLimitError("The provider takes no more for now (429).", "HTTP_429", after)
+        raise ProviderRateLimitError("The provider's rate limit is reached (429).", "HTTP_429", after)
     if status >= 500 or status == 408:
-        raise ProviderTransientError(f"The provider is in trouble ({status}).", f"HTTP_{status}", after)
+        raise ProviderTransientError(f"The provider reports an error ({status}).", f"HTTP_{status}", after)
     raise ProviderTransientError(
-        f"The provider's address leads elsewhere ({status}); redirects are not followed.",
+        f"The provider's address redirects ({status}); redirects are not followed.",
         f"HTTP_{status}",
         after,
     )
@@ -166,7 +170,7 @@ def _is_weather(status: int) -> bool:
 
 
 def retry_after(response: httpx.Response, now: datetime) -> timedelta | None:
-    """How long the answer asks us to wait: seconds or an HTTP date, a day at most. None: it does not say."""
+    """Retry-After of the response: seconds or an HTTP date, at most a day. None: not given."""
     said = response.headers.get("retry-after", "").strip()
     if _SECONDS.fullmatch(said):
         return timedelta(seconds=min(float(said), LONGEST_WAIT.total_seconds()))
@@ -179,20 +183,21 @@ def retry_after(response: httpx.Response, now: datetime) -> timedelta | None:
 
 
 def json_of(response: httpx.Response) -> dict[str, Any]:
-    """The answer's JSON object. Anything else is somebody on the way, not the provider: ProviderTransientError."""
+    """The JSON object of the response. Other content comes from a proxy, not the provider: ProviderTransientError."""
     try:
         body = response.json()
     except (ValueError, RecursionError):  # the latter: nested too deeply
         body = None
     if not isinstance(body, dict):
         raise ProviderTransientError(
-            f"The answer ({response.status_code}) is not the provider's: expected a JSON object.", "NOT_JSON"
+            f"The response ({response.status_code}) is not from the provider: expected a JSON object.",
+            "NOT_JSON",
         )
     return body
 
 
 def quoted(said: object, batch: Batch) -> str:
-    """A provider's own words, for a sentence of ours: not too long, and without the values that it repeats."""
+    """A provider's message, shortened and without the values that it quotes."""
     text = str(said or "")
     for conversion in batch.conversions:
         for value in (conversion.click_id, *conversion.user_data.values()):
@@ -213,7 +218,7 @@ def whole(batch: Batch, outcome: Outcome) -> list[Outcome]:
 
 
 def lacking(credentials: Credentials, needs: Sequence[Needed]) -> Outcome | None:
-    """What is wrong with a site's credentials before anything is sent, or None. A value is never repeated."""
+    """The error of a site's credentials before a request is sent, or None. Messages contain no values."""
     names = {needed.name for needed in needs}
     for name in credentials:
         if name not in names:
@@ -226,7 +231,7 @@ def lacking(credentials: Credentials, needs: Sequence[Needed]) -> Outcome | None
             return _credentials(f"The credentials have no '{needed.name}' ({needed.help}).")
         if not value.isprintable() or value != value.strip() or (needed.secret and not value.isascii()):
             return _credentials(
-                f"'{needed.name}' of the credentials has characters that cannot be part of it, "
+                f"'{needed.name}' of the credentials contains invalid characters, "
                 "such as a space or a line break at its end. Copy it again."
             )
     return None

@@ -1,4 +1,4 @@
-"""What a provider is: it sends a batch and reports on each row.
+"""The interface of a provider: it sends a batch and reports on each row.
 
 Retries, breaker, shares, ledger, limits and logs belong to delivery/run.py. An adapter classifies what it is
 answered, and that is all.
@@ -18,7 +18,7 @@ from weighbridge.model.delivery import Conversion, Outcome
 
 
 class Credentials(Mapping[str, str]):
-    """Decrypted values, by name. They show themselves to nobody who only prints, logs or pickles them."""
+    """Decrypted values by name. Printing, logging and pickling do not reveal them."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -38,7 +38,7 @@ class Credentials(Mapping[str, str]):
     __str__ = __repr__
 
     def __reduce__(self) -> str:
-        raise TypeError("credentials are not written anywhere")
+        raise TypeError("credentials cannot be serialised")
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Batch:
     credentials: Credentials
     now: datetime  # the database's
     batch_id: UUID  # of the ledger; new for every call of send
-    dry_run: bool = False  # have the provider check, but keep nothing
+    dry_run: bool = False  # the provider validates the rows without storing them
     deadline: float | None = (
         None  # of the machine's `monotonic`: when the call is given up (`answers.in_time`)
     )
@@ -58,12 +58,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Needed:
-    """One value that a site's credentials have to have, or may have."""
+    """One required or optional value of a site's credentials."""
 
     name: str
     help: str
     required: bool = True
-    secret: bool = True  # False: may be shown, such as an account's number
+    secret: bool = True  # False: may be shown, such as an account number
 
 
 class Provider(Protocol):
@@ -72,7 +72,7 @@ class Provider(Protocol):
     @property
     def max_batch(self) -> int: ...
     @property
-    def clicks(self) -> tuple[str, ...]: ...  # the click ids it takes, best first
+    def clicks(self) -> tuple[str, ...]: ...  # accepted click ids, best first
     @property
     def window(
         self,
@@ -94,7 +94,7 @@ class Provider(Protocol):
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What became of a request that was accepted earlier."""
+    """The result of a request that was accepted earlier."""
 
     state: str  # CONFIRMED, PARTIAL, REFUSED; PROCESSING: ask again later
     accepted: int = 0
@@ -104,7 +104,7 @@ class Confirmation:
 
 @runtime_checkable
 class Confirms(Protocol):
-    """A provider that says only later what it made of a request."""
+    """A provider that reports the result of a request later."""
 
     confirm_after: timedelta
 

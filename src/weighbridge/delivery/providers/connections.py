@@ -101,7 +101,7 @@ class Answer(httpx.AsyncByteStream):
         return self.aiter_bytes()
 
     async def aclose(self) -> None:
-        """Whoever closes it gives its connection back."""
+        """Closing the response returns its connection."""
         try:
             with _as_httpx():
                 await self.raw.aclose()
@@ -150,7 +150,7 @@ class Lanes(httpx.AsyncBaseTransport):
             await self._idle.pop()[2].aclose()
 
     async def take(self, key: _Key) -> httpcore.AsyncHTTPConnection | None:
-        """One that is idle and stands."""
+        """An idle connection that is still open."""
         for place in range(len(self._idle) - 1, -1, -1):
             if self._idle[place][0] == key:
                 lane = self._idle[place][2]
@@ -167,7 +167,7 @@ class Lanes(httpx.AsyncBaseTransport):
             return
         now = monotonic()
         self._idle.append((key, now, lane))
-        # Closing waits, and whoever comes meanwhile may take the last one.
+        # Closing awaits; another request may take the last connection meanwhile.
         while self._idle and (len(self._idle) > KEPT or self._idle[0][1] < now - IDLE):
             await self._idle.popleft()[2].aclose()
 

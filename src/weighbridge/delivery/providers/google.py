@@ -87,7 +87,7 @@ class Google(ABC):
 
     @abstractmethod
     def sending(self, batch: Batch, connection: Connection) -> Sending:
-        """Raises AccessRefused where the credentials have an unusable value."""
+        """Raises AccessRefused if the credentials contain an invalid value."""
 
     def connect(self, http: httpx.AsyncClient, credentials: Credentials, now: datetime | None) -> Connection:
         return Connection(http, self._base_url, self._tokens, credentials, now)

@@ -33,7 +33,7 @@ TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
 LONGEST_PAUSE = timedelta(
     minutes=5
 )  # of all sites: the limit is of one developer token, and others have their own
-ROUNDS = 5  # requests at most for rows that were in each other's way
+ROUNDS = 5  # maximum number of requests for rows that conflict with each other
 _NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
 
 
@@ -51,7 +51,7 @@ class GoogleAds(Google):
         _REFRESH,
         Needed(
             "conversion_action_resource_name",
-            "customers/<account's number>/conversionActions/<its number>",
+            "customers/<account number>/conversionActions/<action number>",
             secret=False,
         ),
         _LOGIN,
@@ -101,7 +101,7 @@ class _Upload(Sending):
             own = {conversion.order_id, (conversion.click_id, conversion.occurred_at.replace(microsecond=0))}
             place = next((at for at, others in enumerate(taken) if not own & others), len(taken))
             if place == ROUNDS:
-                told = "It waits for others of its kind."
+                told = "The row waits for other rows with the same key."
                 self.results[row] = Outcome.retry(errors[0].code, told, counts=False)
                 continue
             if place == len(taken):
@@ -145,7 +145,7 @@ class _Upload(Sending):
     def _refused(
         self, response: httpx.Response, rows: Sequence[int], errors: list[GoogleError], request_id: str | None
     ) -> dict[int, list[GoogleError]]:
-        """An answer to the whole request: nothing of it was taken. Raises where it is the weather."""
+        """A response to the whole request: no row was accepted. Raises for temporary errors."""
         status = response.status_code
         _raise_for_limit(errors, answers.retry_after(response, self.batch.now))
         answers.raise_for_retryable(response, self.batch.now)
@@ -155,7 +155,7 @@ class _Upload(Sending):
         if errors and all(error.family == "internalError" for error in errors):
             raise ProviderTransientError(google_errors.sentence(errors[0]), errors[0].code)
         if not errors and status != 400:
-            raise ProviderTransientError(f"The answer ({status}) is not Google's.", f"HTTP_{status}")
+            raise ProviderTransientError(f"The response ({status}) is not from Google.", f"HTTP_{status}")
         if any(error.code == TOO_MANY for error in errors) and len(rows) > 1:
             return dict.fromkeys(rows, errors)
         named, nameless = _by_row(errors, len(rows))
@@ -273,4 +273,4 @@ def _unproven(nameless: Sequence[GoogleError]) -> Outcome:
                 error.code, google_errors.sentence(error), Category.RATE_LIMIT, error.retry_delay
             )
     code = nameless[0].code if nameless else "NO_RESULT"
-    return Outcome.retry(code, f"Google's answer does not say whether it took this row ({code}).")
+    return Outcome.retry(code, f"Google's response does not say whether it accepted this row ({code}).")

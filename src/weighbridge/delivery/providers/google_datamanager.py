@@ -52,8 +52,8 @@ _OF_ALL = {
 }
 _AUTH = {
     "ACCESS_TOKEN_SCOPE_INSUFFICIENT": f"The refresh token is not for the scope {_SCOPE}. "
-    "Let the account's user grant it, and store the new refresh_token.",
-    "SERVICE_DISABLED": "The Data Manager API is switched off in the project of the OAuth client. Switch it on.",
+    "Let the user of the account grant the scope, and store the new refresh_token.",
+    "SERVICE_DISABLED": "The Data Manager API is disabled in the project of the OAuth client. Enable it.",
 }
 # Google has these from an earlier call.
 _DELIVERED = {"PROCESSING_ERROR_REASON_DUPLICATE_TRANSACTION_ID", "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}
@@ -73,17 +73,17 @@ class GoogleDataManager(Google):
         ),
         Needed(
             "conversion_action_id",
-            "the conversion action's number; or give conversion_action_resource_name",
+            "the number of the conversion action; or use conversion_action_resource_name",
             required=False,
             secret=False,
         ),
         Needed(
             "conversion_action_resource_name",
-            "as google_ads has it, in place of conversion_action_id",
+            "as for google_ads, instead of conversion_action_id",
             required=False,
             secret=False,
         ),
-        Needed("developer_token", "not used; google_ads has it", required=False),
+        Needed("developer_token", "not used; only google_ads needs it", required=False),
     )
 
     def __init__(
@@ -106,7 +106,7 @@ class GoogleDataManager(Google):
         if response.status_code != 200:
             refusal = _Refusal.read(response)
             raise ProviderTransientError(
-                f"Google does not say what it made of the request ({refusal.code}).", refusal.code
+                f"Google does not report the result of the request ({refusal.code}).", refusal.code
             )
         return confirmation(answers.json_of(response))
 
@@ -115,7 +115,7 @@ def confirmation(answer: Mapping[str, Any]) -> Confirmation:
     """The counts of a request. A row that Google had from an earlier call counts as accepted: it has it."""
     destinations = as_dicts(answer.get("requestStatusPerDestination"))
     if not destinations:
-        raise ProviderTransientError("Google's answer has no status of the request in it.", "NO_STATUS")
+        raise ProviderTransientError("Google's response contains no status of the request.", "NO_STATUS")
     status = destinations[0]  # we send to one
     state = status.get("requestStatus")
     if state not in ("SUCCESS", "PARTIAL_SUCCESS", "FAILED"):
@@ -164,7 +164,7 @@ async def _ask(
     if response.status_code == 429:
         refusal = _Refusal.read(response)
         wait = refusal.retry_delay or answers.retry_after(response, now)
-        raise ProviderRateLimitError("Google takes no more for now (429).", refusal.code, wait)
+        raise ProviderRateLimitError("Google's rate limit is reached (429).", refusal.code, wait)
     answers.raise_for_retryable(response, now)
     return response
 
@@ -216,7 +216,7 @@ class _Ingest(Sending):
             return Outcome.completed(None)
         request_id = answer.get("requestId")
         if not isinstance(request_id, str) or not request_id:
-            raise ProviderTransientError("Google's answer has no request id in it.", "NO_REQUEST_ID")
+            raise ProviderTransientError("Google's response contains no request id.", "NO_REQUEST_ID")
         return Outcome.completed(request_id, awaits_confirmation=True)
 
     def _refused(self, refusal: _Refusal, rows: Sequence[int]) -> list[list[int]]:
@@ -225,7 +225,7 @@ class _Ingest(Sending):
             return []
         if refusal.status != 400 and not refusal.spoken:
             raise ProviderTransientError(
-                f"The answer ({refusal.status}) is not Google's.", f"HTTP_{refusal.status}"
+                f"The response ({refusal.status}) is not from Google.", f"HTTP_{refusal.status}"
             )
         named = {at: code for at, code in refusal.rows.items() if at < len(rows)}
         for at, code in named.items():
@@ -283,7 +283,7 @@ class _Refusal:
             told = _AUTH.get(code, f"Google refuses the account or its credentials ({code}).")
             return Outcome(Verdict.FAILED, code, category, told, self.request_id)
         if code in _LATER:
-            told = f"Google does not know it yet ({code}). It is sent again in six hours."
+            told = f"Google does not know the click or action yet ({code}). It is sent again in six hours."
             return Outcome(Verdict.RETRY, code, category, told, self.request_id, SETTLING)
         return Outcome(Verdict.FAILED, code, category, f"Google refuses it ({code}).", self.request_id)
 

@@ -1,4 +1,4 @@
-"""What Google Ads says of a row or of a request, and what becomes of it: the classification table.
+"""Classification of the errors of Google Ads, for rows and requests.
 
 Google's own sentences repeat what was sent (`trigger`), so none of them is passed on: here are ours.
 """
@@ -21,15 +21,15 @@ LONGEST_WAIT = timedelta(days=1)
 
 
 class Fate(Enum):
-    """What becomes of a row that has this error. The worst first: of several errors of a row it is the one told."""
+    """The consequence of an error for a row. Worst first: of several errors of a row, the worst is reported."""
 
-    AUTH = auto()  # the account or its credentials: nothing goes through until somebody changes them
-    REFUSED = auto()  # sending it again changes nothing
+    AUTH = auto()  # account or credentials: no row is accepted until they are changed
+    REFUSED = auto()  # a retry cannot succeed
     LATER = auto()  # Google does not know it yet: after 6 hours
-    SEARCHED = auto()  # it may come to know it: after 6 and 24 hours, then it never will
-    LIMITED = auto()  # too much, for now
-    TRANSIENT = auto()  # something passing, or something that nobody explains
-    ALONE = auto()  # its neighbours in the request are in its way: once more without them
+    SEARCHED = auto()  # Google may find it later: retry after 6 and 24 hours, then fail
+    LIMITED = auto()  # rate limit
+    TRANSIENT = auto()  # temporary or unexplained
+    ALONE = auto()  # conflicts with other rows of the request: send it again without them
     DELIVERED = auto()  # Google has it from an earlier call
 
 
@@ -77,7 +77,7 @@ CONVERSION_UPLOAD: Mapping[str, Fate] = {
     **dict.fromkeys(
         (
             "UNPARSEABLE_GCLID",
-            "INVALID_GCLID",  # not in v26; S4 names it
+            "INVALID_GCLID",  # not in v26, but part of the fixed list
             "UNPARSEABLE_WBRAID",
             "UNPARSEABLE_GBRAID",
             "GBRAID_WBRAID_BOTH_SET",
@@ -122,7 +122,7 @@ FAMILIES: Mapping[str, Fate] = {
     "headerError": Fate.AUTH,  # login-customer-id
 }
 
-# Of other families, or of none: S4's, gRPC's, and those that are not about the row.
+# Codes of other enums or none: fixed codes, gRPC codes, and codes that are not about the row.
 _CODES: Mapping[str, Fate] = {
     **dict.fromkeys(("INVALID_ARGUMENT", "INVALID_GCLID", "RESOURCE_NOT_FOUND"), Fate.REFUSED),
     **dict.fromkeys(("RESOURCE_EXHAUSTED", "RATE_LIMIT"), Fate.LIMITED),
@@ -156,31 +156,31 @@ _CODES: Mapping[str, Fate] = {
 
 # What to do, where there is something to do. Of the others the code itself says enough.
 _SENTENCES: Mapping[str, str] = {
-    "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE": "Google takes conversions of this account no longer this way: "
-    "since June 2026 it is closed to accounts that did not use it before. Deliver with the provider "
+    "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE": "Google no longer accepts conversions of this account here: "
+    "since June 2026 it is closed to accounts that did not use it before. Use the provider "
     "google_datamanager instead: it takes the same credentials, with a refresh token for the scope "
     "https://www.googleapis.com/auth/datamanager.",
-    "UNPARSEABLE_GCLID": "Google cannot read the gclid. It has to be stored as it came, upper and lower case.",
-    "UNPARSEABLE_WBRAID": "Google cannot read the wbraid. It has to be stored as it came, upper and lower case.",
-    "UNPARSEABLE_GBRAID": "Google cannot read the gbraid. It has to be stored as it came, upper and lower case.",
+    "UNPARSEABLE_GCLID": "Google cannot read the gclid. It must be stored unchanged, including upper and lower case.",
+    "UNPARSEABLE_WBRAID": "Google cannot read the wbraid. It must be stored unchanged, including upper and lower case.",
+    "UNPARSEABLE_GBRAID": "Google cannot read the gbraid. It must be stored unchanged, including upper and lower case.",
     "EXPIRED_EVENT": "The click is older than the window of the conversion action.",
-    "CONVERSION_PRECEDES_EVENT": "The conversion is earlier than its click. Look at the time zone of its time.",
+    "CONVERSION_PRECEDES_EVENT": "The conversion is earlier than its click. Check its time zone.",
     "UNAUTHORIZED_CUSTOMER": "The click belongs to an account that these credentials may not use.",
     "INVALID_CUSTOMER_FOR_CLICK": "The click belongs to another account than customer_id.",
     "NO_CONVERSION_ACTION_FOUND": "There is no such conversion action in the account. "
-    "Look at conversion_action_resource_name.",
+    "Check conversion_action_resource_name.",
     "INVALID_CONVERSION_ACTION_TYPE": "The conversion action takes no uploads: it needs the type 'import from "
     "clicks'.",
     "CUSTOMER_NOT_ACCEPTED_CUSTOMER_DATA_TERMS": "The account has not accepted the customer data terms. "
     "Accept them in its conversion settings.",
-    "CUSTOMER_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS": "The account has enhanced conversions for leads "
-    "switched off. Switch them on in its conversion settings.",
+    "CUSTOMER_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS": "Enhanced conversions for leads are disabled "
+    "for the account. Enable them in its conversion settings.",
     "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID": "The conversion action counts one per click, "
-    "which is not possible with gbraid and wbraid. Let it count every conversion.",
-    "ORDER_ID_CONTAINS_PII": "Google takes the order id for a person's data, such as an e-mail address.",
-    "NOT_TAKEN": "Another row of the request kept Google from taking this one.",
-    "USER_PERMISSION_DENIED": "These credentials may not use the account. Where a manager account has the "
-    "access, its number belongs in login_customer_id.",
+    "which is not possible with gbraid and wbraid. Change it to count every conversion.",
+    "ORDER_ID_CONTAINS_PII": "Google considers the order id personal data, such as an e-mail address.",
+    "NOT_TAKEN": "Google did not accept this row because of another row of the request.",
+    "USER_PERMISSION_DENIED": "These credentials may not use the account. If a manager account has the "
+    "access, set login_customer_id to its number.",
 }
 
 
@@ -235,13 +235,17 @@ def sentence(error: GoogleError) -> str:
         case Fate.AUTH:
             return f"Google refuses the account or its credentials ({error.code})."
         case Fate.LATER:
-            return f"Google does not know it yet ({error.code}). It is sent again in six hours."
+            return (
+                f"Google does not know the click or action yet ({error.code}). It is sent again in six hours."
+            )
         case Fate.SEARCHED:
-            return f"Google finds no click for it ({error.code}). Asked at once, after 6 and after 24 hours."
+            return (
+                f"Google finds no click for it ({error.code}). Tried immediately, after 6 and after 24 hours."
+            )
         case Fate.LIMITED:
-            return f"Google takes no more for now ({error.code})."
+            return f"Google's rate limit is reached ({error.code})."
         case Fate.TRANSIENT:
-            return f"Google could not take it now ({error.code})."
+            return f"Google could not accept it now ({error.code})."
         case Fate.REFUSED | Fate.ALONE | Fate.DELIVERED:
             return f"Google refuses it ({error.code})."
         case _:

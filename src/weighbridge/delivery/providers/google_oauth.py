@@ -1,4 +1,4 @@
-"""What both Google adapters read of a site's credentials: account numbers, and a refresh token → an access token."""
+"""Credentials of both Google adapters: account numbers, and access tokens from a refresh token."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ LONG_AGO = datetime(
 KEPT = 10_000  # tokens at most, in one adapter
 
 NEEDS = (
-    Needed("customer_id", "the Google Ads account's number, such as 123-456-7890", secret=False),
+    Needed("customer_id", "the number of the Google Ads account, such as 123-456-7890", secret=False),
     Needed("client_id", "of the OAuth client, ends in .apps.googleusercontent.com", secret=False),
     Needed("client_secret", "of the OAuth client"),
     Needed("refresh_token", "of a user who may use the account"),
     Needed(
         "login_customer_id",
-        "the manager account's number, where the access comes from one",
+        "the number of the manager account, if it has the access",
         required=False,
         secret=False,
     ),
@@ -41,7 +41,7 @@ def token_url(base_url: str) -> str:
 
 
 class AccessRefused(Exception):
-    """The credentials are no good: every row that needs them fails with this outcome."""
+    """The credentials are invalid: every row that needs them fails with this outcome."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ def action(credentials: Credentials) -> str:
         raise AccessRefused(
             "CREDENTIALS",
             "'conversion_action_resource_name' of the credentials: expected "
-            "customers/<account's number>/conversionActions/<its number>.",
+            "customers/<account number>/conversionActions/<action number>.",
         )
     return named[1]
 
@@ -111,7 +111,7 @@ class Tokens:
             raise _refused(code_of(body.get("error")))
         token = body.get("access_token")
         if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise ProviderTransientError("Google's answer has no access token in it.", "NO_TOKEN")
+            raise ProviderTransientError("Google's response contains no access token.", "NO_TOKEN")
         return token, timedelta(seconds=_seconds(body.get("expires_in")))
 
 
@@ -119,15 +119,15 @@ def _refused(code: str) -> AccessRefused:
     if code == "invalid_grant":
         return AccessRefused(
             code,
-            "Google takes this refresh token no longer: it was revoked, or has expired. Let the account's user "
+            "Google no longer accepts this refresh token: it was revoked or has expired. Let the user of the account "
             "grant access again and store the new refresh_token.",
         )
     if code in ("invalid_client", "unauthorized_client"):
         return AccessRefused(
             code,
-            "Google does not know this OAuth client, or not with this secret. Look at client_id and client_secret.",
+            "Google does not accept this OAuth client and secret. Check client_id and client_secret.",
         )
-    return AccessRefused(code, f"Google gives no access with these credentials ({code}).")
+    return AccessRefused(code, f"Google refuses access with these credentials ({code}).")
 
 
 def _seconds(said: Any) -> float:

@@ -19,10 +19,10 @@ def sendable(conversions: Sequence[Conversion], results: list[Outcome | Provider
     rows = []
     for row, each in enumerate(conversions):
         if each.click_type not in CLICKS:
-            told = f"Google takes gclid, gbraid and wbraid, not {each.click_type}."
+            told = f"Google accepts gclid, gbraid and wbraid, not {each.click_type}."
             results[row] = Outcome.failed("CLICK_TYPE", told)
         elif each.value is not None and not isfinite(each.value):
-            results[row] = Outcome.failed("VALUE", "The value is not a number that Google can take.")
+            results[row] = Outcome.failed("VALUE", "The value is not a number that Google accepts.")
         else:
             rows.append(row)
     return rows

@@ -42,7 +42,7 @@ class MetaCapi(AllOrNothing):
         Needed("dataset_id", "the number of the dataset (pixel) in Events Manager", secret=False),
         Needed("access_token", "of a system user, from Events Manager"),
         Needed("test_event_code", "from Test Events in Events Manager, for dry runs", required=False),
-        Needed("event_name", "what Meta calls the conversion; Purchase", required=False, secret=False),
+        Needed("event_name", "Meta's name of the conversion; default Purchase", required=False, secret=False),
         Needed("action_source", f"one of {', '.join(SOURCES)}", required=False, secret=False),
     )
 
@@ -51,9 +51,7 @@ class MetaCapi(AllOrNothing):
 
     def unusable(self, credentials: Mapping[str, str]) -> Outcome | None:
         if not credentials["dataset_id"].isdecimal():
-            return Outcome.failed(
-                "CREDENTIALS", "dataset_id: expected a number, got something else.", Category.AUTH
-            )
+            return Outcome.failed("CREDENTIALS", "dataset_id: expected a number.", Category.AUTH)
         source = credentials.get("action_source", SOURCES[0])
         if source not in SOURCES:
             expected = ", ".join(SOURCES)
@@ -119,7 +117,7 @@ def _taken(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list
     trace = body.get("fbtrace_id") or response.headers.get("x-fb-trace-id")
     if body.get("events_received") != sent or not trace:
         raise ProviderTransientError(
-            f"Meta's answer does not say that it took all {sent} events; which it took is not known.",
+            f"Meta's response does not confirm all {sent} events; which ones it accepted is unknown.",
             "PARTIAL",
         )
     return [Outcome.completed(str(trace))] * sent
@@ -135,28 +133,28 @@ def _error(response: httpx.Response) -> dict[str, Any] | None:
 
 
 def _classified(said: dict[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
-    """FAILED, with what is wrong. Raises what passes."""
+    """FAILED with the error. Raises temporary errors."""
     code, subcode = said["code"], said.get("error_subcode")
     name = f"{code}/{subcode}" if subcode else str(code)
     words = answers.quoted(said.get("error_user_msg") or said.get("message"), batch)
     status = response.status_code
     if code in _RATE_LIMIT or status == 429:
         after = answers.retry_after(response, batch.now) or _regained(response)
-        raise ProviderRateLimitError(f"Meta takes no more for now: {words}", name, after)
+        raise ProviderRateLimitError(f"Meta's rate limit is reached: {words}", name, after)
     if code in (1, 2) or said.get("is_transient") is True or status >= 500 or status == 408:
         after = answers.retry_after(response, batch.now)
-        raise ProviderTransientError(f"Meta is in trouble ({status}): {words}", name, after)
+        raise ProviderTransientError(f"Meta reports an error ({status}): {words}", name, after)
     if (code, subcode) == _NO_SUCH_DATASET:
-        message = "Meta has no such dataset, or the access_token may not write to it: see dataset_id."
+        message = "The dataset does not exist, or the access_token cannot write to it: check dataset_id."
         return Outcome.failed(name, message, Category.AUTH)
     if code in (10, 102, 190) or 200 <= code < 300 or status in (401, 403):
-        message = f"Meta refuses the access_token: {words} Make a new one in Events Manager."
+        message = f"Meta refuses the access_token: {words} Create a new one in Events Manager."
         return Outcome.failed(name, message, Category.AUTH)
     return Outcome.failed(name, f"Meta refuses it: {words}")
 
 
 def _regained(response: httpx.Response) -> timedelta | None:
-    """How long the dataset's business has to wait, as the header of its use says it, in minutes."""
+    """The wait in minutes from the usage header of the business."""
     try:
         uses = json.loads(response.headers.get("x-business-use-case-usage", "{}"))
         minutes = [use.get("estimated_time_to_regain_access", 0) for each in uses.values() for use in each]

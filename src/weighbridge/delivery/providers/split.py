@@ -1,4 +1,4 @@
-"""A batch sent in parts: without rows that no request can have in it, in halves where one bad row spoils all."""
+"""Sends a batch in parts: without rows that cannot be sent, and in halves if one bad row fails the whole request."""
 
 from __future__ import annotations
 

@@ -41,9 +41,11 @@ class TikTokEvents(AllOrNothing):
     needs = (
         Needed("access_token", "from the settings of the event set or pixel in Events Manager"),
         Needed("event_set_id", "of an offline or CRM event set", required=False, secret=False),
-        Needed("pixel_code", "of a pixel, in place of an event set", required=False, secret=False),
+        Needed("pixel_code", "of a pixel, instead of an event set", required=False, secret=False),
         Needed("event_source", f"one of {', '.join(SOURCES)}", required=False, secret=False),
-        Needed("event_name", "what TikTok calls the conversion; Purchase", required=False, secret=False),
+        Needed(
+            "event_name", "TikTok's name of the conversion; default Purchase", required=False, secret=False
+        ),
         Needed("test_event_code", "from Test Events in Events Manager, for dry runs", required=False),
     )
 
@@ -54,10 +56,12 @@ class TikTokEvents(AllOrNothing):
         source, source_id = _source(credentials)
         if not source_id:
             message = (
-                "The credentials have neither 'event_set_id' nor 'pixel_code'; TikTok needs one of them."
+                "The credentials have neither 'event_set_id' nor 'pixel_code'; TikTok requires one of them."
             )
         elif credentials.get("event_set_id") and credentials.get("pixel_code"):
-            message = "The credentials have both 'event_set_id' and 'pixel_code'; TikTok takes one of them."
+            message = (
+                "The credentials have both 'event_set_id' and 'pixel_code'; TikTok accepts only one of them."
+            )
         elif source not in SOURCES:
             message = f"event_source: expected one of {', '.join(SOURCES)}, got '{source}'."
         else:
@@ -105,21 +109,21 @@ class TikTokEvents(AllOrNothing):
 
 
 def _source(credentials: Mapping[str, str]) -> tuple[str, str]:
-    """What the events are said to come from, and its number. A pixel's are web events."""
+    """The declared source of the events and its id. Events of a pixel are web events."""
     pixel = credentials.get("pixel_code", "")
     source = credentials.get("event_source") or ("web" if pixel else "offline")
     return source, credentials.get("event_set_id") or pixel
 
 
 def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
-    """What TikTok says of the whole request: taken, or refused. Raises what passes."""
+    """TikTok's result for the whole request: accepted or refused. Raises temporary errors."""
     code, status = body.get("code"), response.status_code
     if not isinstance(code, int):
         if status in (401, 403):
             return _no_access(f"HTTP_{status}", "")
         if status >= 400:
-            return Outcome.failed(f"HTTP_{status}", "TikTok refuses the request, and does not say why.")
-        raise ProviderTransientError("The answer is not TikTok's: it has no code.", "NO_CODE")
+            return Outcome.failed(f"HTTP_{status}", "TikTok refuses the request without a reason.")
+        raise ProviderTransientError("The response is not from TikTok: it has no code.", "NO_CODE")
     name, words = str(code), answers.quoted(body.get("message"), batch)
     listed = body.get("data")
     partly = code == _PARTLY and isinstance(listed, dict) and bool(listed.get("failed_events"))
@@ -129,11 +133,11 @@ def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch)
         return Outcome.failed(name, f"TikTok refuses it: {words}")
     if code == _THROTTLED:
         after = answers.retry_after(response, batch.now)
-        raise ProviderRateLimitError(f"TikTok takes no more for now: {words}", name, after)
+        raise ProviderRateLimitError(f"TikTok's rate limit is reached: {words}", name, after)
     if code == _NO_PERMISSION or 40100 < code < 40200 or status in (401, 403):
         return _no_access(name, words)
     if code == _TROUBLE or not 40000 <= code < 50000:
-        raise ProviderTransientError(f"TikTok is in trouble ({code}): {words}", name)
+        raise ProviderTransientError(f"TikTok reports an error ({code}): {words}", name)
     return Outcome.failed(name, f"TikTok refuses it: {words}")
 
 
@@ -141,11 +145,13 @@ def _taken(body: Mapping[str, Any], status: int) -> Outcome:
     request_id = body.get("request_id")
     if status != 200 or not request_id:
         raise ProviderTransientError(
-            "TikTok's answer has no request_id: what it took is not known.", "NO_PROOF"
+            "TikTok's response has no request_id: which events it accepted is unknown.", "NO_PROOF"
         )
     return Outcome.completed(str(request_id))
 
 
 def _no_access(code: str, words: str) -> Outcome:
-    message = f"TikTok refuses the access_token for this event set or pixel: {words} Make a new one in Events Manager."
+    message = (
+        f"TikTok refuses the access_token for this event set or pixel: {words} Create one in Events Manager."
+    )
     return Outcome.failed(code, " ".join(message.split()), Category.AUTH)

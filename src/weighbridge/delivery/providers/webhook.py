@@ -1,4 +1,4 @@
-"""Conversions → a webhook of one's own, by Standard Webhooks: one signed message for each.
+"""Conversions → the user's own webhook (Standard Webhooks): one signed message per conversion.
 
 The receiver knows a message again by its webhook-id, which is the same whenever it is sent. Any 2xx says that it has
 it, whatever the body. Nothing can be checked without sending, so a dry run builds and signs, and no more.
@@ -34,11 +34,9 @@ PATIENCE = 10  # so many messages of a batch may come to nothing before the rest
 _PREFIX = "whsec_"
 
 NEEDS = (
-    Needed("url", "where messages are posted, https://…"),
-    Needed("secret", "whsec_…; while it is changed the new one and the old one, with a space between"),
-    Needed(
-        "events", "what it hears of besides conversions: IngestionCompleteEvent", required=False, secret=False
-    ),
+    Needed("url", "the address that receives the messages, https://…"),
+    Needed("secret", "whsec_…; during a rotation the new and the old secret, separated by a space"),
+    Needed("events", "further events to send: IngestionCompleteEvent", required=False, secret=False),
 )
 
 
@@ -51,7 +49,7 @@ class Webhook:
     needs = NEEDS
 
     def __init__(self, *, base_url: str | None = None, allow_private: bool | Collection[str] = False) -> None:
-        """`base_url`: everything goes there, wherever a site wants it. `allow_private`: see `addresses`."""
+        """`base_url`: receives all messages, instead of the sites' addresses. `allow_private`: see `addresses`."""
         self._base_url = base_url
         self._allow_private = True if base_url else allow_private
 
@@ -62,7 +60,9 @@ class Webhook:
         if batch.dry_run:
             for conversion in batch.conversions:
                 sender.built(*_message(conversion, batch))
-            message = "Built and signed; nothing was sent, as a receiver cannot check without taking it."
+            message = (
+                "Built and signed, but not sent: a receiver cannot validate a message without accepting it."
+            )
             return answers.whole(batch, Outcome(Verdict.COMPLETED, message=message))
         return answers.settled(await _Round(sender, batch, http).all())
 
@@ -75,7 +75,7 @@ class Webhook:
         payload: Mapping[str, Any],
         now: datetime,
     ) -> Outcome:
-        """Something that happened, once per event_id as far as the receiver is concerned. Raises as `send`."""
+        """Send an event. The receiver can recognise repetitions by event_id. Raises as `send`."""
         sender = await _sender(credentials, now, http, self._base_url, self._allow_private)
         if isinstance(sender, Outcome):
             return sender
@@ -96,7 +96,7 @@ def signed(keys: Sequence[bytes], message_id: str, now: datetime, content: bytes
 
 
 def _message(conversion: Conversion, batch: Batch) -> tuple[str, bytes]:
-    """Its id and its body, the same whenever they are made."""
+    """The id and body of a message; deterministic."""
     known = hashlib.sha256(f"{batch.site_id}|{conversion.order_id}".encode()).hexdigest()
     body = {
         "type": "conversion",
@@ -115,7 +115,7 @@ def _message(conversion: Conversion, batch: Batch) -> tuple[str, bytes]:
 
 
 class _Round:
-    """The messages of one batch, a few at once. When it is clear that it is no use, the rest is not tried."""
+    """The messages of one batch, a few at a time. After an error that concerns all messages, the rest is not sent."""
 
     def __init__(self, sender: _Sender, batch: Batch, http: httpx.AsyncClient) -> None:
         self._sender, self._batch, self._http = sender, batch, http
@@ -147,7 +147,7 @@ class _Round:
 
 
 class _Sender:
-    """One receiver, whose address and secret are good."""
+    """One receiver with a valid address and secret."""
 
     def __init__(self, url: str, keys: Sequence[bytes], now: datetime, http: httpx.AsyncClient) -> None:
         self._url, self._keys, self._now, self._http = url, keys, now, http
@@ -175,7 +175,7 @@ async def _sender(
     base_url: str | None,
     allow_private: bool | Collection[str],
 ) -> _Sender | Outcome:
-    """A sender, or what is wrong with the credentials. Raises ProviderTransientError: the name cannot be looked up."""
+    """A sender, or the error of the credentials. Raises ProviderTransientError if the host name cannot be resolved."""
     if wrong := answers.lacking(credentials, NEEDS):
         return wrong
     keys = _keys(credentials["secret"])
@@ -204,9 +204,7 @@ def _keys(secret: str) -> list[bytes] | Outcome:
 
 
 def _bad_secret() -> Outcome:
-    message = (
-        "secret: expected whsec_ and at least 16 bytes in base64 (24 to 64 are usual), got something else."
-    )
+    message = "secret: expected whsec_ and at least 16 bytes in base64 (24 to 64 are usual)."
     return Outcome.failed("CREDENTIALS", message, Category.AUTH)
 
 
@@ -216,15 +214,13 @@ def _classified(response: httpx.Response, message_id: str, now: datetime) -> Out
     if 200 <= status < 300:
         return Outcome.completed(message_id)
     if status == 410:
-        message = (
-            "The endpoint is gone (410): it wants no more messages. Remove the webhook, or give its new url."
-        )
+        message = "The endpoint no longer exists (410). Remove the webhook, or set its new url."
         return Outcome.failed("GONE", message, Category.AUTH)
     if status in (301, 308):
-        message = f"The endpoint has moved ({status}), and redirects are not followed. Give its new url."
+        message = f"The endpoint has moved ({status}), and redirects are not followed. Set its new url."
         return Outcome.failed(name, message, Category.AUTH)
     answers.raise_for_retryable(response, now)
     if status in (401, 403):
-        message = f"The endpoint refuses us ({status}). Does it have the same secret?"
+        message = f"The endpoint refuses the request ({status}). Check that it has the same secret."
         return Outcome.failed(name, message, Category.AUTH)
     return Outcome.failed(name, f"The endpoint refuses the message ({status}).")

@@ -1,4 +1,4 @@
-"""How many calls may be under way at once: per site and provider, and per provider (S4, PR11)."""
+"""Limits on concurrent calls: per site and provider, and per provider."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 
 @dataclass(frozen=True)
 class SlotKey:
-    """What a slot is wanted for."""
+    """The site and provider of a slot."""
 
     site_id: UUID
     provider_key: str
@@ -27,7 +27,7 @@ class SlotKey:
 
 @dataclass(frozen=True)
 class Held:
-    """A slot of both keys, or of the first alone where there is no limit for all sites. Leased, not owned."""
+    """A leased slot of both keys, or of the first key only if there is no limit for all sites."""
 
     slot: SlotKey
     token: UUID
@@ -42,14 +42,14 @@ class SlotLimits:
 
 class Slots(Protocol):
     async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
-        """A slot for each, in their order; None where it is full, or where nobody can say. Never raises for that.
+        """A slot per key, in order; None if none is free or the backend is unavailable. Never raises for that.
 
         Both keys or neither. The same place may stand there several times. What is given `back` is free before.
         """
         ...
 
     async def release(self, held: Sequence[Held]) -> None:
-        """Give back. Twice, or after they ended by themselves, is no error; nothing is raised."""
+        """Release slots. Releasing twice or after the expiry is no error; nothing is raised."""
         ...
 
     async def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What both kinds of slots do alike: tokens, what to say of an outage, and what is owed after one."""
+"""Shared by both backends: tokens, log messages about an outage, and slots to release after one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_OWED = 10_000  # what is older than these ends by itself, as everything doe
 
 
 class Leased(ABC):
-    """Slots that somebody else keeps. While that one is away nobody gets any, and nothing is raised.
+    """Slots in a backend. While it is unavailable, no slot is granted, and nothing is raised.
 
     A call that failed or was cancelled may have gone through all the same, and what was to be given back may not have
     been. Both are owed, and given back before the next call that gets through: a site must not stand still for the
@@ -66,7 +66,7 @@ class Leased(ABC):
         await self._close()
 
     async def _settle(self) -> None:
-        """Give back all that is owed, or go on owing it."""
+        """Release all slots that could not be released before; keep them if that fails again."""
         giving = list(self._owed)
         if giving:
             await self._give(giving)
@@ -77,7 +77,7 @@ class Leased(ABC):
         self._owed = deque((held for held in self._owed if held.token not in given), MOST_OWED)
 
     def _note(self, error: Exception | None) -> None:
-        """Once when it goes away and once when it is back."""
+        """Log once when the backend becomes unavailable and once when it is back."""
         if error is not None and not self._away:
             log.warning(
                 "slots.away", keeper=self.keeper, reason=self._why(error), error_type=type(error).__name__
@@ -88,7 +88,7 @@ class Leased(ABC):
 
     @abstractmethod
     async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
-        """Give back, then take. The tokens that got their slots."""
+        """Release, then acquire. Returns the tokens that have a slot."""
 
     @abstractmethod
     async def _give(self, held: Sequence[Held]) -> None: ...
@@ -98,4 +98,4 @@ class Leased(ABC):
 
     @abstractmethod
     def _why(self, error: Exception) -> str:
-        """A class of trouble in words, without addresses."""
+        """The kind of an error as text, without addresses."""

@@ -1,4 +1,4 @@
-"""Slots as leased rows of the database, where no REDIS_URL is set."""
+"""Slots as leased rows of the database, if REDIS_URL is not set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PostgresSlots(Leased):
             await table.release(tx, [each.token for each in held])
 
     async def _close(self) -> None:
-        """The database is not ours to close."""
+        """Nothing to close: the database pool belongs to the application."""
 
     def _why(self, error: Exception) -> str:
-        return error.message if isinstance(error, RetryLater) else "it answers with an error"
+        return error.message if isinstance(error, RetryLater) else "it returns an error"

@@ -1,7 +1,7 @@
-"""Slots in Redis (S4, PR11), where REDIS_URL is set: a sorted set per key, a member per slot, its end as the score.
+"""Slots in Redis, if REDIS_URL is set: one sorted set per key, one member per slot, its expiry as the score.
 
 Redis 5 or newer, or Valkey. A call is one script, whatever the number of places, and the time is the server's. If Redis
-is away, slow or answers an error nobody gets a slot and nothing is uploaded (S4).
+is unreachable, slow or returns an error, no slot is granted and no conversion is uploaded.
 
 Its limits. The keys of one call lie in different slots of a Redis Cluster, which refuses such a script: use one server,
 with replicas if you like. What a replica had not heard of when it took over is forgotten, as is what a server without
@@ -75,12 +75,12 @@ end
 
 
 class RedisSlots(Leased):
-    """S4's semaphores, under S4's keys."""
+    """Semaphores in Redis; the key names are fixed."""
 
     keeper = "redis"
 
     def __init__(self, url: str, limits: SlotLimits) -> None:
-        """ConfigError where the address cannot be one; whether somebody answers there shows later."""
+        """ConfigError if the address is invalid. The connection is made later."""
         super().__init__(limits)
         self._redis = _client(url)
         self._acquire = self._redis.register_script(_ACQUIRE)
@@ -115,22 +115,20 @@ class RedisSlots(Leased):
 
     def _why(self, error: Exception) -> str:
         said = f"{type(error).__name__} {error}"
-        return next(
-            (why for pattern, why in _REASONS if re.search(pattern, said)), "it answers with an error"
-        )
+        return next((why for pattern, why in _REASONS if re.search(pattern, said)), "it returns an error")
 
 
 # What is said of a call that failed: the first that is found. The words themselves have addresses and names in them.
 _REASONS = (
     (
         r"^Authentic|^Authoriz|^NoPermission|NOPERM|can't run this command",
-        "it refuses the user or password of REDIS_URL, or what they may do",
+        "it refuses the user or password of REDIS_URL, or their permissions",
     ),
-    (r"^BusyLoading|LOADING", "it is still reading its files"),
-    (r"^ReadOnly|READONLY", "it is a replica, which takes no writes"),
+    (r"^BusyLoading|LOADING", "it is still loading its data"),
+    (r"^ReadOnly|READONLY", "it is a read-only replica"),
     (r"^Cluster|^Moved|CROSSSLOT|CLUSTERDOWN", "it is a Redis Cluster; expected one server"),
-    (r"^Timeout", "it does not answer in time"),
-    (r"^Connection|^OSError|^BrokenPipe", "nothing answers at its address, or the line broke"),
+    (r"^Timeout", "it does not respond in time"),
+    (r"^Connection|^OSError|^BrokenPipe", "it is unreachable, or the connection was closed"),
 )
 
 
@@ -151,7 +149,7 @@ def _client(url: str) -> Redis:
             )
             pool.make_connection()  # type: ignore[no-untyped-call] # what stands behind the question mark is read only here
         except (TypeError, ValueError, AttributeError, trouble.RedisError):
-            complaint = "an option behind the question mark that is none"
+            complaint = "an invalid option after the question mark"
     if complaint is not None or pool is None:
         # Raised out here, and without the address: it may have a password in it, and so may what redis-py says of it.
         raise ConfigError(
@@ -161,16 +159,16 @@ def _client(url: str) -> Redis:
 
 
 def _complaint(url: str) -> str | None:
-    """What is wrong with it, without a word of it. redis-py takes a database that is no number for number 0."""
+    """The error of an address, without quoting it. redis-py treats a database that is not a number as 0."""
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018 (it is read, and may be none)
     except ValueError:
-        return "an address that cannot be read; a password with / # ? or @ in it has to be percent-encoded"
+        return "an invalid address; a password that contains / # ? or @ must be percent-encoded"
     match parts.scheme:
         case "redis" | "rediss":
             if not re.fullmatch(r"/?\d*", parts.path):
-                return "a database that is no number"
+                return "a database that is not a number"
             return None
         case "unix":
             return None if parts.path else "no path"

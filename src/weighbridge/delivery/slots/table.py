@@ -1,4 +1,4 @@
-"""Slots for calls to providers (S4, PR11): one function per named query."""
+"""Slots for calls to providers in Postgres: one function per named query."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class SlotRequest:
 
 
 async def acquire(tx: Tx, request: SlotRequest) -> set[UUID]:
-    """The tokens that have their slots now. Commit at once: others wait for the same keys."""
+    """The tokens that have a slot now. Commit immediately: others wait for the same keys."""
     return {row[0] for row in await fetch_all(tx, _SQL["acquire_slots"], vars(request))}
 
 
 async def release(tx: Tx, tokens: Sequence[UUID]) -> None:
-    """What is not held any more is passed over."""
+    """Release slots. Slots that are no longer held are ignored."""
     await tx.execute(_SQL["release_slots"], (list(tokens),))
