@@ -31,17 +31,24 @@ class Announcer:
         under_way: set[asyncio.Task[None]] = set()
         while not ending.is_set():
             self.news.clear()
-            claimed = await self._claim(DELIVERIES_AT_ONCE - len(under_way))
+            free = DELIVERIES_AT_ONCE - len(under_way)
+            claimed = await self._claim(free)
             under_way |= {
                 asyncio.create_task(deliver(self._ctx, each, self._options.lease)) for each in claimed
             }
-            if not claimed:
-                waking = asyncio.create_task(self.news.wait())
-                pause = self._options.poll.total_seconds()
-                await asyncio.wait({waking, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-                waking.cancel()
+            if len(claimed) < free:  # nothing else is due
+                await self._wait(set())
+            elif len(under_way) == DELIVERIES_AT_ONCE:
+                await self._wait(under_way)
             under_way = {task for task in under_way if not task.done()}
         await asyncio.gather(*under_way)
+
+    async def _wait(self, under_way: set[asyncio.Task[None]]) -> None:
+        """Until events may have been written, one of these deliveries ends, or the polling interval is over."""
+        waking = asyncio.create_task(self.news.wait())
+        pause = self._options.poll.total_seconds()
+        await asyncio.wait({waking, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        waking.cancel()
 
     async def _claim(self, limit: int) -> list[Delivery]:
         if not limit:
