@@ -48,8 +48,8 @@ async def test_a_parse_that_stopped_half_way_stages_only_the_rest(
         " RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END $$;"
         "CREATE TRIGGER stop BEFORE INSERT ON staging.ads_ad EXECUTE FUNCTION public.stop()"
     )
-    by_three = replace(ctx, limits=replace(ctx.limits, stage_rows=3))  # rows of a chunk, which is one commit
-    await work(await claim(ctx), by_three, promotes=True)
+    attempt = await claim(ctx)
+    await work(attempt, ctx, promotes=True)
     [(staged, before)] = query(
         "SELECT staged, (SELECT min(xmin::text) FROM staging.ads_campaign) FROM data_uploads"
     )
