@@ -101,15 +101,6 @@ class CallResult:
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Retry policy for temporary errors: number of retries, and a random delay up to first · 2^n, at most longest."""
-
-    retries: int = 10
-    first: timedelta = timedelta(seconds=30)
-    longest: timedelta = timedelta(hours=2)
-
-
-@dataclass(frozen=True)
 class Settled:
     """Counts of the rows of a call by result."""
 
@@ -214,7 +205,7 @@ def _conversion(row: tuple[Any, ...]) -> Conversion:
     return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
 
 
-async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dict[UUID, Settled]:
+async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[UUID, Settled]:
     """Write the results of calls. Returns counts by batch; missing batches have lost their lease."""
     outcomes: list[dict[str, Any]] = []
     batches: list[UUID] = []
@@ -233,7 +224,7 @@ async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dic
         outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
     results = [_result(call) for call in calls]
     odd = (batches, ids, numbers)
-    params = (Jsonb(results), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
+    params = (Jsonb(results), Jsonb(outcomes), *odd, retries.tries, retries.first, retries.longest)
     return {
         batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
     }

@@ -33,7 +33,6 @@ from weighbridge.uploads.queue import ClaimRequest
 
 log = structlog.get_logger()
 
-LONGEST_PAUSE = timedelta(minutes=1)  # between two attempts of a failing run
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,8 @@ class Runner:
             await self._release(anyway=True)
 
     async def _fail(self, error: str) -> None:
-        pause = min(timedelta(seconds=2 ** min(self.project.failures, 20)), LONGEST_PAUSE)
+        pause = GROUPING.wait(self.project.failures + 1)
+        assert pause is not None  # grouping is retried until it succeeds
         with suppress(RetryLater, LeaseLost):
             async with self.ctx.db.tx() as tx:
                 await queue.fail(tx, self.lease, pause, error)

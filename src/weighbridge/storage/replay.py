@@ -12,7 +12,7 @@ import structlog
 
 from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
-from weighbridge.model.retry import storage_pause
+from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
 from weighbridge.postgres.pool import Database
 from weighbridge.storage import queue, quota
