@@ -58,7 +58,9 @@ def test_an_export_is_read_as_its_own_platforms_and_refused_as_any_others(spec: 
     header = [column.header for column in layout(spec)]
     assert "daily_metric.spend" in match(header, ads.pipeline, ads.pipeline.profile(spec.platform)).columns
     for other in set(PLATFORMS) - {spec.platform}:
-        with pytest.raises(FileRefused, match=f"looks like {spec.platform}'s, not {other}'s") as refused:
+        with pytest.raises(
+            FileRefused, match=f"looks like an export of {spec.platform}, not of {other}:"
+        ) as refused:
             match(header, ads.pipeline, ads.pipeline.profile(other))
         assert refused.value.code == "other_platform"
 

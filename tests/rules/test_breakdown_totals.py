@@ -75,7 +75,7 @@ def test_a_total_beside_a_single_part_is_a_row_of_totals() -> None:
     ]
     assert outcome.bins == Bins(header=1, accepted=1, totals=1)
     assert "breakdowns_summed" not in outcome.warnings
-    assert "as on line 3" in outcome.warnings["breakdown_totals"]
+    assert "first on line 3" in outcome.warnings["breakdown_totals"]
 
 
 def test_an_unnamed_row_beside_a_single_equal_part_is_totals_only_where_the_file_has_such_totals() -> None:

@@ -128,7 +128,7 @@ def test_a_single_column_of_another_platform_is_no_doubt() -> None:
 def test_a_spend_column_that_only_another_platform_knows_tells_whose_file_it_is(
     header: str, platform: str, right: str
 ) -> None:
-    with pytest.raises(FileRefused, match=f"looks like {right}'s, not {platform}'s") as refused:
+    with pytest.raises(FileRefused, match=f"looks like an export of {right}, not of {platform}:") as refused:
         match(header.split(","), ads.pipeline, ads.pipeline.profile(platform))
     assert refused.value.code == "other_platform"
 

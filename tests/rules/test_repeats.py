@@ -34,7 +34,7 @@ def test_repeats_with_other_values_are_all_rejected_and_name_each_other() -> Non
             line,
             "conflicting_repeat",
             f"Expected one record for each metric date and campaign, got another on line {other}, which differs in "
-            f"Impressions (line {line}). None of them was loaded: keep only the correct one.",
+            f"Impressions (line {line}). None of them was loaded. Check which one is correct.",
         )
         for line, other in ((2, 4), (4, 2))
     ]
@@ -62,7 +62,9 @@ def test_records_without_an_ad_set_repeat_too() -> None:
 def test_days_split_by_a_breakdown_are_refused_by_its_name() -> None:
     header = "Day,Campaign name,Age,Impressions"
     records = ["2025-07-01,Spring,18-24,5", "2025-07-01,Spring,25-34,6"]
-    with pytest.raises(FileRefused, match=r"distinguished by 'Age'. Export again without") as refused:
+    with pytest.raises(
+        FileRefused, match=r"distinguished by 'Age'. Export the file again without"
+    ) as refused:
         check_text(meta(*records, header=header))
     assert refused.value.code == "unexpected_breakdown"
 
@@ -192,7 +194,7 @@ def test_a_rejected_record_and_an_accepted_one_of_the_same_key_are_a_conflict() 
             "bad_amount",
             [
                 "Expected one record for each case number, got another on line 2, which differs in Judgment Amount "
-                "(line 3). None of them was loaded: keep only the correct one."
+                "(line 3). None of them was loaded. Check which one is correct."
             ],
         ),
     ]

@@ -114,7 +114,7 @@ def generous(cell: str) -> list[date]:
 @pytest.mark.parametrize(
     ("cell", "code", "said"),
     [
-        ("45658", "spreadsheet_date", "number by which a spreadsheet stores a date"),
+        ("45658", "spreadsheet_date", "number is how spreadsheet programs store a date"),
         ("31/02/2025", "bad_date", "expected a date, got '31/02/2025'"),
         ("infinity", "bad_date", "Use 2025-07-31."),
     ],

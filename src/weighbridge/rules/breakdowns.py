@@ -66,7 +66,7 @@ def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]
 def refuse_unless_summable(
     db: Any, plan: Plan, distinguishing: list[str], *, certain: bool, some_rejected: bool
 ) -> None:
-    """Raises FileRefused: `unexpected_breakdown` without --sum-breakdowns, `incomplete_breakdown` if parts are unread."""
+    """Raises FileRefused: `unexpected_breakdown` without --sum-breakdowns, `incomplete_breakdown` for unread parts."""
     if not plan.options.sum_breakdowns or not _can_sum(plan):
         raise _unexpected_breakdown(db, plan, distinguishing, certain=certain)
     if not some_rejected:

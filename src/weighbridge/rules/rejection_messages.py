@@ -86,7 +86,7 @@ def _conflicting_repeat(plan: Plan) -> str:
         f"{literal(f'Expected one record for each {key}, got another on line ')} || other_line"
         " || CASE WHEN differing = [] THEN ', which was rejected'"
         " ELSE ', which differs in ' || array_to_string(differing, ', ') END || ' (line ' || line || ').'"
-        " || ' None of them was loaded: keep only the correct one.'",
+        " || ' None of them was loaded. Check which one is correct.'",
     )
 
 
