@@ -21,7 +21,7 @@ quick: install ## the tests of the inner loop: no browser, no killed processes
 
 test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --durations=15 $(ARGS)
 
 soak: install ## the proofs at every commit, and long random runs of the property tests, for half an hour or more
 	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/slots/test_model.py tests/deliver/test_model.py tests/rules/test_pollution.py tests/rules/test_values.py tests/keywords tests/judgments/test_dedupe_key.py tests/projects/test_determinism.py tests/intake/test_recognise.py $(ARGS)

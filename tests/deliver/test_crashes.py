@@ -341,5 +341,5 @@ def test_a_call_is_settled_when_postgres_is_back(
 def _database(postgres: str) -> str:
     name = f"crash_{uuid4().hex[:12]}"
     with psycopg.connect(postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY wal_log")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY file_copy")
     return named(postgres, name)

@@ -19,7 +19,7 @@ def make_scene(server: str, template: str, home: Path) -> Scene:
     """Prepare a database on the server, and see what the waiting file becomes when nothing disturbs it."""
     name = f"scene_{uuid4().hex[:12]}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     asyncio.run(prepare(named(server, name), home))
     fleet = Fleet(home, home)
     with copied(server, name) as stage:

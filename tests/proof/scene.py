@@ -232,7 +232,7 @@ class Scene:
 def copied(server: str, template: str) -> Iterator[Stage]:
     name = f"test_{uuid4().hex[:12]}"
     with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY wal_log")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     stage = Stage(named(server, name))
     try:
         yield stage
