@@ -17,6 +17,7 @@ import fcntl
 import inspect
 import logging
 import os
+import select
 import shutil
 import signal
 import tempfile
@@ -238,32 +239,66 @@ async def db(database_url: str) -> AsyncIterator[Database]:
 class Clock:
     """The database's clock, which tests move instead of sleeping."""
 
-    url: str
+    query: Callable[..., Any]
 
     def forward(self, by: timedelta | None = None, **units: float) -> None:
         """`clock.forward(seconds=61)`, `clock.forward(days=8)`."""
         shift = (by or timedelta()) + timedelta(**units)
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("UPDATE weighbridge.clock SET shift = shift + %s", (shift,))
+        self.query("UPDATE weighbridge.clock SET shift = shift + %s", (shift,))
 
 
-@pytest.fixture
-def clock(database_url: str) -> Clock:
-    return Clock(database_url)
+class Inspector:
+    """Runs statements as the owner of a database, for as many threads as ask at once.
 
+    A connection costs as much as ten statements, and tests that wait for something ask often: it is used again. It
+    is not after an error or a SET, so that no statement sees settings of an earlier one.
+    """
 
-@pytest.fixture
-def query(database_url: str) -> Callable[..., list[tuple[Any, ...]]]:
-    """`query("SELECT …", (param,))`: what stands in the test's database, seen as its owner."""
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[psycopg.Connection] = []
 
-    def query(statement: str, params: Any = None) -> list[tuple[Any, ...]]:
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            cursor = connection.execute(statement, params)  # type: ignore[call-overload]
+    def __call__(self, statement: str, params: Any = None) -> list[tuple[Any, ...]]:
+        connection = self._connected()
+        try:
             # Not the description: that of rows without a column, as of SELECT FROM, is none either.
-            rows = cursor.pgresult is not None and cursor.pgresult.status == pq.ExecStatus.TUPLES_OK
-            return cursor.fetchall() if rows else []
+            cursor = connection.execute(statement, params)  # type: ignore[call-overload]
+            has_rows = cursor.pgresult is not None and cursor.pgresult.status == pq.ExecStatus.TUPLES_OK
+            rows = cursor.fetchall() if has_rows else []
+        except BaseException:
+            connection.close()
+            raise
+        if statement.lstrip().upper().startswith("SET"):
+            connection.close()
+        else:
+            self._idle.append(connection)
+        return rows
 
-    return query
+    def _connected(self) -> psycopg.Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            # An idle session has nothing to say, unless the server ended it.
+            if not select.select([connection], [], [], 0)[0]:
+                return connection
+            connection.close()
+        return psycopg.connect(self._url, autocommit=True, prepare_threshold=None)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+@pytest.fixture
+def query(database_url: str) -> Iterator[Callable[..., list[tuple[Any, ...]]]]:
+    """`query("SELECT …", (param,))`: what stands in the test's database, seen as its owner."""
+    inspector = Inspector(database_url)
+    yield inspector
+    inspector.close()
+
+
+@pytest.fixture
+def clock(query: Callable[..., Any]) -> Clock:
+    return Clock(query)
 
 
 # The rest of the parts --------------------------------------------------------------------------------------
