@@ -72,6 +72,34 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
     ]
 
 
+def test_the_demo_writes_a_sample_of_each_kind_and_loads_nothing(
+    environment: dict[str, str], home: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "weighbridge", "demo", "--files", "samples"],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    first, *names = done.stdout.splitlines()
+    assert first == "6 sample files written to samples; nothing was loaded."
+    assert {name.strip() for name in names} == {
+        str(path.relative_to(tmp_path)) for path in (tmp_path / "samples").iterdir()
+    }
+    assert _left(home) == []  # no database was started
+
+
+def test_samples_that_cannot_be_written_are_refused_in_one_sentence(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "notes").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "weighbridge", "demo", "--files", "notes/samples"],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "weighbridge: --files: notes/samples cannot be written: Not a directory.\n"
+
+
 def test_the_demo_goes_on_with_the_console(environment: dict[str, str]) -> None:
     demo = subprocess.Popen(
         [sys.executable, "-m", "weighbridge", "demo", "--serve"],

@@ -1,4 +1,7 @@
-"""`weighbridge demo`: load three sample exports and show the result; at a terminal, then start the console."""
+"""`weighbridge demo`: load three sample exports and show the result; at a terminal, then start the console.
+
+With --files it only writes the sample files.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from uuid import UUID
 import typer
 
 from weighbridge.cli.running import DEFAULT_WORKSPACE, out, with_app
+from weighbridge.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,12 +34,21 @@ def demo(
         bool | None,
         typer.Option("--serve/--no-serve", help="Start the console afterwards. Default: only at a terminal."),
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            "--files", help="Only write sample files to this folder; load nothing.", file_okay=False, metavar="DIR"
+        ),
+    ] = None,
 ) -> None:
     """Create sample exports of three ad platforms, load them and show the result."""
     from weighbridge.cli.serve import Level, up
     from weighbridge.testing.exports import write_demo_exports
 
     console = out()
+    if files is not None:
+        _write_samples(console, files)
+        return
 
     async def work(app: App) -> None:
         import_module("weighbridge.worker")  # import now, so that the measured time contains no imports
@@ -57,6 +70,18 @@ def demo(
     with_app(work)
     if serving:
         up(log_level=Level.WARNING)
+
+
+def _write_samples(console: Console, folder: Path) -> None:
+    from weighbridge.testing.exports import write_samples
+
+    try:
+        paths = write_samples(folder)
+    except OSError as error:
+        raise ConfigError(f"--files: {folder} cannot be written: {error.strerror}.") from error
+    console.print(f"{len(paths)} sample files written to {folder}; nothing was loaded.", markup=False)
+    for path in paths:
+        console.print(f"  {path}", markup=False, soft_wrap=True)
 
 
 async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outcome], float]:

@@ -45,6 +45,7 @@ __all__ = [
     "write_export",
     "write_judgments",
     "write_keywords",
+    "write_samples",
 ]
 
 _ROWS_AT_ONCE = 100_000
@@ -133,6 +134,18 @@ def write_demo_exports(folder: Path) -> list[Written]:
             ),
         }.items()
     ]
+
+
+def write_samples(folder: Path) -> list[Path]:
+    """A file of each kind: the three exports of the demo, court judgments, and two keyword lists."""
+    paths = [written.path for written in write_demo_exports(folder)]
+    judgments = write_judgments(folder / "court-judgments.csv", rows=200, family="court")
+    months = {"january": 1, "february": 2}
+    lists = [
+        write_keywords(folder / f"keywords-{month}.csv", rows=300, layout="semrush", seed=seed)
+        for month, seed in months.items()
+    ]
+    return [*paths, judgments.path, *(each.path for each in lists)]
 
 
 def bench_meta_export(path: Path, rows: int = 380_000) -> Written:
