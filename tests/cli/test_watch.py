@@ -21,8 +21,8 @@ HEADER = "Day,Campaign name,Amount spent (USD)\n"
 class Watching:
     """`weighbridge watch` in a process of its own, and what it says."""
 
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "weighbridge", "watch", str(folder)]
+    def __init__(self, folder: Path, environment: dict[str, str], pipeline: str) -> None:
+        command = [sys.executable, "-m", "weighbridge", "watch", str(folder), "--pipeline", pipeline]
         self.process = subprocess.Popen(
             [*command, "--platform", "meta", "--settle", "0.2", "--json"],
             env=environment,
@@ -52,12 +52,12 @@ class Watching:
 
 
 @pytest.fixture
-def watching(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[[], Watching]]:
+def watching(tmp_path: Path, environment: dict[str, str]) -> Iterator[Callable[..., Watching]]:
     started: list[Watching] = []
 
-    def watching() -> Watching:
+    def watching(pipeline: str = "ads") -> Watching:
         (tmp_path / "drop").mkdir()
-        started.append(Watching(tmp_path / "drop", environment))
+        started.append(Watching(tmp_path / "drop", environment, pipeline))
         return started[-1]
 
     yield watching
@@ -79,6 +79,16 @@ def test_files_that_come_while_others_end_are_all_taken_in(
         said += watched.hears(1, "received")  # and on to the next, while this one is worked on
     watched.hears(12 - sum(each["event"] == "completed" for each in said), "completed")
     assert query("SELECT count(*) FROM daily_metrics") == [(12,)]
+
+
+def test_files_of_several_kinds_are_recognised_in_one_folder(
+    watching: Callable[..., Watching], tmp_path: Path, query: Callable[..., Any]
+) -> None:
+    watched = watching("auto")
+    drop(tmp_path / "drop", 1)
+    (tmp_path / "drop" / "cases.csv").write_text("File #,Plaintiff,Defendant,Amount\nCV-1,Ada,Ben,$5.00\n")
+    watched.hears(2, "completed")
+    assert query("SELECT pipeline FROM data_uploads ORDER BY pipeline") == [("ads",), ("judgments",)]
 
 
 def test_a_database_that_goes_away_for_a_while_is_waited_for(

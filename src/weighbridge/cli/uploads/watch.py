@@ -102,10 +102,10 @@ class _Watcher:
 
     async def forever(self, work: bool) -> bool:
         from weighbridge.cli.serve import worker_options
-        from weighbridge.uploads.request import check
+        from weighbridge.uploads.request import check_sender
         from weighbridge.worker import Worker
 
-        check(self._app.ctx, self._request)  # report a wrong option now, not with the first file
+        check_sender(self._app.ctx, self._request)  # report a wrong option now, not with the first file
         self._goes_on = True
         stop = asyncio.Event()
         tasks = [asyncio.create_task(self._take_in()), asyncio.create_task(self._report_ends())]
