@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo quick test soak check bench pollock screenshots schema lock clean
+.PHONY: help install demo quick test soak check bench pollock screenshots schema cli-docs lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(VENV)/.installed ## make the virtual environment and install the pinned dependencies
 
@@ -43,6 +43,9 @@ screenshots: install ## take a picture of every page of the console, light and d
 
 schema: install ## print the schema of a new database
 	@$(BIN)/python -m weighbridge.postgres.schema
+
+cli-docs: install ## write docs/cli.md from the commands and their help texts
+	@$(BIN)/python -m weighbridge.cli.reference > docs/cli.md
 
 # --no-header and the two --no-emit flags: these files name no registry and no path of one machine.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -29,7 +29,9 @@ def test_no_flag_looks_as_if_it_took_a_value(
     assert ended.value.code in (0, None)
     shown = capsys.readouterr().out
     assert "--help" in shown
-    assert "<bool>" not in shown
+    assert "<" not in shown.replace(
+        "<=", ""
+    )  # the name of a Python type, as Typer prints it without a metavar
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)

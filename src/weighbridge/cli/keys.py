@@ -17,14 +17,25 @@ app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True
 @app.command()
 def create(
     workspace: Workspace = DEFAULT_WORKSPACE,
-    name: Annotated[str, typer.Option("--name", help="A name for the key, such as its owner.")] = "default",
+    name: Annotated[
+        str, typer.Option("--name", help="A name for the key, such as its owner.", metavar="NAME")
+    ] = "default",
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="upload, read, operate or admin. Repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            help="What the key allows: upload, read, operate or admin. Repeatable. Default: upload and read.",
+            metavar="SCOPE",
+        ),
     ] = None,
     days: Annotated[
         int | None,
         typer.Option(
-            "--days", min=1, max=3650, help="Days until the key expires. Without it the key does not expire."
+            "--days",
+            min=1,
+            max=3650,
+            help="Days until the key expires. Default: it does not expire.",
+            metavar="N",
         ),
     ] = None,
     as_json: AsJson = False,

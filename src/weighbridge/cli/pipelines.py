@@ -45,7 +45,7 @@ def listing(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.")]) -> None:
+def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.", metavar="NAME")]) -> None:
     """Print the statements that write a pipeline's staged rows to its tables."""
     from weighbridge.model.errors import ConfigError, did_you_mean
     from weighbridge.uploads.upsert_sql import upsert_sql

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import typer
-from typer.core import TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperGroup, TyperOption
 
 from weighbridge.cli import database, demo, keys, pipelines, serve, upkeep
 from weighbridge.cli.delivery import conversions, credentials, deliver, enqueue, providers, sites, vault
@@ -58,7 +58,7 @@ app.command("clean")(upkeep.clean)
 
 
 def command() -> Callable[..., Any]:
-    """Build the command line. Removes the <bool> that Typer prints beside flags, as if they took a value."""
+    """Build the command line. Removes the Python types that Typer prints beside flags and arguments."""
     root = typer.main.get_command(app)
     pending = [root]
     while pending:
@@ -68,4 +68,6 @@ def command() -> Callable[..., Any]:
         for option in (*each.params, each.get_help_option(typer.Context(each, help_option_names=HELP))):
             if isinstance(option, TyperOption) and option.is_flag:
                 option.metavar = ""
+            if isinstance(option, TyperArgument):
+                vars(option)["display_type_rich"] = lambda ctx: None
     return root

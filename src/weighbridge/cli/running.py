@@ -23,7 +23,7 @@ T = TypeVar("T")
 # The workspace used when none is given: a first try works without setting up tenants.
 DEFAULT_WORKSPACE = "00000000-0000-4000-8000-000000000001"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Workspace = Annotated[str, typer.Option("--workspace", help="The workspace's UUID.", metavar="UUID")]
 UploadId = Annotated[str, typer.Argument(help="The upload's id.", metavar="ID", show_default=False)]
 

@@ -22,9 +22,15 @@ if TYPE_CHECKING:
     from weighbridge.engine.options import WorkerOptions
     from weighbridge.settings import Settings
 
-Host = Annotated[str | None, typer.Option("--host", help="Address to listen on. Default: WEIGHBRIDGE_HOST.")]
+Host = Annotated[
+    str | None,
+    typer.Option("--host", help="Address to listen on. Default: WEIGHBRIDGE_HOST.", metavar="ADDRESS"),
+]
 Port = Annotated[
-    int | None, typer.Option("--port", min=0, max=65535, help="Port to listen on. Default: WEIGHBRIDGE_PORT.")
+    int | None,
+    typer.Option(
+        "--port", min=0, max=65535, help="Port to listen on. Default: WEIGHBRIDGE_PORT.", metavar="PORT"
+    ),
 ]
 
 
@@ -35,22 +41,28 @@ class Level(StrEnum):
     ERROR = "error"
 
 
-LogLevel = Annotated[Level, typer.Option("--log-level", help="Minimum level of log messages.")]
+LogLevel = Annotated[
+    Level, typer.Option("--log-level", help="Minimum level of log messages.", metavar="|".join(Level))
+]
 
 
 def worker(
-    parse: Annotated[bool, typer.Option("--parse/--no-parse", help="Parse uploads.")] = True,
-    promote: Annotated[bool, typer.Option("--promote/--no-promote", help="Promote uploads.")] = True,
+    parse: Annotated[bool, typer.Option("--parse/--no-parse", help="Parse, check and stage uploads.")] = True,
+    promote: Annotated[
+        bool, typer.Option("--promote/--no-promote", help="Write staged uploads to production.")
+    ] = True,
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port."),
+        typer.Option(
+            "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port.", metavar="PORT"
+        ),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="Address to serve metrics on.")
+        str, typer.Option("--metrics-host", help="Address to serve metrics on.", metavar="ADDRESS")
     ] = "127.0.0.1",
     log_level: LogLevel = Level.INFO,
 ) -> None:
-    """Process uploads until stopped. Any number of workers can run."""
+    """Process uploads and deliver conversions until stopped. Any number of workers can run."""
     if not (parse or promote):
         raise typer.BadParameter(
             "--no-parse and --no-promote cannot be combined: the worker would have nothing to do"

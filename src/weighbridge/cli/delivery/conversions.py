@@ -23,7 +23,11 @@ app = typer.Typer(help="List, inspect, queue and retry conversions.", no_args_is
 
 Workspace = Annotated[
     str | None,
-    typer.Option("--workspace", help="The workspace's UUID. Default: the site's workspace.", metavar="UUID"),
+    typer.Option(
+        "--workspace",
+        help="The workspace's UUID. Default: the workspace of --site, otherwise the default workspace.",
+        metavar="UUID",
+    ),
 ]
 OfSite = Annotated[
     str | None, typer.Option("--site", help="Only conversions of this site (id or name).", metavar="SITE")
@@ -32,7 +36,10 @@ OfProvider = Annotated[
     str | None, typer.Option("--provider", help="Only conversions for this provider.", metavar="PROVIDER")
 ]
 OfCategory = Annotated[
-    str | None, typer.Option("--category", help="Only conversions with this error category, such as AUTH.")
+    str | None,
+    typer.Option(
+        "--category", help="Only conversions with this error category, such as AUTH.", metavar="NAME"
+    ),
 ]
 STATUSES = ("QUEUED", "RETRY", "PROCESSING", "COMPLETED", "FAILED")
 _NAMED = 10  # sites listed in the message about an ambiguous order
@@ -44,7 +51,9 @@ _COLOURS = {"COMPLETED": "green", "FAILED": "red", "RETRY": "yellow"}
 def listing(
     status: Annotated[
         str | None,
-        typer.Option("--status", help=f"Only conversions with this status: {', '.join(STATUSES)}."),
+        typer.Option(
+            "--status", help=f"Only conversions with this status: {', '.join(STATUSES)}.", metavar="STATUS"
+        ),
     ] = None,
     provider: OfProvider = None,
     site: OfSite = None,
@@ -54,7 +63,7 @@ def listing(
     ] = None,
     workspace: Workspace = None,
     limit: Annotated[
-        int, typer.Option("--limit", help="Maximum number of conversions.", min=1, max=10_000)
+        int, typer.Option("--limit", help="Maximum number of conversions.", metavar="N", min=1, max=10_000)
     ] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -158,7 +167,8 @@ def retry(
     site: OfSite = None,
     category: OfCategory = None,
     code: Annotated[
-        str | None, typer.Option("--code", help="Only conversions with this provider error code.")
+        str | None,
+        typer.Option("--code", help="Only conversions with this provider error code.", metavar="CODE"),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="All failed conversions.")] = False,
     workspace: Workspace = None,

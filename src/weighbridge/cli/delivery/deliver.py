@@ -43,7 +43,9 @@ def deliver(
             "--limit",
             min=1,
             max=1_000_000,
-            help=f"Maximum number of conversions per run. Default with --once or --dry-run: {ONE_RUN}.",
+            help="Maximum number of conversions per run. Default: WEIGHBRIDGE_DELIVER_LIMIT; "
+            f"with --once or --dry-run {ONE_RUN}.",
+            metavar="N",
         ),
     ] = None,
     dry_run: Annotated[
@@ -55,10 +57,12 @@ def deliver(
     ] = False,
     metrics_port: Annotated[
         int | None,
-        typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port."),
+        typer.Option(
+            "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port.", metavar="PORT"
+        ),
     ] = None,
     metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="Address to serve metrics on.")
+        str, typer.Option("--metrics-host", help="Address to serve metrics on.", metavar="ADDRESS")
     ] = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:

@@ -18,11 +18,20 @@ def enqueue(
     site: Annotated[str, typer.Argument(help="The site's id or name.", metavar="SITE", show_default=False)],
     provider: Annotated[
         str | None,
-        typer.Option("--provider", help="Only for this provider. Default: all providers of the site."),
+        typer.Option(
+            "--provider",
+            help="Only for this provider. Default: all providers of the site.",
+            metavar="PROVIDER",
+        ),
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option("--since", help="Only conversions since this time (UTC).", show_default=False),
+        typer.Option(
+            "--since",
+            help="Only conversions since this time in UTC, such as 2026-01-31 or 2026-01-31T08:00:00.",
+            metavar="TIME",
+            show_default=False,
+        ),
     ] = None,
     workspace: Annotated[
         str | None,

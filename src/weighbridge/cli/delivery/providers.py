@@ -113,7 +113,11 @@ def recover(
     min_age_minutes: Annotated[
         int,
         typer.Option(
-            "--min-age-minutes", min=1, max=100_000, help="Minimum time since the conversions were claimed."
+            "--min-age-minutes",
+            min=1,
+            max=100_000,
+            help="Minimum age of the claim, in minutes.",
+            metavar="N",
         ),
     ] = 15,
     as_json: AsJson = False,

@@ -71,6 +71,7 @@ def create(
         typer.Option(
             "--provider",
             help="A provider that receives the site's sales. Repeatable. Default: google_datamanager.",
+            metavar="PROVIDER",
         ),
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -141,12 +142,13 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
 @app.command()
 def change(
     site: SiteName,
-    name: Annotated[str | None, typer.Option("--name", help="The site's new name.")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="The site's new name.", metavar="NAME")] = None,
     provider: Annotated[
         list[str] | None,
         typer.Option(
             "--provider",
             help="A provider that receives new sales. Repeatable. Replaces the current providers.",
+            metavar="PROVIDER",
         ),
     ] = None,
     no_providers: Annotated[

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 app = typer.Typer()
 
-Words = Annotated[list[str], typer.Argument(help="Single words.", metavar="WORD...", show_default=False)]
+Words = Annotated[list[str], typer.Argument(help="Single words.", metavar="WORD", show_default=False)]
 GroupId = Annotated[str, typer.Argument(help="The group's id.", metavar="GROUP", show_default=False)]
 
 
@@ -29,7 +29,9 @@ GroupId = Annotated[str, typer.Argument(help="The group's id.", metavar="GROUP",
 def groups(
     number: ProjectNumber,
     workspace: Workspace = DEFAULT_WORKSPACE,
-    limit: Annotated[int, typer.Option("--limit", help="Maximum number of groups.", min=1, max=100_000)] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Maximum number of groups.", metavar="N", min=1, max=100_000)
+    ] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List the groups of a project, ordered by parent keyword."""
@@ -90,7 +92,7 @@ def rename(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="The new name. Without it the group is named after its parent keyword.", metavar="[NAME]"
+            help="The new name. Without it the group is named after its parent keyword.", metavar="NAME"
         ),
     ] = None,
     workspace: Workspace = DEFAULT_WORKSPACE,
@@ -141,7 +143,7 @@ def unconfirm(
 def move(
     number: ProjectNumber,
     keywords: Annotated[
-        list[str], typer.Argument(help="Keywords of the project.", metavar="KEYWORD...", show_default=False)
+        list[str], typer.Argument(help="Keywords of the project.", metavar="KEYWORD", show_default=False)
     ],
     group: Annotated[
         str | None, typer.Option("--group", help="The id of the target group.", metavar="ID")

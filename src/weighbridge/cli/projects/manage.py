@@ -143,7 +143,10 @@ def jobs(
     number: ProjectNumber,
     workspace: Workspace = DEFAULT_WORKSPACE,
     status: Annotated[
-        str | None, typer.Option("--status", help="Only jobs that are queued, running, succeeded or failed.")
+        str | None,
+        typer.Option(
+            "--status", help="Only jobs that are queued, running, succeeded or failed.", metavar="STATUS"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -189,7 +192,8 @@ def retry_failed(
     number: ProjectNumber,
     workspace: Workspace = DEFAULT_WORKSPACE,
     force_partial: Annotated[
-        bool, typer.Option("--force-partial", help="Let their valid rows through.")
+        bool,
+        typer.Option("--force-partial", help="Promote the valid rows even if too many rows are invalid."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

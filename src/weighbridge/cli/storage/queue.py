@@ -17,7 +17,8 @@ app = typer.Typer(
 )
 
 QueueIds = Annotated[
-    list[str] | None, typer.Argument(help="Queue ids, from `storage list`.", metavar="ID", show_default=False)
+    list[str] | None,
+    typer.Argument(help="Queue ids, from `storage list`.", metavar="ID", show_default=False),
 ]
 
 
@@ -29,7 +30,9 @@ def listing(
     failed: Annotated[
         bool, typer.Option("--failed", help="Only files that used all their retries and need an operator.")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", help="Maximum number of files.", min=1, max=10_000)] = 200,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Maximum number of files.", metavar="N", min=1, max=10_000)
+    ] = 200,
     as_json: AsJson = False,
 ) -> None:
     """List files queued for the file store, oldest first."""

@@ -98,7 +98,11 @@ def limit(
     interpretations: Annotated[
         int | None,
         typer.Option(
-            "--interpretations", help="Files of the user reprocessed per month.", min=0, max=2**31 - 1
+            "--interpretations",
+            help="Number of files of the user that may be processed again per month. Requires --user.",
+            metavar="N",
+            min=0,
+            max=2**31 - 1,
         ),
     ] = None,
     as_json: AsJson = False,

@@ -31,22 +31,35 @@ if TYPE_CHECKING:
 
 PATIENCE = 5  # seconds that another worker may hold a file before the user is told
 
-Files = Annotated[list[Path], typer.Argument(help="Export files, CSV or JSON.", exists=True, dir_okay=False)]
+Files = Annotated[
+    list[Path],
+    typer.Argument(help="Export files, CSV or JSON.", metavar="FILE", exists=True, dir_okay=False),
+]
 Pipe = Annotated[
     str,
     typer.Option(
         "--pipeline",
         help="The pipeline, see `weighbridge pipelines list`. auto: detect it from the header.",
+        metavar="NAME",
     ),
 ]
 Platform = Annotated[
-    str | None, typer.Option("--platform", help="The platform that exported the file: meta, google, tiktok.")
+    str | None,
+    typer.Option(
+        "--platform",
+        help="The platform that exported the file: meta, google or tiktok. Required by the pipeline ads.",
+        metavar="NAME",
+    ),
 ]
-Client = Annotated[str | None, typer.Option("--client", help="The client's UUID.", metavar="UUID")]
-Source = Annotated[str, typer.Option("--source", help="Recorded source: manual, api or webhook.")]
+Client = Annotated[
+    str | None, typer.Option("--client", help="The client that the rows belong to.", metavar="UUID")
+]
+Source = Annotated[
+    str, typer.Option("--source", help="Recorded source: manual, api or webhook.", metavar="NAME")
+]
 Project = Annotated[
     str | None,
-    typer.Option("--project", help="The number of the files' project.", metavar="N"),
+    typer.Option("--project", help="The keyword project that the files belong to, by number.", metavar="N"),
 ]
 ForcePartial = Annotated[
     bool, typer.Option("--force-partial", help="Promote the valid rows even if too many rows are invalid.")

@@ -34,8 +34,12 @@ app = typer.Typer(help="List, inspect and retry uploads.", no_args_is_help=True)
 @app.command("list")
 def listing(
     workspace: Workspace = DEFAULT_WORKSPACE,
-    status: Annotated[str | None, typer.Option("--status", help="Only uploads with this status.")] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Maximum number of uploads.", min=1, max=1000)] = 20,
+    status: Annotated[
+        str | None, typer.Option("--status", help="Only uploads with this status.", metavar="STATUS")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Maximum number of uploads.", metavar="N", min=1, max=1000)
+    ] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the newest uploads of a workspace."""
@@ -221,7 +225,9 @@ def release_batch(upload_id: UploadId, as_json: AsJson = False) -> None:
 @app.command()
 def rejects(
     upload_id: UploadId,
-    file: Annotated[Path | None, typer.Option("--out", help="Write here instead of to stdout.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", help="Write to this file instead of stdout.", metavar="FILE")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Include the rows that a later file has fixed.")
     ] = False,

@@ -30,9 +30,12 @@ def preview(
         typer.Option(
             "--entity",
             help="The entity whose rows are shown. Default: the one that each row of the file becomes.",
+            metavar="NAME",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", help="Maximum number of rows.", min=1, max=10_000)] = 50,
+    limit: Annotated[
+        int, typer.Option("--limit", help="Maximum number of rows.", metavar="N", min=1, max=10_000)
+    ] = 50,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Compare again instead of using the stored comparison.")
     ] = False,

@@ -55,7 +55,9 @@ def watch(
     settle: Annotated[
         float,
         typer.Option(
-            "--settle", help="Seconds without change after which a file counts as complete, 0 to 3600."
+            "--settle",
+            help="Seconds without change after which a file counts as complete, 0 to 3600.",
+            metavar="SECONDS",
         ),
     ] = 1,
     as_json: AsJson = False,

@@ -40,7 +40,12 @@ def verify_group() -> None:
 @app.command("golden-path")
 def golden_path(
     env: Annotated[
-        Env, typer.Option("--env", help="The kind of database in the settings. prod asks for confirmation.")
+        Env,
+        typer.Option(
+            "--env",
+            help="Which kind of database the settings point to. prod asks for confirmation.",
+            metavar="|".join(Env),
+        ),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the preconditions without changing anything.")
