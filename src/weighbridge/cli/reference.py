@@ -14,8 +14,8 @@ from weighbridge.cli.running import DEFAULT_WORKSPACE
 TOP = f"""\
 # Command line
 
-Every command and option of `weighbridge`. `make cli-docs` writes this page from the commands: to change it, change their help
-texts. `weighbridge COMMAND --help` (or `-h`) prints the same text, and `weighbridge --version` the version.
+Every command and option of `weighbridge`. `make cli-docs` writes this page from the commands: to change it, change
+their help texts. `weighbridge COMMAND --help` (or `-h`) prints the same text, and `weighbridge --version` the version.
 
 ## Exit codes
 
@@ -23,25 +23,26 @@ texts. `weighbridge COMMAND --help` (or `-h`) prints the same text, and `weighbr
 |---|---|
 | 0 | done |
 | 1 | refused or failed; a sentence on stderr gives the reason |
-| 2 | wrong usage: an unknown option, a missing argument, or a value that is never valid (`--status`, `--scope`, a number out of range) |
+| 2 | wrong usage: an unknown option, a missing argument, or a value that is never valid |
 | 130, 143 | stopped by Ctrl-C or by `SIGTERM` |
 
-- A value that depends on the settings or on the database (`--platform`, `--pipeline`, `--workspace`, `--client`) is refused
-  with 1.
-- Of several files or ids, all are processed. The code is 1 if one of them is refused or fails. A duplicate is not a failure.
+- A value that depends on the settings or on the database (`--platform`, `--pipeline`, `--workspace`, `--client`) is
+  refused with 1. A wrong `--status`, a wrong `--scope` or a number out of range is wrong usage.
+- Of several files or ids, all are processed. The code is 1 if one of them is refused or fails. A duplicate is not a
+  failure.
 - `up`, `api`, `worker` and `deliver` run until they are stopped, and then exit with 0.
 
 ## JSON
 
-Commands whose result a program may read have `--json`. They print one JSON value to stdout, also where single files or ids
-failed. Messages go to stderr. If the whole command is refused, stdout is empty. Fields have the names of the
+Commands whose result a program may read have `--json`. They print one JSON value to stdout, also where single files or
+ids failed. Messages go to stderr. If the whole command is refused, stdout is empty. Fields have the names of the
 [HTTP API](http.md), and times are in UTC. `watch --json` prints one object per line for each event.
 
 ## Settings
 
-Commands read the environment and `weighbridge.toml` ([settings.md](settings.md)). Without `DATABASE_URL`, a command starts the
-embedded Postgres in `WEIGHBRIDGE_HOME`, or joins it if another command has started it; the last command to end stops it. The
-default workspace is `{DEFAULT_WORKSPACE}`: a first try works without setting up tenants.
+Commands read the environment and `weighbridge.toml` ([settings.md](settings.md)). Without `DATABASE_URL`, a command
+starts the embedded Postgres in `WEIGHBRIDGE_HOME`, or joins it if another command has started it; the last command to
+end stops it. The default workspace is `{DEFAULT_WORKSPACE}`: a first try works without setting up tenants.
 """
 
 # Each top-level command under its subject, in the order of the page.
