@@ -161,6 +161,7 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         max_upload_bytes=settings.max_upload_mb * 2**20,
         batch_rows=settings.batch_rows,
+        stage_rows=settings.stage_rows,
         parse_memory_mb=settings.parse_memory_mb,
         staging_days=settings.staging_days,
         blob_days=settings.blob_days,

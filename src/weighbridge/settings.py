@@ -85,6 +85,7 @@ class Settings(BaseSettings):
     )
     max_upload_mb: int = Field(50, ge=1, description="Largest accepted file, in MB.")
     batch_rows: int = Field(1000, ge=1, description="Rows written to production in one transaction.")
+    stage_rows: int = Field(40_000, ge=1, description="Rows staged in one transaction, about.")
     uploads_per_workspace: int = Field(
         3, ge=1, description="Uploads of one workspace that may run at the same time."
     )

@@ -238,10 +238,10 @@ async def test_a_parse_that_goes_on_after_midnight_loses_no_row(
     upload_id = await put(("No,Day\n" + "\n".join(rows)).encode(), pipeline="bookings", platform=None)
     noted = queue.note_staged
 
-    async def killed_at_the_second(tx: Any, lease: Any, name: str, seq: int) -> None:
-        if seq > 20_000:
+    async def killed_at_the_second(tx: Any, lease: Any, staged: dict[str, int]) -> None:
+        if staged["booking"] > 20_000:
             raise RuntimeError("killed")
-        await noted(tx, lease, name, seq)
+        await noted(tx, lease, staged)
 
     with monkeypatch.context() as patched:
         patched.setattr(queue, "note_staged", killed_at_the_second)

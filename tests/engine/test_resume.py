@@ -1,4 +1,4 @@
-"""S1 §6.3 and §4.4: where each state is resumed, and how many rows of a file must be valid."""
+"""Where each state is resumed, and how many rows of a file must be valid."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def test_a_parse_that_stopped_half_way_stages_only_the_rest(
         " RAISE EXCEPTION 'stop' USING ERRCODE = '57P01'; END $$;"
         "CREATE TRIGGER stop BEFORE INSERT ON staging.ads_ad EXECUTE FUNCTION public.stop()"
     )
-    attempt = await claim(ctx)
-    await work(attempt, ctx, promotes=True)
+    by_three = replace(ctx, limits=replace(ctx.limits, stage_rows=3))  # rows of a chunk, which is one commit
+    await work(await claim(ctx), by_three, promotes=True)
     [(staged, before)] = query(
         "SELECT staged, (SELECT min(xmin::text) FROM staging.ads_campaign) FROM data_uploads"
     )

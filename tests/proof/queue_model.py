@@ -316,7 +316,7 @@ class QueueModel(RuleBasedStateMachine):
                 elif entity:
                     after(
                         lambda: piece.staged.update({entity: ROWS}),
-                        queue.note_staged(tx, lease, entity, ROWS),
+                        queue.note_staged(tx, lease, {entity: ROWS}),
                     )
                 else:
                     found = Staged(Bins(accepted=ROWS), (), {}, (), piece.digest.to_bytes(1, "big"))

@@ -23,7 +23,7 @@ from weighbridge.app import open_app
 from weighbridge.settings import read
 
 ROWS = 200
-BATCH = {"WEIGHBRIDGE_BATCH_ROWS": "2", **PATIENT}
+BATCH = {"WEIGHBRIDGE_BATCH_ROWS": "2", "WEIGHBRIDGE_STAGE_ROWS": "50", **PATIENT}
 
 
 @pytest.fixture

@@ -37,7 +37,10 @@ def demo(
     files: Annotated[
         Path | None,
         typer.Option(
-            "--files", help="Only write sample files to this folder; load nothing.", file_okay=False, metavar="DIR"
+            "--files",
+            help="Only write sample files to this folder; load nothing.",
+            file_okay=False,
+            metavar="DIR",
         ),
     ] = None,
 ) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -50,12 +51,9 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
         checked = await _checked(attempt, ctx, pipeline, path, scratch)
         try:
             whole = await asyncio.to_thread(digest, checked)
-            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
-                begun = await queue.begin_staging(tx, attempt.lease, whole)
-            grouped = await _grouped(attempt, ctx, pipeline, checked)
-            for entity in pipeline.entities:
-                after = upload.staged.get(entity.name, 0) if begun else 0
-                await _stage(attempt, ctx, entity, checked.staged(entity.name, after), grouped)
+            begun, grouped = await _begin(attempt, ctx, pipeline, checked, whole)
+            rows = _to_stage(pipeline, checked, upload.staged if begun else {}, grouped)
+            await _stage(attempt, ctx, pipeline, rows)
             await _finish(attempt, ctx, checked, grouped, whole)
         finally:
             await asyncio.to_thread(checked.close)
@@ -224,28 +222,51 @@ class _Grouped:
     known: list[tuple[int, int]]
 
 
-async def _grouped(attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked) -> _Grouped:
+async def _begin(
+    attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked, whole: bytes
+) -> tuple[bool, _Grouped]:
+    """Whether the rows that an earlier attempt staged are kept, and the groups of the grain's rows."""
     batches = await asyncio.to_thread(lambda: list(groups(checked, fingerprint(pipeline))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
-    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+        begun = await queue.begin_staging(tx, attempt.lease, whole)
         known = await unchanged.known_groups(tx, pipeline, attempt.upload.scope, digests)
-    return _Grouped(
-        batches, [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
-    )
+    ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
+    return begun, _Grouped(batches, ranges)
 
 
-async def _stage(
-    attempt: Attempt, ctx: Context, entity: Entity, rows: Iterator[Any], grouped: _Grouped
-) -> None:
-    """Write an entity's rows in chunks, except those already in production. Chunk and watermark commit together."""
-    pipeline = pipeline_of(attempt.upload, ctx)
-    chunks = without(rows, grouped.known if entity is pipeline.grain else [])
-    while chunk := await asyncio.to_thread(_take, chunks, ctx.limits.stage_rows):
+@dataclass(frozen=True)
+class _Rows:
+    """A batch of an entity's rows, and its last seq."""
+
+    entity: Entity
+    seq: int
+    batch: Any
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.batch.num_rows)
+
+
+def _to_stage(
+    pipeline: Pipeline, checked: Checked, staged: Mapping[str, int], grouped: _Grouped
+) -> Iterator[_Rows]:
+    """The rows of every entity, except rows already staged and rows already in production."""
+    for entity in pipeline.entities:
+        rows = checked.staged(entity.name, staged.get(entity.name, 0))
+        for seq, batch in without(rows, grouped.known if entity is pipeline.grain else []):
+            yield _Rows(entity, seq, batch)
+
+
+async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, rows: Iterator[_Rows]) -> None:
+    """Write the rows in chunks, of several entities where these are small. Chunk and watermark commit together."""
+    while chunk := await asyncio.to_thread(_take, rows, ctx.limits.stage_rows):
         attempt.check()
         async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
-            await staging.add(tx, pipeline, entity, [batch for _, batch in chunk])
-            await queue.note_staged(tx, attempt.lease, entity.name, chunk[-1][0])
+            for name, part in groupby(chunk, key=lambda each: each.entity.name):
+                await staging.add(tx, pipeline, pipeline.entity(name), [each.batch for each in part])
+            await queue.note_staged(tx, attempt.lease, {each.entity.name: each.seq for each in chunk})
 
 
 async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped, whole: bytes) -> None:
@@ -260,17 +281,17 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
         report=checked.report,
         read_as=checked.read_as,
     )
-    rejected = ((0, batch) for batch in checked.rejections())
+    rejected = checked.rejections()
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
         first: list[tuple[int, str]] = []  # lines and codes, for the log
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
-            await staging.add_rejections(tx, attempt.upload.scope, [batch for _, batch in chunk])
+            await staging.add_rejections(tx, attempt.upload.scope, chunk)
             if not first:
-                few = chunk[0][1].slice(0, journal.ROW_ERRORS)
+                few = chunk[0].slice(0, journal.ROW_ERRORS)
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
-        links = ((0, batch) for batch in checked.fixes())
+        links = checked.fixes()
         while chunk := await asyncio.to_thread(_take, links, 20_000):
-            await fixes.add(tx, attempt.upload.scope, pipeline.name, [batch for _, batch in chunk])
+            await fixes.add(tx, attempt.upload.scope, pipeline.name, chunk)
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)
@@ -280,10 +301,10 @@ async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Gr
     journal.row_errors(attempt.upload, first, checked.bins.rejected)
 
 
-def _take(batches: Iterator[tuple[int, Any]], rows: int) -> list[tuple[int, Any]]:
-    """Batches with about this many rows, each with its last seq; empty at the end."""
-    taken: list[tuple[int, Any]] = []
+def _take(batches: Iterator[Any], rows: int) -> list[Any]:
+    """Batches with about this many rows together; empty at the end."""
+    taken: list[Any] = []
     while rows > 0 and (batch := next(batches, None)) is not None:
         taken.append(batch)
-        rows -= batch[1].num_rows
+        rows -= batch.num_rows
     return taken

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -208,8 +208,9 @@ async def note_rows_read(tx: Tx, lease: Lease, rows: int) -> None:
     await tx.execute(_SQL["note_rows_read"], (lease.token, rows))
 
 
-async def note_staged(tx: Tx, lease: Lease, entity: str, seq: int) -> None:
-    await tx.execute(_SQL["note_staged"], (lease.token, entity, seq))
+async def note_staged(tx: Tx, lease: Lease, staged: Mapping[str, int]) -> None:
+    """The last seq of each entity that this transaction has staged."""
+    await tx.execute(_SQL["note_staged"], (lease.token, list(staged), list(staged.values())))
 
 
 async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
