@@ -30,7 +30,7 @@ from weighbridge.formats import UnknownHeader, open_sheet, sniff
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Scope
 from weighbridge.rules.check import check
-from weighbridge.rules.headers import wanted
+from weighbridge.rules.headers import field_counter
 
 MOST_WRONG_FILES = 10
 LEAST_SCORE = 9.929
@@ -111,7 +111,7 @@ def _sheet(path: Path, pipeline: Pipeline, scratch: Path) -> Any:
     if kind is None:
         raise _Refused("neither CSV nor JSON")
     try:
-        return open_sheet(path, kind, wanted=wanted(pipeline, None), scratch=scratch)
+        return open_sheet(path, kind, count_fields=field_counter(pipeline, None), scratch=scratch)
     except UnknownHeader:
         raise _Refused("no_header") from None
 

@@ -51,7 +51,7 @@ def knows(*headers: str) -> Callable[[Sequence[str]], int]:
 
 
 def read_file(path: Path, kind: str, *headers: str, scratch: Path) -> Read:
-    sheet = open_sheet(path, kind, wanted=knows(*headers), scratch=scratch)
+    sheet = open_sheet(path, kind, count_fields=knows(*headers), scratch=scratch)
     rows = [row for batch in sheet.batches() for row in rows_of(batch, len(sheet.header))]
     return Read(sheet, sorted(rows, key=lambda row: row.row_index))
 

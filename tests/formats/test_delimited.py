@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge.formats import line_ends, open_sheet, scan
+from weighbridge.formats import open_sheet, scan, stray_line_ends
 from weighbridge.model.errors import FileRefused
 
 from .conftest import Read, Row, knows
@@ -126,7 +126,7 @@ def test_in_one_column_a_line_end_of_another_kind_is_never_the_end_of_a_record(r
 def test_records_of_another_line_end_that_were_pasted_in_are_records(
     read: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_ends, "LONGEST_RECORD", 100)
+    monkeypatch.setattr(stray_line_ends, "LONGEST_RECORD", 100)
     monkeypatch.setattr(scan, "CHUNK", 150)
     found = read("a,b\n1,2\n3,4\n" + "5,6\r" * 200 + "7,x\ry\n8,9\n")
     assert found.values[:202] == [["1", "2"], ["3", "4"], *[["5", "6"]] * 200]
@@ -249,4 +249,4 @@ def test_a_nul_byte_refuses_the_file_by_its_line(read: Reader) -> None:
 def test_a_kind_that_is_neither_is_a_bug_of_the_caller(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("a")
     with pytest.raises(ValueError, match="expected 'csv' or 'json'"):
-        open_sheet(tmp_path / "x", "xlsx", wanted=knows("a"), scratch=tmp_path)
+        open_sheet(tmp_path / "x", "xlsx", count_fields=knows("a"), scratch=tmp_path)

@@ -128,7 +128,7 @@ DESCRIBED = {
     "UTF-32": "text in UTF-32. Save it as UTF-8.",
     "a NUL": "text with a NUL on line 2. Export the file again as plain text.",
     "a bell": "text with the control character U+0007 on line 2. Export the file again as plain text.",
-    "noise": "a binary file of a kind that we do not know.",
+    "noise": "a binary file of an unknown format. Export the data as CSV.",
     "nothing": "",
     "white space": "",
     "a mark alone": "",

@@ -201,6 +201,6 @@ def test_titles_above_the_header_are_no_records(read: Reader, above: str) -> Non
 def test_a_line_above_the_header_is_not_shown_where_cells_are_personal(tmp_path: Path) -> None:
     path = tmp_path / "export.csv"
     path.write_text("ann,rome\nname,city\nbob,oslo\n")
-    sheet = open_sheet(path, "csv", wanted=knows("name", "city"), scratch=tmp_path, show_cell=False)
+    sheet = open_sheet(path, "csv", count_fields=knows("name", "city"), scratch=tmp_path, show_cell=False)
     assert "Line 1 may be a record." in sheet.warnings["lines_above_header"]
     assert "ann" not in sheet.warnings["lines_above_header"]

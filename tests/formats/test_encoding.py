@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weighbridge.formats import rawbytes
+from weighbridge.formats import file_bytes
 from weighbridge.formats.encoding import as_utf8
 from weighbridge.model.errors import FileRefused
 
@@ -33,7 +33,7 @@ ROWS = [["Café – 5 €", "“Ünï”"], ["naïve", "x"]]
 def test_every_encoding_of_a_text_reads_the_same(
     read: Reader, monkeypatch: pytest.MonkeyPatch, written: str, named: str, chunk: int
 ) -> None:
-    monkeypatch.setattr(rawbytes, "CHUNK", chunk)
+    monkeypatch.setattr(file_bytes, "CHUNK", chunk)
     found = read(TEXT.encode(written))
     assert found.sheet.header == ("a", "b")
     assert found.values == ROWS
@@ -87,7 +87,7 @@ def test_a_file_that_ends_inside_a_character_is_refused_by_its_line(read: Reader
 def test_what_no_encoding_explains_is_refused_by_its_line(
     read: Reader, monkeypatch: pytest.MonkeyPatch, data: bytes, sentence: str, chunk: int
 ) -> None:
-    monkeypatch.setattr(rawbytes, "CHUNK", chunk)
+    monkeypatch.setattr(file_bytes, "CHUNK", chunk)
     with pytest.raises(FileRefused) as refused:
         read(data)
     assert refused.value.code == "bad_encoding"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.formats import rawbytes, text_of
+from weighbridge.formats import file_bytes, text_of
 from weighbridge.formats.encoding import ENCODINGS, Utf8File, as_utf8, codec_of
 from weighbridge.model.errors import FileRefused
 
@@ -146,7 +146,7 @@ def test_the_warning_shows_one_cell_in_both_encodings(tmp_path: Path) -> None:
     found, file = read(tmp_path, written(["Shoes", "Sale", "naïve", "Café"]).encode("cp1252"))
     assert "naïve" in found
     assert file.warnings["encoding_guessed"] == (
-        "The file does not say its encoding. It was read as windows-1252, where line 4 has 'naïve'; "
+        "The file does not declare its encoding. It was read as windows-1252, where line 4 has 'naïve'; "
         "as windows-1250 it would be 'naďve'. If that is right, load the file again with --encoding windows-1250."
     )
 
@@ -355,7 +355,7 @@ def test_one_word_that_was_encoded_twice_is_enough_for_a_warning(
 
 
 def test_one_such_word_late_in_a_large_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rawbytes, "CHUNK", 100)
+    monkeypatch.setattr(file_bytes, "CHUNK", 100)
     text = written(["plain"] * 50 + ["CafÃ©"] + ["plain"] * 50)
     assert "double_encoded" in read(tmp_path, text.encode())[1].warnings
 

@@ -16,7 +16,7 @@ from weighbridge.model.errors import FileRefused
 def warnings_of(tmp_path: Path, text: str) -> dict[str, str]:
     path = tmp_path / "export.json"
     path.write_text(text)
-    sheet = open_sheet(path, "json", wanted=known, scratch=tmp_path)
+    sheet = open_sheet(path, "json", count_fields=known, scratch=tmp_path)
     for _ in sheet.batches():
         pass
     return dict(sheet.warnings)
@@ -34,7 +34,7 @@ def test_a_page_that_names_the_next_one_is_reported(
     tmp_path: Path, beside: dict[str, Any], name: str
 ) -> None:
     found = warnings_of(tmp_path, json.dumps({"data": [{"code": "A"}], **beside}))
-    assert f"{name!r} names the next one" in found["more_pages"]
+    assert f"{name!r} refers to the next page" in found["more_pages"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_list_without_objects_is_no_second_list(tmp_path: Path, beside: dict[s
 @pytest.mark.parametrize("name", ["data", "campaigns"])
 def test_the_list_that_the_pipeline_knows_is_read(tmp_path: Path, name: str) -> None:
     found = warnings_of(tmp_path, json.dumps({"errors": [{"reason": "x"}], name: RECORDS}))
-    assert f"list {name!r} are records" in found["lists_not_loaded"]
+    assert f"list {name!r} was loaded" in found["lists_not_loaded"]
 
 
 def test_the_list_with_a_usual_name_that_has_objects_is_read(tmp_path: Path) -> None:

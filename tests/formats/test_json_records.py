@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weighbridge.formats import json_count, json_records, json_text
+from weighbridge.formats import json_count, json_records, json_values
 from weighbridge.formats.dialect import UnknownHeader
 from weighbridge.model.errors import FileRefused
 
@@ -107,7 +107,7 @@ def test_a_number_that_a_window_cuts_is_read_whole(
     read_json: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in range(1, 20):
-        monkeypatch.setattr(json_text, "CHUNK", size)
+        monkeypatch.setattr(json_values, "CHUNK", size)
         assert [row.surplus for row in read_json('[{"a": 1}, 12345, 67]').rows] == [None, "12345", "67"]
 
 
@@ -227,9 +227,9 @@ def test_unknown_keys_are_told(read_json: Reader) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('[{"a": 1},\n{"a": 2}', "The file ends in the middle of the JSON value that begins in line 2."),
-        ('[{"a": 1},\n{"a": "x', "The file ends in the middle of the JSON value that begins in line 2."),
-        ('[{"a": 1},\n{"a": ', "The file ends in the middle of the JSON value that begins in line 2."),
+        ('[{"a": 1},\n{"a": 2}', "The file ends inside the JSON value that begins on line 2."),
+        ('[{"a": 1},\n{"a": "x', "The file ends inside the JSON value that begins on line 2."),
+        ('[{"a": 1},\n{"a": ', "The file ends inside the JSON value that begins on line 2."),
         ('[{"a": 1},\n\n{"a" 2}]', "Line 3 is not valid JSON: expecting ':' delimiter."),
         ('[{"a": 1}\n{"a": 2}]', "Line 2 is not valid JSON: expected , or ]."),
         ('[{"a": 1},\n]', "Line 2 is not valid JSON: expecting value."),
@@ -242,12 +242,15 @@ def test_unknown_keys_are_told(read_json: Reader) -> None:
             "The header has 2,001 columns; at most 2,000 are read.",
         ),
         ('[{"a": "x\ny"}]', "Line 1 is not valid JSON: invalid control character at."),
-        ('{"x": [{"a": 1}], "y": [{"a": 1}]}', "Which list holds the records, 'x' and 'y'? Call it 'data'."),
+        (
+            '{"x": [{"a": 1}], "y": [{"a": 1}]}',
+            "The records may be in several lists: 'x' and 'y'. Name the list of records 'data'.",
+        ),
         ("[" * 100_000, "Line 1 is not valid JSON: nested too deeply."),
         ('{"a": ' + "[" * 100_000, "Line 1 is not valid JSON: nested too deeply."),
         (
             '[{"a": 1},\n{"a": "' + "x" * 3_000_000 + '"}]',
-            "The record in line 2 is longer than 1,048,576 characters.",
+            "The record on line 2 is longer than 1,048,576 characters.",
         ),
         ('{"a": 1}\n{"a": "' + "x" * 3_000_000 + '"}\n', "Line 2 is longer than 1,048,576 characters."),
     ],
@@ -306,7 +309,7 @@ def test_what_the_json_module_writes_is_what_we_read(
 
 def _read(text: str, chunk: int) -> Read:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_text, "CHUNK", chunk)
+        patch.setattr(json_values, "CHUNK", chunk)
         patch.setattr(json_count, "CHUNK", chunk)
         patch.setattr(json_records, "BATCH_ROWS", 3)
         path = Path(folder) / "export.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from weighbridge.formats.rawbytes import Utf8Check
+from weighbridge.formats.file_bytes import Utf8Check
 
 # Bytes at the borders of the definition: overlong forms, surrogates, beyond U+10FFFF, and single bytes of each kind.
 ODD = [

@@ -1,4 +1,4 @@
-"""Writes formats/letters.txt: `pip install babel faker && python -m tests.formats.train_letters`.
+"""Writes formats/letter_statistics.txt: `pip install babel faker && python -m tests.formats.train_letters`.
 
 The words are those of the Unicode CLDR (names of languages, countries, currencies and cities in each language, through
 Babel), the names and places of Faker, and a few everyday words from EVERYDAY below. Neither package is one of ours: the
@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).parents[2] / "src/weighbridge/formats/letters.txt"
+OUT = Path(__file__).parents[2] / "src/weighbridge/formats/letter_statistics.txt"
 ASCII = "abcdefghijklmnopqrstuvwxyz"
 EVERYDAY = Path(__file__).with_name("everyday_words.txt")
 
@@ -77,7 +77,7 @@ WORD = re.compile(r"(?:[^\W\d_]|[\u0e31-\u0e4e\u064b-\u0652])+(?:[’'][^\W\d_]+
 def main() -> None:
     everyday = dict(line.split(" ", 1) for line in EVERYDAY.read_text(encoding="utf-8").splitlines())
     lines = [
-        "# Costs of letter pairs and characters, see letters.py. Written by tests/formats/train_letters.py."
+        "# Costs of letter pairs and characters, see letter_statistics.py. Written by tests/formats/train_letters.py."
     ]
     for language in OWN:
         lines += pairs(language, everyday.get(language, "").split())

@@ -115,7 +115,9 @@ async def test_a_day_that_has_not_come_rejects_its_row(load: Load, query: Query)
     assert (upload.status, upload.failed_rows) == (Status.COMPLETED, 1)
     [(code, message)] = query("SELECT code, message FROM upload_rejections")
     assert code == "in_future"
-    assert message.startswith(f"filing_date: expected a day that has come, got '{tomorrow}' (line 2).")
+    assert message.startswith(
+        f"filing_date: expected a date that is not in the future, got '{tomorrow}' (line 2)."
+    )
 
 
 async def test_too_many_bad_rows_fail_the_file_and_force_partial_loads_the_others(

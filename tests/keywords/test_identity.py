@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weighbridge.pipelines.keywords import tokens
-from weighbridge.rules.rewrite import rewritten
+from weighbridge.rules.apply_rules import apply_rules
 
 from . import checking
 from .checking import check, rows
@@ -25,7 +25,7 @@ texts = st.lists(
 
 
 def identities(keywords: list[str]) -> list[str]:
-    return [made or "" for made in rewritten(keywords, [tokens.identity])]
+    return [made or "" for made in apply_rules(keywords, [tokens.identity])]
 
 
 @pytest.mark.parametrize(

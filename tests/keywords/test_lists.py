@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.proof.workers import LONG
-from weighbridge.formats import UnknownHeader, record_rules, scan, sniff
+from weighbridge.formats import UnknownHeader, record_syntax, scan, sniff
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Bins
 
@@ -129,8 +129,8 @@ def test_a_header_under_a_preamble_is_found_even_in_a_short_file() -> None:
     ("text", "code"),
     [
         ("", "empty_file"), (" \n\n", "empty_file"), ("No data available.\n", "no_data"), ("-\n", None),
-        ("x" * (record_rules.LONGEST_RECORD + 1), "malformed_file"),
-        ("a\nb\n" + "x" * (record_rules.LONGEST_RECORD + 1) + "\n", "malformed_file"),
+        ("x" * (record_syntax.LONGEST_RECORD + 1), "malformed_file"),
+        ("a\nb\n" + "x" * (record_syntax.LONGEST_RECORD + 1) + "\n", "malformed_file"),
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_refused(text: str, code: str | None) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.proof.workers import LONG
 from weighbridge.model import upsert
 from weighbridge.model.upload import Bins
-from weighbridge.rules import sheets
+from weighbridge.rules import record_source
 from weighbridge.testing.exports import write_keywords
 
 from .checking import check, check_bytes, rows
@@ -83,7 +83,7 @@ def test_a_large_file_gives_the_same_rows_as_a_small_one(tmp_path: Path, monkeyp
         tmp_path / "file", 3000, "semrush", words=["red", "blue", "shoes", "box"]
     ).path.read_bytes()
     small = check_bytes(tmp_path, data)
-    monkeypatch.setattr(sheets, "SMALL", 100)
+    monkeypatch.setattr(record_source, "SMALL", 100)
     assert check_bytes(tmp_path, data).rows == check_bytes(tmp_path, data).rows == small.rows
     assert small.bins.duplicate > small.bins.accepted > 100
 

@@ -16,7 +16,7 @@ from weighbridge.model import upsert
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Bins
 from weighbridge.pipelines import ads
-from weighbridge.rules.headers import CLEARLY, match, wanted
+from weighbridge.rules.headers import CLEARLY, field_counter, match
 from weighbridge.testing._layouts import layout
 from weighbridge.testing.exports import Defect, Encoding, ExportSpec, Level, Platform, Written, write_export
 
@@ -58,7 +58,9 @@ def test_an_export_is_read_as_its_own_platforms_and_refused_as_any_others(spec: 
     header = [column.header for column in layout(spec)]
     assert "daily_metric.spend" in match(header, ads.pipeline, ads.pipeline.profile(spec.platform)).columns
     for other in set(PLATFORMS) - {spec.platform}:
-        with pytest.raises(FileRefused, match=f"looks like {spec.platform}'s, not {other}'s") as refused:
+        with pytest.raises(
+            FileRefused, match=f"looks like an export of {spec.platform}, not of {other}:"
+        ) as refused:
             match(header, ads.pipeline, ads.pipeline.profile(other))
         assert refused.value.code == "other_platform"
 
@@ -68,7 +70,7 @@ def test_an_export_is_read_as_its_own_platforms_and_refused_as_any_others(spec: 
 def test_whatever_columns_are_chosen_an_export_is_its_own_platforms(spec: ExportSpec, data: Any) -> None:
     columns = [column.header for column in layout(spec)]
     header = data.draw(st.lists(st.sampled_from(columns), min_size=1, unique=True))
-    scores = {p.name: wanted(ads.pipeline, p)(header) for p in ads.pipeline.profiles}
+    scores = {p.name: field_counter(ads.pipeline, p)(header) for p in ads.pipeline.profiles}
     assert max(scores.values()) < scores[spec.platform] + CLEARLY
     assert refusal_of(header, spec.platform) != "other_platform"
 
@@ -86,7 +88,7 @@ def refusal_of(header: list[str], platform: Platform) -> str:
 def test_a_file_under_another_platforms_name_is_refused_whole(tmp_path: Path, platform: Platform) -> None:
     write_export(tmp_path / "export", ExportSpec(platform))
     for other in set(PLATFORMS) - {platform}:
-        with pytest.raises(FileRefused, match="Is the platform right"):
+        with pytest.raises(FileRefused, match="Check the platform of the upload"):
             check_file(tmp_path / "export", other)
 
 

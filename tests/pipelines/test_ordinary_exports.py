@@ -54,14 +54,14 @@ def test_results_that_become_conversions_are_reported_with_what_they_count() -> 
     records = ("2025-01-31,S,11,100,5.5,9,actions:link_click", "2025-02-01,T,12,100,5.5,3,reach")
     assert check_text(meta(*records, header=header)).warnings["results_as_conversions"] == (
         "The conversions were read from 'Results', which counts what each campaign is "
-        "optimised for. 'Result indicator' says 'actions:link_click', 'reach'."
+        "optimised for. The column 'Result indicator' has 'actions:link_click', 'reach'."
     )
 
 
 def test_results_without_an_indicator_are_reported_too() -> None:
     header = "Tag,Kampagnenname,Kampagnen-ID,Impressionen,Ausgegebener Betrag (EUR),Ergebnisse"
     warnings = check_text(meta("2025-01-31,S,11,100,5.5,9", header=header)).warnings
-    assert "The file does not say what that is" in warnings["results_as_conversions"]
+    assert "The file does not name the counted results" in warnings["results_as_conversions"]
 
 
 def test_purchases_are_conversions_without_a_warning() -> None:
@@ -73,7 +73,7 @@ def test_purchases_are_conversions_without_a_warning() -> None:
 
 def test_a_file_without_a_single_figure_is_refused_with_guesses() -> None:
     header = "date,campaign.name,campaign.id,metrics.impressions,metrics.clicks,metrics.cost_micros"
-    with pytest.raises(FileRefused, match="No column with figures was found") as refused:
+    with pytest.raises(FileRefused, match="No measure was found") as refused:
         check_text(f"{header}\n2025-01-31,B,1,1234,56,12340000\n", "google")
     assert refused.value.code == "missing_column"
     assert "perhaps 'metrics.impressions'" in refused.value.message

@@ -14,8 +14,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.formats import open_sheet, without_added
-from weighbridge.formats.unnamed import unnamed_from
+from weighbridge.formats import open_sheet, without_added_columns
+from weighbridge.formats.unnamed_columns import unnamed_from
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
@@ -51,8 +51,8 @@ def read(text: str) -> tuple[tuple[str, ...], list[dict[str, Any]], list[dict[st
     with TemporaryDirectory() as folder:
         path = Path(folder, "file")
         path.write_bytes(text.encode())
-        sheet = without_added(
-            open_sheet(path, "csv", wanted=lambda cells: int("key" in cells[:1]), scratch=Path(folder))
+        sheet = without_added_columns(
+            open_sheet(path, "csv", count_fields=lambda cells: int("key" in cells[:1]), scratch=Path(folder))
         )
         rows = [row for batch in sheet.batches() for row in batch.to_pylist()]
         assert sheet.records == len(rows) + 1

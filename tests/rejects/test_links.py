@@ -15,7 +15,7 @@ from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.rules.sheets import SMALL
+from weighbridge.rules.record_source import SMALL
 from weighbridge.uploads import fixes
 from weighbridge.uploads.retry import reopen
 from weighbridge.worker import run_until

@@ -17,7 +17,7 @@ from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.pipelines import ads
 from weighbridge.rules.check import check
-from weighbridge.rules.headers import list_header, wanted
+from weighbridge.rules.headers import field_counter, list_header
 
 SCOPE = Scope(UUID(int=1), UUID(int=2), UUID(int=3), "meta")
 
@@ -67,7 +67,7 @@ def check_file(
         sheet = open_sheet(
             path,
             kind,
-            wanted=wanted(pipeline, profile),
+            count_fields=field_counter(pipeline, profile),
             scratch=Path(folder),
             headerless=list_header(pipeline, profile),
             options=options,

@@ -47,7 +47,7 @@ def test_a_part_that_adds_up_the_others_is_a_row_of_totals(label: str, place: in
     assert outcome.bins == Bins(header=1, accepted=1, duplicate=1, totals=1)
     line = place + 2
     assert outcome.warnings["breakdown_totals"] == (
-        f"1 record was counted as totals of other records and not added up, as on line {line}."
+        f"1 record was counted as totals of other records and not added up (first on line {line})."
     )
     assert outcome.warnings["breakdowns_summed"].startswith("2 records were added up into 1; ")
 
@@ -63,8 +63,8 @@ def test_a_label_that_does_not_add_up_rejects_all_parts_of_its_key(label: str) -
         (line, "unclear_breakdown") for line in (2, 3, 4, 5)
     ]
     assert outcome.rejections[0]["message"] == (
-        "Expected parts that can be added up, got what may be their total on line 4 (line 2). If it is a part without "
-        "a name, name it; otherwise correct the figures, or export again without the breakdown."
+        "Expected parts that can be added up, got a record on line 4 that may be their total (line 2). If it is a part "
+        "without a name, give it a name. Otherwise correct the figures, or export the file again without the breakdown."
     )
 
 
@@ -75,7 +75,7 @@ def test_a_total_beside_a_single_part_is_a_row_of_totals() -> None:
     ]
     assert outcome.bins == Bins(header=1, accepted=1, totals=1)
     assert "breakdowns_summed" not in outcome.warnings
-    assert "as on line 3" in outcome.warnings["breakdown_totals"]
+    assert "first on line 3" in outcome.warnings["breakdown_totals"]
 
 
 def test_an_unnamed_row_beside_a_single_equal_part_is_totals_only_where_the_file_has_such_totals() -> None:
@@ -190,7 +190,7 @@ def test_a_file_without_sums_is_refused_although_its_parts_are_to_be_added_up() 
     with pytest.raises(FileRefused) as refused:
         check_text(meta(*records, header=header), None, pipeline=judgments.pipeline, options=SUM)
     assert refused.value.code == "unexpected_breakdown"
-    assert refused.value.message.endswith("Export again without that breakdown.")
+    assert refused.value.message.endswith("Export the file again without that breakdown.")
 
 
 def test_a_file_whose_measures_cannot_be_added_up_is_refused() -> None:

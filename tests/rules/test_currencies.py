@@ -11,7 +11,7 @@ from rules.checking import check_text, meta
 from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.model.errors import FileRefused
 from weighbridge.pipelines import conversions, judgments
-from weighbridge.rules import currencies, sheets
+from weighbridge.rules import currencies, record_source
 
 HEADER = "Day;Campaign name;Impressions;Amount spent"
 
@@ -38,7 +38,7 @@ def test_an_amount_may_name_the_currency_of_its_header(cell: str) -> None:
 def test_an_amount_in_another_currency_than_its_header_is_rejected(cell: str) -> None:
     accepted, codes, [said] = spends(["1.50", cell], f"{HEADER} (USD)")
     assert (len(accepted), codes) == (1, ["currency_differs"])
-    assert f"expected an amount in USD, as the header 'Amount spent (USD)' says, got '{cell}'" in said
+    assert f"expected an amount in USD, as stated by the header 'Amount spent (USD)', got '{cell}'" in said
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def test_an_amount_is_in_the_currency_of_its_record(cell: str, currency: str, co
     _, codes, said = spends(["1.50;EUR", f"{cell};{currency}"], f"{HEADER};Currency")
     assert codes == ([code] if code else [])
     if code == "currency_differs":
-        assert f"expected an amount in {currency}, as the column 'Currency' says, got '{cell}'" in said[0]
+        assert (
+            f"expected an amount in {currency}, as stated by the column 'Currency', got '{cell}'" in said[0]
+        )
 
 
 @pytest.mark.parametrize("small", [True, False])
@@ -83,7 +85,7 @@ def test_a_currency_beside_an_empty_cell_for_it_is_reported(
     records: list[str], codes: list[str] | None, said: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
-        monkeypatch.setattr(sheets, "SMALL", 1)
+        monkeypatch.setattr(record_source, "SMALL", 1)
     lines = [f"2025-07-{day:02};Spring;11;5;{record}" for day, record in enumerate(records, 1)]
     outcome = check_text(
         meta(*lines, header="Day;Campaign name;Campaign ID;Impressions;Amount spent;Currency")
@@ -105,7 +107,7 @@ def test_the_value_of_a_conversion_is_in_its_currency() -> None:
 def test_a_column_of_currencies_must_agree_with_the_header() -> None:
     accepted, codes, [said] = spends(["2.00;EUR", "3.00;usd"], f"{HEADER} (USD);Currency")
     assert (accepted, codes) == ([Decimal(3)], ["currency_differs"])
-    assert "currency: expected USD, as the header 'Amount spent (USD)' says, got 'EUR'" in said
+    assert "currency: expected USD, as stated by the header 'Amount spent (USD)', got 'EUR'" in said
 
 
 def test_headers_in_two_currencies_are_refused_where_one_field_stores_the_currency() -> None:
@@ -158,7 +160,7 @@ def test_a_currency_that_no_field_stores_is_reported_unless_it_is_the_dollar(
     cells: list[str], code: str, said: str, small: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not small:
-        monkeypatch.setattr(sheets, "SMALL", 1)
+        monkeypatch.setattr(record_source, "SMALL", 1)
     outcome = check(cells, Decimal, n.money)
     assert outcome.codes == []
     assert list(outcome.warnings) == ([code] if code else [])
@@ -207,7 +209,7 @@ def test_a_symbol_in_the_header_that_several_currencies_have_names_none(symbol: 
     header = f"Day;Campaign name;Impressions;Amount spent ({symbol})"
     outcome = check_text(meta("2025-07-01;Spring;5;1.50", header=header))
     assert outcome.metrics[0]["currency"] is None
-    assert f"several have the '{symbol}' of the header" in outcome.warnings["currency_not_named"]
+    assert f"the symbol '{symbol}' of the header is ambiguous" in outcome.warnings["currency_not_named"]
 
 
 def test_a_column_of_currencies_must_fit_the_symbol_of_the_header() -> None:

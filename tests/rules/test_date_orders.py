@@ -10,7 +10,7 @@ import pytest
 
 from rules.cells import check, values
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import sheets
+from weighbridge.rules import record_source
 
 AMBIGUOUS = [f"0{i % 9 + 1}/1{i % 3}/2024" for i in range(92)]
 
@@ -19,8 +19,8 @@ AMBIGUOUS = [f"0{i % 9 + 1}/1{i % 3}/2024" for i in range(92)]
 def test_a_large_file_that_changes_its_order_is_refused_with_either_decimal_mark(
     mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sheets, "SMALL", 1)
-    monkeypatch.setattr(sheets, "ENOUGH", 20)
+    monkeypatch.setattr(record_source, "SMALL", 1)
+    monkeypatch.setattr(record_source, "ENOUGH", 20)
     month_first, day_first = ["07/31/2024", "07/04/2024"] * 10, ["31/07/2024", "04/07/2024"] * 10
     outcome = check(month_first, date, persons=[f"1{mark}5"] * 20, person=Decimal)
     assert outcome.bins.accepted == 20
@@ -34,8 +34,8 @@ def test_a_large_file_that_changes_its_order_is_refused_with_either_decimal_mark
 @pytest.mark.parametrize(
     ("cells", "kind", "usual", "said"),
     [
-        (["13/07/2024"] * 8 + AMBIGUOUS, date, {"day_first": False}, "'13/07/2024', where the day comes first"),
-        (["07/13/2024", *AMBIGUOUS], date, {"day_first": True}, "'07/13/2024', where the month comes first"),
+        (["13/07/2024"] * 8 + AMBIGUOUS, date, {"day_first": False}, "'13/07/2024', where the day is first"),
+        (["07/13/2024", *AMBIGUOUS], date, {"day_first": True}, "'07/13/2024', where the month is first"),
         (["1,5"] + ["1,234"] * 12, Decimal, {"decimal": "."}, "'1,5', which needs a decimal comma"),
         (["1.5"] + ["1.234"] * 12, Decimal, {"decimal": ","}, "'1.5', which needs a decimal point"),
         (["13/05/2024"] * 9 + ["05/13/2024"] * 9 + ["03/04/2024"] * 4, date, {"day_first": False}, "'05/13/2024'"),
@@ -50,8 +50,8 @@ def test_a_file_whose_evidence_is_against_what_is_usual_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not small:
-        monkeypatch.setattr(sheets, "SMALL", 1)
-        monkeypatch.setattr(sheets, "ENOUGH", 1)
+        monkeypatch.setattr(record_source, "SMALL", 1)
+        monkeypatch.setattr(record_source, "ENOUGH", 1)
     with pytest.raises(FileRefused, match=r"--date-order|--decimal") as refused:
         check(cells, kind, **usual)
     assert refused.value.code in ("ambiguous_dates", "ambiguous_numbers")

@@ -9,7 +9,7 @@ import pytest
 
 from rules.checking import Outcome, check_text, meta
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import sheets
+from weighbridge.rules import record_source
 
 HEADER = "Day;Campaign name;Impressions;Amount spent (EUR)"
 
@@ -17,8 +17,8 @@ HEADER = "Day;Campaign name;Impressions;Amount spent (EUR)"
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large file is guessed at by its first records, and read again where the guess was wrong."""
-    monkeypatch.setattr(sheets, "SMALL", 1)
-    monkeypatch.setattr(sheets, "ENOUGH", 1)
+    monkeypatch.setattr(record_source, "SMALL", 1)
+    monkeypatch.setattr(record_source, "ENOUGH", 1)
 
 
 def spends(*cells: str, impressions: str = "5") -> list[Decimal]:
@@ -131,7 +131,7 @@ def test_a_daily_file_of_two_formats_is_one_run_of_days_and_that_is_reported(for
     cells = [form.format(day) if day % 2 else f"2025-07-{day:02}" for day in range(1, 11)]
     outcome = days(*cells)
     assert outcome.affected_dates == [date(2025, 7, day) for day in range(1, 11)]
-    assert "assumed to come first" in outcome.warnings["date_order_assumed"]
+    assert "assumed to be first" in outcome.warnings["date_order_assumed"]
 
 
 def test_two_orders_in_one_file_are_refused_with_both_examples() -> None:

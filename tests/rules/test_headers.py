@@ -12,7 +12,7 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, Field, Pipeline, Ref
 from weighbridge.pipelines import ads, judgments
 from weighbridge.rules import n
-from weighbridge.rules.headers import Unknown, fold, match, no_column_known, wanted
+from weighbridge.rules.headers import UnknownColumns, field_counter, fold, match, no_column_known
 
 META, GOOGLE, TIKTOK = (ads.pipeline.profile(name) for name in ("meta", "google", "tiktok"))
 notes = Pipeline(
@@ -69,8 +69,8 @@ def test_amounts_without_a_currency_are_read_with_a_warning() -> None:
     outcome = check_text(text)
     assert outcome.metrics[0]["currency"] is None
     assert outcome.warnings == {
-        "currency_not_named": "daily_metric.currency: the file names none; 'Amount spent' was read without it. "
-        "Rows that are already in production keep theirs."
+        "currency_not_named": "daily_metric.currency: the file does not state it; 'Amount spent' was read without it. "
+        "Rows that are already in production keep their currency."
     }
 
 
@@ -107,8 +107,8 @@ def test_a_file_of_another_platform_is_recognised_as_such() -> None:
         match(header, ads.pipeline, META)
     assert (refused.value.code, refused.value.message) == (
         "other_platform",
-        "The header looks like google's, not meta's: it has 'Campaign', 'Campaign type', 'Currency code' and 3 more. "
-        "Is the platform right?",
+        "The header looks like an export of google, not of meta: it has 'Campaign', 'Campaign type', "
+        "'Currency code' and 3 more. Check the platform of the upload.",
     )
 
 
@@ -128,7 +128,7 @@ def test_a_single_column_of_another_platform_is_no_doubt() -> None:
 def test_a_spend_column_that_only_another_platform_knows_tells_whose_file_it_is(
     header: str, platform: str, right: str
 ) -> None:
-    with pytest.raises(FileRefused, match=f"looks like {right}'s, not {platform}'s") as refused:
+    with pytest.raises(FileRefused, match=f"looks like an export of {right}, not of {platform}:") as refused:
         match(header.split(","), ads.pipeline, ads.pipeline.profile(platform))
     assert refused.value.code == "other_platform"
 
@@ -139,7 +139,7 @@ def test_a_column_that_every_export_has_is_missed_with_a_warning() -> None:
     assert outcome.metrics[0]["spend"] is None
     assert outcome.warnings == {
         "spend_column_not_found": "daily_metric.spend: expected a column such as 'Amount spent', got none; did you "
-        "mean 'Spent'? It is left as it was.",
+        "mean 'Spent'? Stored values do not change.",
         "unused_columns": "No field uses these columns, so they were not loaded: 'Spent', 'Bid', 'Results'.",
     }
 
@@ -147,10 +147,10 @@ def test_a_column_that_every_export_has_is_missed_with_a_warning() -> None:
 def test_a_column_that_nothing_resembles_is_missed_without_a_guess() -> None:
     outcome = check_text(meta("2025-07-01,11,1.5", header="Day,Campaign ID,Amount spent (USD)"))
     assert outcome.warnings == {
-        "campaign_name_column_not_found": "campaign.name: expected a column such as 'Campaign name', got none; "
-        "it is left as it was.",
+        "campaign_name_column_not_found": "campaign.name: expected a column such as 'Campaign name', got none. "
+        "Stored values do not change.",
         "impressions_column_not_found": "daily_metric.impressions: expected a column such as 'Impressions', "
-        "got none; it is left as it was.",
+        "got none. Stored values do not change.",
     }
 
 
@@ -166,7 +166,7 @@ def test_a_column_that_nothing_resembles_is_missed_without_a_guess() -> None:
     ],
 )
 def test_a_header_row_is_known_by_its_fields(profile: object, cells: list[str], known: int) -> None:
-    assert wanted(ads.pipeline, profile)(cells) == known  # type: ignore[arg-type]
+    assert field_counter(ads.pipeline, profile)(cells) == known  # type: ignore[arg-type]
 
 
 def test_copies_of_a_column_that_agree_are_one() -> None:
@@ -232,12 +232,12 @@ def test_a_key_is_required_whether_it_says_so_or_not() -> None:
 def test_a_file_without_any_of_the_key_is_refused() -> None:
     shop = Entity("shops", key=["code"], fields=[Field("code")])
     sale = Entity("sales", key=["shop_id"], refs=[Ref("shop_id", "shop")], fields=[Field("total", int)])
-    with pytest.raises(FileRefused, match="Expected a column that tells shop_id, got 'total'"):
+    with pytest.raises(FileRefused, match="Expected a column for shop_id, got 'total'"):
         check_text("total\n5\n", None, pipeline=Pipeline("sales", [shop, sale]))
 
 
 def test_a_file_of_which_no_column_is_known_lists_them_with_the_nearest_guess() -> None:
-    refused = no_column_known(Unknown(["Case Nmber", "Who"], 3, ["Ann"]), judgments.pipeline, None)
+    refused = no_column_known(UnknownColumns(["Case Nmber", "Who"], 3, ["Ann"]), judgments.pipeline, None)
     assert (refused.code, refused.message) == (
         "no_header",
         "No column of the file is known: expected 'Case Number'; did you mean 'Case Nmber'? "
@@ -247,13 +247,13 @@ def test_a_file_of_which_no_column_is_known_lists_them_with_the_nearest_guess() 
 
 def test_many_unknown_columns_are_listed_in_part() -> None:
     header = ["Campain Nme", *(f"x{number}" for number in range(1, 45))]
-    assert "'x39' and 5 more." in no_column_known(Unknown(header, 1, []), ads.pipeline, META).message
+    assert "'x39' and 5 more." in no_column_known(UnknownColumns(header, 1, []), ads.pipeline, META).message
 
 
 @pytest.mark.parametrize("pipeline", [ads.pipeline, judgments.pipeline])
 @pytest.mark.parametrize(("line", "where"), [(1, "line 1"), (0, "the records")])
 def test_words_over_figures_are_a_header_and_listed(pipeline: Pipeline, line: int, where: str) -> None:
-    found = Unknown(["Matter", "Client", "Owed"], line, ["CV-1", "Ann Canary", "100"])
+    found = UnknownColumns(["Matter", "Client", "Owed"], line, ["CV-1", "Ann Canary", "100"])
     message = no_column_known(found, pipeline, None).message
     assert f"Columns found in {where}: 'Matter', 'Client', 'Owed'." in message
     assert "Ann" not in message
@@ -273,6 +273,6 @@ def test_words_over_figures_are_a_header_and_listed(pipeline: Pipeline, line: in
 def test_a_record_where_the_header_should_be_is_not_repeated(
     pipeline: Pipeline, line: int, cells: list[str], below: list[str]
 ) -> None:
-    refused = no_column_known(Unknown(cells, line, below), pipeline, None)
+    refused = no_column_known(UnknownColumns(cells, line, below), pipeline, None)
     assert not any(cell in refused.message for cell in cells + below)
     assert f"{len(cells)} {'cells; the header should be there' if line else 'keys'}." in refused.message

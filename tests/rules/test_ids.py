@@ -118,8 +118,8 @@ def test_spreadsheet_mangled_ids_are_rejected_as_such() -> None:
     outcome = check_text(meta("2025-07-01,1.20253E+17,A,5,1", "2025-07-01,120253000000000000.0,B,5,1"))
     assert outcome.codes == ["mangled_id", "mangled_id"]
     assert outcome.rejections[0]["message"] == (
-        "campaign.external_id: expected an id with all its digits, got '1.20253E+17' (line 2). A spreadsheet has "
-        "rounded it: export again and upload the file without opening it there."
+        "campaign.external_id: expected an id with all its digits, got '1.20253E+17' (line 2). A spreadsheet program "
+        "has rounded it. Export the file again, and do not open it in such a program."
     )
 
 

@@ -58,7 +58,7 @@ def test_json_texts_may_have_a_decimal_comma() -> None:
 
 def test_a_decimal_comma_that_is_asked_for_does_not_change_numbers_of_json() -> None:
     with pytest.raises(
-        FileRefused, match=r"such as 2\.345, whose decimal mark in JSON is the point"
+        FileRefused, match=r"such as 2\.345, whose decimal mark is always the point"
     ) as refused:
         check('[{"code": "A", "amount": 2.345}]', decimal=",")
     assert refused.value.code == "ambiguous_numbers"
@@ -106,5 +106,5 @@ def test_three_zeros_behind_a_mark_that_amounts_show_are_decimals(rows: str, pie
 def test_three_zeros_behind_a_mark_that_little_shows_are_rejected(rows: str) -> None:
     outcome = check("Code;Amount;Pieces\n" + rows)
     assert set(outcome.codes) == {"bad_integer"}
-    assert "It may be units or thousands: write it without the mark" in outcome.rejections[0]["message"]
+    assert "It may be units or thousands: write it without a separator" in outcome.rejections[0]["message"]
     assert not {2, 3, 2000, 3000} & {found for _, found in amounts(outcome).values()}

@@ -18,10 +18,10 @@ from weighbridge.formats import open_sheet
 from weighbridge.model.upload import Scope
 from weighbridge.pipelines.ads import pipeline
 from weighbridge.rules.check import check
-from weighbridge.rules.headers import wanted
+from weighbridge.rules.headers import field_counter
 
 file, scratch = map(Path, sys.argv[1:])
-sheet = open_sheet(file, "csv", wanted=wanted(pipeline, pipeline.profile("meta")), scratch=scratch)
+sheet = open_sheet(file, "csv", count_fields=field_counter(pipeline, pipeline.profile("meta")), scratch=scratch)
 peak = 0
 
 def look(rows=0):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rules.checking import Outcome, check_text
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import sheets
+from weighbridge.rules import record_source
 
 FAST = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HEADERS = {
@@ -122,7 +122,7 @@ def test_ids_and_seq_do_not_depend_on_the_order_of_the_records(seed: int, shuffl
 
 def outcome_of(text: str, platform: str, *, small: bool = True) -> Outcome | str:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sheets, "SMALL", sheets.SMALL if small else 1)
+        patch.setattr(record_source, "SMALL", record_source.SMALL if small else 1)
         try:
             return check_text(text, platform)
         except FileRefused as refused:

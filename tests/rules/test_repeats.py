@@ -34,7 +34,7 @@ def test_repeats_with_other_values_are_all_rejected_and_name_each_other() -> Non
             line,
             "conflicting_repeat",
             f"Expected one record for each metric date and campaign, got another on line {other}, which differs in "
-            f"Impressions (line {line}). Find out which one is right; none of them was loaded.",
+            f"Impressions (line {line}). None of them was loaded. Check which one is correct.",
         )
         for line, other in ((2, 4), (4, 2))
     ]
@@ -62,7 +62,9 @@ def test_records_without_an_ad_set_repeat_too() -> None:
 def test_days_split_by_a_breakdown_are_refused_by_its_name() -> None:
     header = "Day,Campaign name,Age,Impressions"
     records = ["2025-07-01,Spring,18-24,5", "2025-07-01,Spring,25-34,6"]
-    with pytest.raises(FileRefused, match=r"distinguished by 'Age'. Export again without") as refused:
+    with pytest.raises(
+        FileRefused, match=r"distinguished by 'Age'. Export the file again without"
+    ) as refused:
         check_text(meta(*records, header=header))
     assert refused.value.code == "unexpected_breakdown"
 
@@ -98,7 +100,7 @@ def test_breakdowns_are_added_up_on_request_and_what_cannot_be_is_left_empty() -
     ]
     assert outcome.warnings["breakdowns_summed"] == (
         "2 records were added up into 1; they were distinguished by 'Age'. "
-        "Left empty, as they cannot be added up: reach."
+        "Empty, because they cannot be added up: reach."
     )
 
 
@@ -139,8 +141,8 @@ def test_a_rejected_part_rejects_all_parts_of_its_sum() -> None:
         (4, "incomplete_breakdown"),
     ]
     assert outcome.rejections[0]["message"] == (
-        "Expected every part of the sum to be valid, got one on line 3 that is not (line 2). "
-        "Fix that one and load all parts together."
+        "Expected every part of the sum to be valid, got an invalid part on line 3 (line 2). "
+        "Fix that part and load all parts together."
     )
     assert "2 records were added up into 1" in outcome.warnings["breakdowns_summed"]
 
@@ -192,7 +194,7 @@ def test_a_rejected_record_and_an_accepted_one_of_the_same_key_are_a_conflict() 
             "bad_amount",
             [
                 "Expected one record for each case number, got another on line 2, which differs in Judgment Amount "
-                "(line 3). Find out which one is right; none of them was loaded."
+                "(line 3). None of them was loaded. Check which one is correct."
             ],
         ),
     ]
@@ -217,7 +219,7 @@ def test_cases_with_different_amounts_are_a_conflict_whatever_else_differs() -> 
 def test_cases_that_differ_only_in_a_column_that_no_field_uses_refuse_the_file() -> None:
     records = ["A-1,P,D,5.00,2024-01-01,first", "A-1,P,D,5.00,2024-01-01,second"]
     with pytest.raises(
-        FileRefused, match=r"distinguished by 'Notes'. Export again without that breakdown\.$"
+        FileRefused, match=r"distinguished by 'Notes'. Export the file again without that breakdown\.$"
     ):
         check_text(meta(*records, header=f"{CASES},Notes"), None, pipeline=judgments.pipeline)
 

@@ -7,7 +7,7 @@ import pytest
 from rules.checking import check_text, meta
 from weighbridge import Entity, Field, Pipeline, Ref
 from weighbridge.pipelines import judgments
-from weighbridge.rules import several_values
+from weighbridge.rules import inconsistent_entities
 
 AD_SETS = "Day,Campaign ID,Campaign name,Ad set ID,Ad set name,Impressions,Amount spent (USD)"
 ADS = "Day,Campaign ID,Campaign name,Ad set ID,Ad set name,Ad ID,Ad name,Impressions,Amount spent (USD)"
@@ -17,7 +17,7 @@ CASES = "Case Number,Plaintiff,Email,Phone,Defendant,Judgment Amount,Filing Date
 @pytest.fixture(params=["small", "large"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "large":
-        monkeypatch.setattr(several_values, "FEW", 0)
+        monkeypatch.setattr(inconsistent_entities, "FEW", 0)
 
 
 @pytest.mark.usefixtures("size")

@@ -17,11 +17,11 @@ from weighbridge.formats import open_sheet
 from weighbridge.formats.delimited import DelimitedSheet
 from weighbridge.model.errors import FileRefused, WeighbridgeError
 from weighbridge.pipelines import ads
-from weighbridge.rules import checked as results
-from weighbridge.rules import sheets
+from weighbridge.rules import check_result as results
+from weighbridge.rules import record_source
 from weighbridge.rules.check import check
-from weighbridge.rules.checked import Checked
-from weighbridge.rules.headers import wanted
+from weighbridge.rules.check_result import CheckResult
+from weighbridge.rules.headers import field_counter
 from weighbridge.testing.exports import ExportSpec, write_export
 
 COMMON = [
@@ -43,21 +43,24 @@ TYPES = {
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file counts as large: streamed, in a database of its own, in many small batches."""
-    monkeypatch.setattr(sheets, "SMALL", 1)
+    monkeypatch.setattr(record_source, "SMALL", 1)
     monkeypatch.setattr(results, "BATCH_ROWS", 1000)
 
 
 @pytest.fixture
-def exported(tmp_path: Path) -> Iterator[Checked]:
+def exported(tmp_path: Path) -> Iterator[CheckResult]:
     write_export(tmp_path / "export", ExportSpec("meta", days=90, ads=30))
     sheet = open_sheet(
-        tmp_path / "export", "csv", wanted=wanted(ads.pipeline, ads.meta.profile), scratch=tmp_path
+        tmp_path / "export",
+        "csv",
+        count_fields=field_counter(ads.pipeline, ads.meta.profile),
+        scratch=tmp_path,
     )
     with check(ads.pipeline, sheet, SCOPE, scratch=tmp_path) as checked:
         yield checked
 
 
-def test_staged_rows_have_exactly_the_agreed_columns_and_types(exported: Checked) -> None:
+def test_staged_rows_have_exactly_the_agreed_columns_and_types(exported: CheckResult) -> None:
     for entity in ads.pipeline.entities:
         own = [(name, TYPES.get(entity.sql_type(name), pa.uuid())) for name in entity.columns]
         of_dimension = [] if entity is ads.pipeline.grain else OF_DIMENSIONS
@@ -79,7 +82,7 @@ def test_rejections_have_exactly_the_agreed_columns() -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_seq_follows_the_production_key_bytewise(exported: Checked) -> None:
+def test_seq_follows_the_production_key_bytewise(exported: CheckResult) -> None:
     rows = pa.Table.from_batches(exported.staged("daily_metric"))
     assert rows.num_rows == exported.counts["daily_metric"] == 90 * 180
     assert rows["seq"].to_pylist() == list(range(1, rows.num_rows + 1))
@@ -100,7 +103,7 @@ def test_seq_follows_the_production_key_bytewise(exported: Checked) -> None:
 
 
 @pytest.mark.usefixtures("large")
-def test_staging_goes_on_after_the_last_staged_row(exported: Checked) -> None:
+def test_staging_goes_on_after_the_last_staged_row(exported: CheckResult) -> None:
     whole = pa.Table.from_batches(exported.staged("daily_metric"))
     rest = pa.Table.from_batches(exported.staged("daily_metric", after=12_345))
     assert rest == whole.slice(12_345)
@@ -108,7 +111,7 @@ def test_staging_goes_on_after_the_last_staged_row(exported: Checked) -> None:
     assert pa.Table.from_batches(exported.staged("ad", after=100)).num_rows == 80
 
 
-def test_an_iterator_left_half_way_does_not_block_the_next(exported: Checked) -> None:
+def test_an_iterator_left_half_way_does_not_block_the_next(exported: CheckResult) -> None:
     next(exported.staged("daily_metric"))
     assert next(exported.staged("campaign")).num_rows == 3
 
@@ -128,15 +131,15 @@ def test_large_and_small_files_are_judged_alike(
             "batches",
             lambda sheet: (b.slice(i, 7) for b in read(sheet) for i in range(0, len(b), 7)),
         )
-        large.setattr(sheets, "REMEMBERED", remembered)
+        large.setattr(record_source, "REMEMBERED", remembered)
         as_large = check_file(tmp_path / "export", platform)
-    monkeypatch.setattr(sheets, "SMALL", 1_000_000)
+    monkeypatch.setattr(record_source, "SMALL", 1_000_000)
     assert check_file(tmp_path / "export", platform) == as_large
 
 
 def test_cells_that_meet_when_laid_end_to_end_stay_apart() -> None:
     columns = [pa.array(["a", "a:b", "", None, "-"]), pa.array(["b:c", "c", None, "", ""])]
-    assert len(set(sheets._keys(columns).to_pylist())) == 5
+    assert len(set(record_source._keys(columns).to_pylist())) == 5
 
 
 def test_a_dimension_row_has_the_last_known_values() -> None:
@@ -171,7 +174,7 @@ def test_progress_is_told_after_each_batch() -> None:
 @pytest.mark.parametrize("small", [True, False])
 def test_a_check_can_be_stopped_from_outside(monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
     if not small:
-        monkeypatch.setattr(sheets, "SMALL", 1)
+        monkeypatch.setattr(record_source, "SMALL", 1)
 
     def stop(read: int) -> None:
         if read > 1:

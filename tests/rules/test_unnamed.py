@@ -10,7 +10,7 @@ import pytest
 
 from rules.checking import check_text, meta
 from weighbridge import Entity, Field, Pipeline
-from weighbridge.formats import open_sheet, without_added
+from weighbridge.formats import open_sheet, without_added_columns
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Bins
 from weighbridge.pipelines import judgments
@@ -77,7 +77,9 @@ def test_records_of_several_widths_are_checked_too() -> None:
 def test_a_rejects_file_has_the_same_rule(tmp_path: Path) -> None:
     path = tmp_path / "rejects.csv"
     path.write_text("Key,Amount,,weighbridge_upload,weighbridge_row\nA,1,,,\nB,2,75,,\n")
-    sheet: Any = without_added(open_sheet(path, "csv", wanted=lambda cells: "Key" in cells, scratch=tmp_path))
+    sheet: Any = without_added_columns(
+        open_sheet(path, "csv", count_fields=lambda cells: "Key" in cells, scratch=tmp_path)
+    )
     assert [fault for batch in sheet.batches() for fault in batch.column("fault").to_pylist()] == [
         None,
         "unnamed_cell",

@@ -19,7 +19,7 @@ from tests.proof.workers import LONG
 from weighbridge import Normaliser, n
 from weighbridge.model.capacity import Capacity
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import currencies, sheets
+from weighbridge.rules import currencies, record_source
 
 FAST = settings(
     max_examples=1000 if LONG else 40,
@@ -114,7 +114,7 @@ def generous(cell: str) -> list[date]:
 @pytest.mark.parametrize(
     ("cell", "code", "said"),
     [
-        ("45658", "spreadsheet_date", "number by which a spreadsheet stores a date"),
+        ("45658", "spreadsheet_date", "number is how spreadsheet programs store a date"),
         ("31/02/2025", "bad_date", "expected a date, got '31/02/2025'"),
         ("infinity", "bad_date", "Use 2025-07-31."),
     ],
@@ -272,8 +272,8 @@ def test_indian_grouping_is_read_only_where_the_whole_file_has_it(cells: list[st
 
 
 def test_a_large_file_with_indian_grouping_is_read_like_a_small_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sheets, "SMALL", 1)
-    monkeypatch.setattr(sheets, "ENOUGH", 2)
+    monkeypatch.setattr(record_source, "SMALL", 1)
+    monkeypatch.setattr(record_source, "ENOUGH", 2)
     assert check(["1.5", "2", "1,23,456", "12,34,567"], Decimal).codes == []
     # The first records look Indian; a later one shows that the file is not.
     assert check(["1,23,456", "12,34,567", "1,234,567"], Decimal).codes == ["bad_number"] * 2
@@ -334,8 +334,8 @@ def test_an_assumption_is_reported_with_an_example(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not small:
-        monkeypatch.setattr(sheets, "SMALL", 1)
-        monkeypatch.setattr(sheets, "ENOUGH", 1)
+        monkeypatch.setattr(record_source, "SMALL", 1)
+        monkeypatch.setattr(record_source, "ENOUGH", 1)
     outcome = check(cells, kind, **settings)
     assert outcome.warnings.keys() == said.keys()
     for code, part in said.items():

@@ -1,18 +1,43 @@
-"""Inside the parse step: the bytes of a stored file → text columns with line numbers.
+"""First half of the parse step: the bytes of a stored file → text columns with line numbers.
 
-sniff       is it CSV or JSON at all?           detect.py
-describe    what is it, if it is neither?       signatures.py
-open_sheet  encoding → UTF-8                    encoding.py
-            delimiter, quote, preamble, header  dialect.py
-            records, lines, cells               scan.py → delimited.py, lines.py, json_records.py
-without_added  the columns that a rejects file has of its own   rejects_file.py
+Before a file is stored
+    csv_or_json            CSV, JSON or neither
+    signatures             names the format of a file that is neither
+
+Opening it
+    sheet                  calls the modules below; the only entry point
+    encoding               any encoding → UTF-8; file_bytes reads the bytes
+    encoding_guess         detects the encoding: encoding_evidence, encoding_outliers, letter_statistics
+    encoding_messages      warnings and refusals about encodings
+
+CSV
+    dialect                delimiter, quote, preamble, header and width
+    preamble               lines above the header: titles or records
+    quoting                whether the file puts cells in quotes
+    unnamed_columns        empty names at the end of the header
+    headerless_list        a list without a header, one value per line
+    delimited              records → batches of text columns
+    scan                   bytes → records: record_syntax, slow_scan, stray_line_ends, cells
+    unreadable_records     lines that cannot be read → records without cells
+    truncation             whether the file looks cut off
+
+JSON
+    json_layout            where the records are; json_other_members: the rest of the outer object
+    json_records           records → batches of text columns
+    json_values            text → JSON values with their lines; json_file opens the text
+    json_count             counts the records independently of the reader
+
+Both
+    invisible_characters   removed from every cell
+    arrow_batch            columns → one Arrow batch
+    rejects_file           a fixed rejects file → the columns of the original file
 """
 
 from __future__ import annotations
 
-from weighbridge.formats.detect import describe, sniff, text_of
+from weighbridge.formats.csv_or_json import describe, sniff, text_of
 from weighbridge.formats.dialect import UnknownHeader
-from weighbridge.formats.rejects_file import without_added
+from weighbridge.formats.rejects_file import without_added_columns
 from weighbridge.formats.sheet import open_sheet
 
-__all__ = ["UnknownHeader", "describe", "open_sheet", "sniff", "text_of", "without_added"]
+__all__ = ["UnknownHeader", "describe", "open_sheet", "sniff", "text_of", "without_added_columns"]

@@ -1,4 +1,4 @@
-"""Under the CSV reader: the text of one record → its cells."""
+"""Called by the CSV reader: the text of one record → its cells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def split(record: str, dialect: Dialect) -> list[str]:
 
 @cache
 def _pattern(dialect: Dialect) -> re.Pattern[str]:
-    """One cell and its end: the text in quotes, or else the plain text, and the delimiter."""
+    """One cell and its end: the text in quotes or the plain text, and the delimiter."""
     q, d = re.escape(dialect.quote), re.escape(dialect.delimiter)
     padding = "" if dialect.delimiter == " " else " *"
     quoted = rf"{padding}{q}((?:[^{q}]++|{q}{q})*+){q}{padding}(?={d}|\Z)"

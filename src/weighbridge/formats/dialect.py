@@ -1,10 +1,10 @@
-"""Second in reading CSV: the beginning of the text → delimiter, quote, preamble, header row and width.
+"""Second step of reading CSV: the first bytes of the text → delimiter, quote, preamble, header row and width.
 
-The pipeline decides: of all ways to cut the first records into cells, the one in which it knows the most
-headers is right. Only among equals does it count how well the rows below fit.
+The pipeline decides: of all ways to split the first records into cells, the one with the most known headers is used.
+If several have the same number, the one whose records fit the header best is used.
 
-A record has as many cells as the header. Empty cells beyond it belong to the file only where nearly all records have
-them, and empty names at the end of the header only where the records have cells for them.
+A record has as many cells as the header. Empty cells beyond the header are accepted only if nearly all records have
+them, and empty names at the end of the header are kept only if the records have cells for them.
 """
 
 from __future__ import annotations
@@ -16,25 +16,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weighbridge.formats.above import Line, possible_records
 from weighbridge.formats.cells import Dialect, split
-from weighbridge.formats.invisible import visible
-from weighbridge.formats.record_rules import CR, LF, LONGEST_RECORD, Rules, Scan, too_long
+from weighbridge.formats.invisible_characters import visible
+from weighbridge.formats.preamble import Line, possible_records
+from weighbridge.formats.record_syntax import CR, LF, LONGEST_RECORD, RecordSyntax, ScanResult, too_long
 from weighbridge.formats.scan import scan
-from weighbridge.formats.unnamed import refuse_unnamed
+from weighbridge.formats.unnamed_columns import refuse_unnamed
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rejects_file import UPLOAD
 
-Wanted = Callable[[Sequence[str]], int]
+CountFields = Callable[[Sequence[str]], int]
 
 DELIMITERS = (",", "\t", ";", "|")
 MOST_COLUMNS = 2000
-SAMPLE = 50  # records in which a header is looked for
+SAMPLE = 50  # records in which the header is searched
 MEASURED = 1000  # records whose cells are counted
 NEARLY_ALL = 0.9
-ENOUGH = 3  # records, to say that the header is wrong about them
-HEAD = LONGEST_RECORD + 1  # bytes to look at: one more, so that a record that fills them is too long
-_FIRST_LOOK = 1 << 16  # bytes; the first records are nearly always in them
+ENOUGH = 3  # records that are needed to decide that the header has the wrong width
+HEAD = (
+    LONGEST_RECORD + 1
+)  # bytes to read: one more than a record may have, to notice a record that is too long
+_FIRST_LOOK = 1 << 16  # bytes that nearly always contain the first records
 _IN_QUOTES = re.compile(rb'(?:^|[\r\n,;\t|]) *"[^"\r\n]*" *(?=[\r\n,;\t|]|$)')
 _IN_APOSTROPHES = re.compile(rb"(?:^|[\r\n,;\t|]) *'[^'\r\n]*' *(?=[\r\n,;\t|]|$)")
 OWN_COLUMNS = UPLOAD.encode()
@@ -42,8 +44,8 @@ NO_DATA = re.compile(r"\W*no data available\W*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Where the header is, and where the first record after it begins."""
+class CsvLayout:
+    """The position of the header and of the first record after it, and how records are separated."""
 
     dialect: Dialect
     preamble: tuple[str, ...]
@@ -53,25 +55,27 @@ class Layout:
     data_offset: int
     data_line: int
     extra_cells: int = 0  # empty cells that nearly every record has beyond the header
-    nameless: str = ""  # the column after which the header has an empty name that no record has a cell for
-    quotes_cells: bool = False  # the whole file tells (quoting.py)
-    stray: int = 0  # LF or CR: the one that does not end the lines of this file
-    invisible: int = 0  # characters that were removed from the header
-    doubtful: tuple[Line, ...] = ()  # of the preamble: they may be records
+    empty_name_after: str = (
+        ""  # the column after which the header has an empty name without a cell in any record
+    )
+    quotes_cells: bool = False  # decided from the whole file (quoting.py)
+    stray: int = 0  # LF or CR: the character that is not a line end of this file
+    invisible: int = 0  # invisible characters that were removed from the header
+    doubtful: tuple[Line, ...] = ()  # lines of the preamble that may be records
 
     @property
-    def rules(self) -> Rules:
+    def syntax(self) -> RecordSyntax:
         width = len(self.header) + self.extra_cells
-        return Rules(
+        return RecordSyntax(
             ord(self.dialect.delimiter), self.dialect.quote.encode(), width, self.quotes_cells, self.stray
         )
 
 
 class UnknownHeader(FileRefused):
-    """No row is a header that the pipeline knows. `columns` are the cells of the likeliest one, `line` where it is,
-    `below` the cells of the first records under it.
+    """No row has a column that the pipeline knows. `columns` are the cells of the likeliest header row, `line` is its
+    line, `below` are the cells of the first records after it.
 
-    They are not repeated here: where no column is known the row may well be a record, and a person's.
+    The message does not show them: if no column is known, the row may be a record with personal data.
     """
 
     def __init__(self, columns: Sequence[str], line: int, below: Sequence[str]) -> None:
@@ -81,14 +85,14 @@ class UnknownHeader(FileRefused):
         super().__init__("no_header", "No column of the file is known.")
 
 
-def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -> Layout:
-    """`head` is the first HEAD bytes of the text, or the `whole` of it. A given delimiter is not questioned.
+def find_layout(head: bytes, whole: bool, count_fields: CountFields, delimiter: str = "") -> CsvLayout:
+    """`head` has the first HEAD bytes of the text, or all of it if `whole`. A given delimiter is used as it is.
 
     Raises FileRefused: `empty_file`, `no_data`, `no_header` (UnknownHeader), `malformed_file`.
     """
     if whole and not head.strip():
         raise FileRefused("empty_file", "The file is empty.")
-    trials = [_try(head, whole, dialect, wanted) for dialect in _candidates(head, delimiter)]
+    trials = [_try(head, whole, dialect, count_fields) for dialect in _candidates(head, delimiter)]
     trials = [trial for trial in trials if trial.records]
     if not trials:
         raise too_long(1)
@@ -98,13 +102,13 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         raise _no_header(max(trials, key=_Trial.likelihood))
     row, record = best.row, best.records[best.row]
     refuse_many_columns(len(best.cells[row]))
-    doubtful = possible_records(best.lines[:row], best.lines[row], wanted)
+    doubtful = possible_records(best.lines[:row], best.lines[row], count_fields)
     _refuse_other_delimiters(best, trials)
     below = _first_records(head[record.end :], whole, best.dialect, MEASURED)
     rows = [split(each.text, best.dialect) for each in below]
     fitted = _fitted(best.cells[row], rows)
     refuse_unnamed(fitted.header, rows)
-    return Layout(
+    return CsvLayout(
         dialect=best.dialect,
         preamble=tuple(before.text for before in best.records[:row]),
         header=fitted.header,
@@ -113,7 +117,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
         data_offset=record.end,
         data_line=record.next_line,
         extra_cells=fitted.extra_cells,
-        nameless=fitted.nameless,
+        empty_name_after=fitted.empty_name_after,
         stray=_stray(record, below),
         invisible=record.invisible,
         doubtful=doubtful,
@@ -121,7 +125,7 @@ def find_layout(head: bytes, whole: bool, wanted: Wanted, delimiter: str = "") -
 
 
 def refuse_many_columns(count: int) -> None:
-    """Memory is per column and batch; no export comes near this."""
+    """Every batch needs memory per column; no real export has so many."""
     if count > MOST_COLUMNS:
         raise FileRefused(
             "malformed_file", f"The header has {count:,} columns; at most {MOST_COLUMNS:,} are read."
@@ -129,7 +133,7 @@ def refuse_many_columns(count: int) -> None:
 
 
 def _candidates(head: bytes, given: str) -> list[Dialect]:
-    """First a delimiter that does not occur, for a file of one column, whose cells may well have commas."""
+    """The dialects to try. First a delimiter that does not occur, for a file of one column whose cells have commas."""
     found = [delimiter for delimiter in DELIMITERS if delimiter.encode() in head]
     absent = [delimiter for delimiter in DELIMITERS if delimiter not in found][:1]
     if given:
@@ -147,13 +151,13 @@ class _Record:
     line: int
     end: int
     next_line: int
-    old_mac: bool  # it ends with CR alone
-    invisible: int  # characters that were removed
+    old_mac: bool  # its line end is CR
+    invisible: int  # invisible characters that were removed
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """The first records as one dialect cuts them, and the row that the pipeline knows best."""
+    """The first records, split by one dialect, and the row with the most known columns."""
 
     dialect: Dialect
     records: list[_Record]
@@ -181,32 +185,32 @@ class _Trial:
         return max(range(len(self.cells)), key=lambda row: len(self.cells[row]))
 
     def _fit(self, header: int) -> float:
-        """The share of the rows below the header that have as many cells as it."""
+        """The share of the rows below the header that have as many cells as the header."""
         rows = [row for row in self.cells[header + 1 :] if row != [""]]
         return sum(len(row) == len(self.cells[header]) for row in rows) / len(rows) if rows else 1.0
 
     def _quotes_its_header(self) -> bool:
-        """A header cell stands in this dialect's quotes. Else a `'` is an apostrophe."""
+        """Is a header cell in the quotes of this dialect? Otherwise a `'` is an apostrophe."""
         quote, text = self.dialect.quote, self.records[self.row].text
         enclosed = [cell for cell in self.cells[self.row] if f"{quote}{cell}{quote}" in text]
         return any(any(map(str.isalnum, cell)) for cell in enclosed)
 
 
-def _try(head: bytes, whole: bool, dialect: Dialect, wanted: Wanted) -> _Trial:
+def _try(head: bytes, whole: bool, dialect: Dialect, count_fields: CountFields) -> _Trial:
     records = _first_records(head, whole, dialect, SAMPLE)
     cells = [split(record.text, dialect) for record in records]
-    scores = [wanted(row) for row in cells] or [0]
+    scores = [count_fields(row) for row in cells] or [0]
     known = max(scores)
     return _Trial(dialect, records, cells, known, scores.index(known))
 
 
 def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> list[_Record]:
-    rules = Rules.of(dialect.delimiter, dialect.quote)
+    syntax = RecordSyntax.of(dialect.delimiter, dialect.quote)
     part = head[:_FIRST_LOOK]
-    found = _scan(part, rules, final=whole and len(part) == len(head))
+    found = _scan(part, syntax, final=whole and len(part) == len(head))
     if len(found.ends) <= most and len(part) < len(head):
         part = head
-        found = _scan(part, rules, final=whole)
+        found = _scan(part, syntax, final=whole)
     ends = [int(end) for end in found.ends[: most + 1]]
     lines = [int(line) for line in np.searchsorted(found.line_ends, ends) + 1]
     records, start, line = [], 0, 1
@@ -219,27 +223,27 @@ def _first_records(head: bytes, whole: bool, dialect: Dialect, most: int) -> lis
     return records
 
 
-def _scan(part: bytes, rules: Rules, *, final: bool) -> Scan:
+def _scan(part: bytes, syntax: RecordSyntax, *, final: bool) -> ScanResult:
     return scan(
-        part[:-1] if part.endswith(b"\r") and not final else part, rules, final=final
+        part[:-1] if part.endswith(b"\r") and not final else part, syntax, final=final
     )  # LF may follow
 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """A header as wide as the records."""
+    """A header with as many cells as the records."""
 
     header: tuple[str, ...]
     extra_cells: int = 0
-    nameless: str = ""
+    empty_name_after: str = ""
 
 
 def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
-    """Where nearly all records have another width than the header, and only empty cells make the difference.
+    """Adapt the header if nearly all records have another number of cells and the difference is only empty cells.
 
-    One or two records are enough where all of them agree and the difference stands at the end.
+    One or two records are enough if all of them agree and the difference is at the end.
 
-    Raises FileRefused: `header_width`, where more than empty cells do.
+    Raises FileRefused: `header_width`, if the difference is more than empty cells.
     """
     rows = [row for row in rows if any(map(str.strip, row))]
     as_it_is = _Fitted(tuple(header))
@@ -259,22 +263,22 @@ def _fitted(header: list[str], rows: list[list[str]]) -> _Fitted:
     elif len(rows) >= ENOUGH:
         empty = [place for place, cell in enumerate(header) if not cell.strip()]
         if len(empty) == 1 and width == len(header) - 1 and empty != [0]:
-            [place] = empty  # a separator too many
+            [place] = empty  # the header has one separator too many
             return _Fitted((*header[:place], *header[place + 1 :]), 0, header[place - 1])
-    # Few records prove nothing about the header. Records of one cell are text, or have another delimiter.
+    # A few records are no evidence against the header. Records of one cell are text, or have another delimiter.
     if width == 1 or len(rows) < ENOUGH:
         return as_it_is
     raise FileRefused(
         "header_width",
-        f"The header has {len(header)} cells, most records have {width}: which cell belongs to which name is "
-        "unclear. Check the separators and quotes of the header.",
+        f"The header has {len(header)} cells, most records have {width}, so cells cannot be assigned to names. "
+        "Check the separators and quotes of the header.",
     )
 
 
 def _stray(header: _Record, below: Sequence[_Record]) -> int:
-    """CR, unless the header and most records end with it; then LF.
+    """The character that is not a line end of this file: CR, or LF if the header and most records end with CR.
 
-    The last record may be the file's last, which may end anyhow.
+    The last record is ignored: it may be the last one of the file, which may have no line end.
     """
     ends = [each.old_mac for each in below[:-1]]
     return LF if header.old_mac and 2 * sum(ends) >= len(ends) else CR
@@ -285,15 +289,15 @@ def _without_line_end(text: str) -> str:
 
 
 def _refuse_no_data(trial: _Trial, whole: bool) -> None:
-    """Meta writes one row, `No data available.`, where there is nothing to export, or that under a header."""
+    """Meta writes the row `No data available.`, with or without a header, if there is nothing to export."""
     rows = [cells for cells in trial.cells if any(map(str.strip, cells))]
     lonely = len(rows) == 1 or (len(rows) == 2 and len(rows[0]) > 1)
     if whole and lonely and len(rows[-1]) == 1 and NO_DATA.fullmatch(rows[-1][0]):
-        raise FileRefused("no_data", "The export is empty: its only row says 'No data available.'")
+        raise FileRefused("no_data", "The export is empty: its only row is 'No data available.'")
 
 
 def _refuse_other_delimiters(best: _Trial, trials: list[_Trial]) -> None:
-    """Another table in the same file, with another delimiter, would be taken for a title or for damaged records."""
+    """Refuse a second table with another delimiter: it would be read as titles or as malformed records."""
     header = best.records[best.row]
     width = len(best.cells[best.row])
     for other in trials:
@@ -304,8 +308,9 @@ def _refuse_other_delimiters(best: _Trial, trials: list[_Trial]) -> None:
         if other.known > 1 and record.line != header.line:
             raise FileRefused(
                 "several_tables",
-                f"Line {record.line} is another header than line {header.line}, and separates its cells with "
-                f"{other.dialect.delimiter!r}: the file holds several tables. Split it and load each table separately.",
+                f"Lines {header.line} and {record.line} are different headers, and the delimiter of line {record.line} "
+                f"is {other.dialect.delimiter!r}: the file has several tables. "
+                "Split it and load each table separately.",
             )
         above = [
             each
@@ -315,9 +320,9 @@ def _refuse_other_delimiters(best: _Trial, trials: list[_Trial]) -> None:
         if len(above) > 1:
             raise FileRefused(
                 "records_above_header",
-                f"Lines {above[0].line} and {above[1].line} look like records with {other.dialect.delimiter!r} between "
-                f"their cells, and the header is below them, on line {header.line}. Expected the header first and one "
-                "delimiter; correct these lines, or split the file.",
+                f"Lines {above[0].line} and {above[1].line} look like records with the delimiter "
+                f"{other.dialect.delimiter!r}, and the header is below them, on line {header.line}. Expected the "
+                "header first and one delimiter. Correct these lines, or split the file.",
             )
 
 

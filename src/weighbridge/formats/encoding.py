@@ -1,4 +1,4 @@
-"""First in reading a file: bytes in any known encoding → a file of valid UTF-8 without NULs."""
+"""First step of reading: a file in any known encoding → a file of valid UTF-8 without NULs."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from weighbridge.formats.encoding_warnings import (
-    Findings,
-    bad_mark,
-    in_7_bits,
+from weighbridge.formats.encoding_messages import (
+    EncodingWarnings,
+    has_nul,
+    is_iso_2022_jp,
     is_utf8,
-    nul,
+    other_byte_order_mark,
     undecodable,
     unknown_encoding,
 )
-from weighbridge.formats.rawbytes import HEAD, Utf8Check, chunks, decode_head, line_at
+from weighbridge.formats.file_bytes import HEAD, Utf8Check, chunks, decode_head, line_at
 from weighbridge.model.encodings import ENCODINGS, codec_of
 
 if TYPE_CHECKING:
     from weighbridge.formats.encoding_evidence import Words
-    from weighbridge.formats.guess import Guess
+    from weighbridge.formats.encoding_guess import Guess
 
 __all__ = ["ENCODINGS", "HEAD", "Utf8File", "as_utf8", "codec_of", "codec_of_head", "decode_head", "utf16_of"]
 
-# UTF-32 little endian begins with the mark of UTF-16, but it is full of NULs, which are refused.
+# UTF-32 little endian begins with the byte order mark of UTF-16. It has many NULs, which are refused.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-_WORDS = 3000  # distinct words that decide about a file
-_WORDS_OF_HEAD = 300
+_WORDS = 3000  # distinct words by which the encoding of a file is detected
+_WORDS_OF_HEAD = 300  # the same for the first bytes of a file
 _JAPANESE_7_BIT = (b"\x1b$@", b"\x1b$B", b"\x1b(J")  # ISO-2022-JP: pure ASCII to every other check
 
 
@@ -47,22 +47,22 @@ class Utf8File:
     start: int
     encoding: str
     size: int = 0  # bytes of the stored file
-    warnings: Mapping[str, str] = field(default_factory=dict)  # what was assumed: code → sentence
+    warnings: Mapping[str, str] = field(default_factory=dict)  # code → sentence
 
 
 def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = True) -> Utf8File:
-    """The file itself where it is UTF-8, otherwise a copy in `scratch`.
+    """The file itself if it is UTF-8, otherwise a copy in `scratch`.
 
-    Without an `encoding` the whole file decides: one byte that is not UTF-8, even the last, makes it a file in another
-    encoding. Its words tell which (guess.py). Where a second encoding remains possible, a warning shows a cell in both,
-    or only the letters that differ if `show_cell` is False. A file that mixes encodings is refused, and so is one
-    whose two likeliest encodings are equally likely.
+    Without an `encoding` the whole file is checked: a single byte that is not UTF-8, even the last one, means another
+    encoding, which is detected from the words of the file (encoding_guess.py). If a second encoding remains possible,
+    a warning shows a cell in both, or only the letters that differ if `show_cell` is False. A file that mixes
+    encodings is refused, and so is a file whose two likeliest encodings are equally likely.
     """
     with path.open("rb") as file:
         head = file.read(HEAD)
     mark, marked = next(((mark, codec) for mark, codec in _MARKS if head.startswith(mark)), (b"", ""))
     codec = _chosen(encoding, head, marked)
-    findings = Findings(path, show_cell, given=bool(encoding))
+    findings = EncodingWarnings(path, show_cell, given=bool(encoding))
     if codec == "utf-8" or not codec:
         broken_at = _first_broken_byte(path, findings)
         if broken_at is None:
@@ -71,7 +71,7 @@ def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = 
         if codec:
             raise undecodable(path, broken_at, codec, findings.given)
         guess = _guess(chunks(path), _WORDS)
-        findings.judge(guess, broken_at)
+        findings.use_guess(guess, broken_at)
         codec = guess.codec
     elif not codec.startswith("utf-16"):
         _refuse_utf8(path, codec, encoding)
@@ -80,20 +80,20 @@ def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = 
 
 
 def _refuse_utf8(path: Path, codec: str, encoding: str) -> None:
-    """The named encoding would garble a file that is valid UTF-8 and makes more sense as that.
+    """Refuse a named encoding for a file that is valid UTF-8 and more plausible as UTF-8.
 
-    Nearly any bytes can be read in an encoding of one byte per character, so nothing else would notice.
+    Nearly any bytes can be decoded in a single-byte encoding, so no other check would notice.
     """
-    if _first_broken_byte(path, Findings(path, show_cell=False)) is not None:
+    if _first_broken_byte(path, EncodingWarnings(path, show_cell=False)) is not None:
         return
-    from weighbridge.formats.guess import reads_as_utf8
+    from weighbridge.formats.encoding_guess import reads_as_utf8
 
     if reads_as_utf8(_words(chunks(path), _WORDS), codec):
         raise is_utf8(encoding)
 
 
 def _chosen(encoding: str, head: bytes, marked: str) -> str:
-    """The codec that the sender names, or the file's mark, or the zeros of UTF-16; else empty."""
+    """The codec that the sender names, or that of the byte order mark, or UTF-16 by its zeros; otherwise empty."""
     if not encoding:
         return marked or utf16_of(head) or ""
     codec = codec_of(encoding)
@@ -102,16 +102,16 @@ def _chosen(encoding: str, head: bytes, marked: str) -> str:
     if codec == "utf-16":
         codec = marked or utf16_of(head) or "utf-16-le"
         if codec == "utf-8":
-            raise bad_mark(marked, encoding)
+            raise other_byte_order_mark(marked, encoding)
     if marked and marked != codec:
-        raise bad_mark(marked, encoding)
+        raise other_byte_order_mark(marked, encoding)
     return codec
 
 
 def codec_of_head(head: bytes, *, with_words: bool = True) -> str:
-    """The codec of the beginning of a file, cut anywhere, found as for a whole file; it may not decode all of it.
+    """The codec of the first bytes of a file, cut anywhere. It may not be able to decode the rest of the file.
 
-    `with_words` is False for bytes that are no text: then it is windows-1252 unless it is UTF-8 or UTF-16.
+    `with_words=False`, for bytes that are not text: windows-1252 unless they are UTF-8 or UTF-16.
     """
     marked = next((codec for mark, codec in _MARKS if head.startswith(mark)), "")
     if found := marked or utf16_of(head):
@@ -123,7 +123,7 @@ def codec_of_head(head: bytes, *, with_words: bool = True) -> str:
 
 def _guess(pieces: Iterable[bytes], limit: int) -> Guess:
     # Imported here: only a file that is not UTF-8 needs the letter statistics.
-    from weighbridge.formats.guess import guess
+    from weighbridge.formats.encoding_guess import guess
 
     return guess(_words(pieces, limit))
 
@@ -149,32 +149,32 @@ def utf16_of(head: bytes) -> str | None:
         text = decode_head(head, name) if zeros > 2 * strays else None
         if text is None:
             continue
-        # Latin text has a zero in nearly every character; Chinese only in delimiters and line ends, but
-        # then its other bytes are no UTF-8. One stray NUL in an ordinary file is neither.
+        # Latin text has a zero in nearly every character. Chinese text has zeros only in delimiters and line
+        # ends, but its other bytes are not UTF-8. An ordinary file with one stray NUL is neither.
         if zeros * 4 >= len(head) or ("\n" in text and decode_head(head, "utf-8") is None):
             return name
     return None
 
 
-def _first_broken_byte(path: Path, findings: Findings) -> int | None:
-    """The offset where the file stops being UTF-8; None if it never does. Refuses NULs on the way."""
+def _first_broken_byte(path: Path, findings: EncodingWarnings) -> int | None:
+    """The offset of the first byte that is not UTF-8; None if there is none. Refuses NULs."""
     check = Utf8Check()
     offset = 0
     for chunk in chunks(path):
         if (zero := chunk.find(b"\0")) >= 0:
-            raise nul(line_at(path, offset + zero, "utf-8"))
+            raise has_nul(line_at(path, offset + zero, "utf-8"))
         if b"\x1b" in chunk and (found := [at for at in map(chunk.find, _JAPANESE_7_BIT) if at >= 0]):
-            raise in_7_bits(path, offset + min(found))
+            raise is_iso_2022_jp(path, offset + min(found))
         broken_at = check.broken_at(chunk)
         if broken_at is not None:
             return broken_at
         if not chunk.isascii():
-            findings.look(chunk)
+            findings.inspect(chunk)
         offset += len(chunk)
     return None
 
 
-def _transcode(path: Path, codec: str, skip: int, scratch: Path, findings: Findings) -> Path:
+def _transcode(path: Path, codec: str, skip: int, scratch: Path, findings: EncodingWarnings) -> Path:
     scratch.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix="utf-8-", dir=scratch)
     decoder = codecs.getincrementaldecoder(codec)()
@@ -184,16 +184,16 @@ def _transcode(path: Path, codec: str, skip: int, scratch: Path, findings: Findi
         for chunk in chunks(path, skip):
             held = len(decoder.getstate()[0])
             if not wide and (zero := chunk.find(b"\0")) >= 0:
-                raise nul(line_at(path, offset + zero, "latin-1"))
+                raise has_nul(line_at(path, offset + zero, "latin-1"))
             try:
                 text = decoder.decode(chunk, final=not chunk)
             except UnicodeDecodeError as error:
                 raise undecodable(path, offset - held + error.start, codec, findings.given) from None
             if wide and "\0" in text:
                 before = text[: text.index("\0")].encode(codec)
-                raise nul(line_at(path, offset - held + len(before), codec))
+                raise has_nul(line_at(path, offset - held + len(before), codec))
             written = text.encode()
-            findings.look(written)
+            findings.inspect(written)
             copy.write(written)
             offset += len(chunk)
     return Path(name)

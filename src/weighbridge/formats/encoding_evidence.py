@@ -1,8 +1,8 @@
-"""Under encoding.py: the non-ASCII words of a file → how plausible each encoding is.
+"""Called by encoding_guess.py: the non-ASCII words of a file → the cost of each encoding.
 
-Each encoding turns the words into a text, and the letter statistics tell what that text costs (letters.py): 'Łódź' is
-cheap in Polish, '£ód\\x9f' is expensive in every language. The cheapest encoding is the likeliest; the difference to
-the next one that gives another text tells how sure that is.
+Each encoding decodes the words to a text, and the letter statistics give the cost of that text
+(letter_statistics.py): 'Łódź' is cheap in Polish, '£ód\\x9f' is expensive in every language. The cheapest encoding is
+the likeliest one. The larger the difference to the next encoding that gives another text, the more certain it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from weighbridge.formats.letters import (
+from weighbridge.formats.letter_statistics import (
     CASELESS,
     DIGIT,
     EDGE,
@@ -33,13 +33,13 @@ from weighbridge.formats.letters import (
     kind_of,
 )
 
-_LONGEST = 256  # bytes of a word that are looked at
-_REMEMBERED = 50_000  # words that are not looked at again
-_SWITCH = 3.0  # for a word in another language than the rest of the file
-_LONE = 4.0  # for a word of one letter
-_SHOUT = 5.0  # for small letters after two capitals
+_LONGEST = 256  # only so many bytes of a word are used
+_REMEMBERED = 50_000  # distinct words in the cache
+_SWITCH = 3.0  # cost of a word in another language than the rest of the file
+_SINGLE_LETTER = 4.0  # cost of a word of one letter
+_AFTER_CAPITALS = 5.0  # cost of a lower-case letter after two capitals
 
-# Codec → its cost before any evidence. Equals are listed by how common they are.
+# Codec → its cost before any evidence. Codecs of equal cost: the most common one first.
 SINGLE_BYTE = {
     "cp1252": 0.0,
     "cp1250": 0.5,
@@ -83,34 +83,34 @@ LATIN = {
 }
 ALL = frozenset(SINGLE_BYTE) | frozenset(MULTI_BYTE)
 
-# Bytes that are never the second half of a character in any encoding: here a file can be cut into words.
+# Bytes that are never the second half of a character in any encoding: words end at them.
 _CUTS = bytes(byte for byte in range(0x40) if not 0x30 <= byte <= 0x39)
 _IS_CUT = np.array([byte in _CUTS for byte in range(256)])
-# Numbers before and after a word say nothing. Digits right after a non-ASCII byte may be part of a character.
+# Digits before and after a word are no evidence. Digits directly after a non-ASCII byte may be part of a character.
 _DIGITS = re.compile(rb"^[0-9]+(?=[A-Za-z])|(?<=[A-Za-z])[0-9]+$")
 
 
 @dataclass
 class Words:
-    """A sample of the distinct non-ASCII words of a file, those that are valid UTF-8 apart from the others.
+    """A sample of the distinct non-ASCII words of a file; `valid` are UTF-8, `broken` are not.
 
-    Which words stay is decided by a checksum, so the sample covers the whole file.
+    A checksum decides which words are kept, so the sample covers the whole file.
     """
 
     limit: int = 3000
     valid: dict[bytes, int] = field(default_factory=dict)
     broken: dict[bytes, int] = field(default_factory=dict)
-    counts: dict[bytes, int] = field(default_factory=dict)  # how often a word occurs
+    counts: dict[bytes, int] = field(default_factory=dict)  # occurrences of each word
     _seen: dict[bytes, bytes] = field(default_factory=dict)  # a word → the same without digits around it
-    _held: bytes = b""  # the beginning of a word that a chunk cuts
+    _held: bytes = b""  # the first bytes of a word that a chunk cuts
 
     def add(self, chunk: bytes) -> None:
-        """The next piece of the file; b"" at its end."""
+        """Add the words of the next chunk of the file; b"" at its end."""
         text = self._held + (chunk or b" ")
         data = np.frombuffer(text, np.uint8)
         cuts = np.flatnonzero(_IS_CUT[data])
         if not len(cuts):
-            self._held = text if len(text) <= 4 * _LONGEST else b""  # no file of text has such a word
+            self._held = text if len(text) <= 4 * _LONGEST else b""  # no text has a word of that length
             return
         self._held = text[cuts[-1] + 1 :]
         high = np.flatnonzero(data[: cuts[-1]] >= 0x80)
@@ -129,7 +129,7 @@ class Words:
                 self.counts[kept] = self.counts.get(kept, 0) + count
 
     def _keep(self, word: bytes) -> bytes:
-        """The word as the sample has it, or would have it."""
+        """Put the word into the sample, cut to the maximum length. Returns the cut word."""
         try:
             text = word.decode()
             word, sample = text[:_LONGEST].encode(), self.valid
@@ -144,24 +144,24 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """The words in one encoding: what each of them costs, and all of them."""
+class CodecCosts:
+    """The cost of each word, and of all words, in one encoding."""
 
     codec: str
     costs: Costs
     total: float
-    handicap: float  # added where words this short cannot prove the encoding
+    handicap: float  # added for ranking where the file has too few different bytes to prove the encoding
 
     @property
     def rank(self) -> float:
         return self.total + self.handicap
 
 
-def weigh(words: Sequence[bytes], among: Container[str] = ALL) -> list[Reading]:
-    """The words in every one of these encodings, the likeliest first.
+def rank_codecs(words: Sequence[bytes], among: Container[str] = ALL) -> list[CodecCosts]:
+    """The costs of the words in each of these encodings, the likeliest encoding first.
 
-    A text in another alphabet has many different letters. Where the file has only a few different non-ASCII bytes, an
-    encoding of Latin letters comes first, but the others are not ruled out.
+    A text in another alphabet has many different letters. If the file has only a few different non-ASCII bytes,
+    encodings of Latin letters are ranked first; the others are not ruled out.
     """
     joined = b" " + b" ".join(words) + b" "
     data = np.frombuffer(joined, np.uint8)
@@ -178,7 +178,7 @@ def weigh(words: Sequence[bytes], among: Container[str] = ALL) -> list[Reading]:
 
 
 def text_cost(text: str) -> float:
-    """What a text costs in the language that it is cheapest in."""
+    """The cost of a text in the language in which it is cheapest."""
     marked = f" {text} "
     kinds = np.array([kind_of(character) for character in marked])
     least = min(
@@ -190,7 +190,7 @@ def text_cost(text: str) -> float:
     return min(alphabetic, *(_ideographic(text, language) for language in ideographs()))
 
 
-def _single(codec: str, prior: float, data: npt.NDArray[np.uint8], starts: Ids) -> Reading:
+def _single(codec: str, prior: float, data: npt.NDArray[np.uint8], starts: Ids) -> CodecCosts:
     table = _table(codec)
     kinds = table.kinds[data]
     form = between()[kinds[:-1], kinds[1:]]
@@ -202,21 +202,21 @@ def _single(codec: str, prior: float, data: npt.NDArray[np.uint8], starts: Ids) 
     every = np.stack(costs)
     main = every.sum(axis=1).argmin()
     least = np.minimum(every[main], every.min(axis=0) + _SWITCH)
-    return Reading(codec, least, float(least.sum()) + prior, 0.0)
+    return CodecCosts(codec, least, float(least.sum()) + prior, 0.0)
 
 
 def _odd_forms(kinds: npt.NDArray[np.intp]) -> Costs:
-    """The cost at each character but the first two, from the two before it."""
+    """The cost of unusual capitals and single letters, at each character but the first two."""
     after = (kinds[:-2] == UPPER) & (kinds[1:-1] == UPPER) & (kinds[2:] == LOWER)
     letter = (kinds[1:-1] == LOWER) | (kinds[1:-1] == UPPER) | (kinds[1:-1] == CASELESS)
     lone = (kinds[:-2] == EDGE) & letter & (kinds[2:] == EDGE)
-    costs: Costs = after.astype(np.float32) * _SHOUT + lone.astype(np.float32) * _LONE
+    costs: Costs = after.astype(np.float32) * _AFTER_CAPITALS + lone.astype(np.float32) * _SINGLE_LETTER
     return costs
 
 
 @dataclass(frozen=True)
 class _Table:
-    """What a single-byte encoding makes of each byte."""
+    """The character kind of each byte in a single-byte encoding, and the letter ids in each language."""
 
     kinds: Ids
     languages: list[tuple[Ids, Costs]]
@@ -237,22 +237,22 @@ def _table(codec: str) -> _Table:
 
 
 def in_codec(word: bytes, codec: str) -> str:
-    """U+FFFD stands for what the encoding cannot read. A word that was cut may end inside a character."""
+    """The word as text, with U+FFFD for undecodable bytes. A word that was cut may end inside a character."""
     if len(word) < _LONGEST:
         return word.decode(codec, "replace")
     return codecs.getincrementaldecoder(codec)("replace").decode(word)
 
 
 def characters_of(codec: str) -> list[str]:
-    """The character of each byte; U+FFFD where there is none."""
+    """The character of each byte; U+FFFD for a byte without one."""
     return [bytes([byte]).decode(codec, "replace") for byte in range(256)]
 
 
-def _multi(codec: str, prior: float, languages: Iterable[str], words: Sequence[bytes]) -> Reading:
+def _multi(codec: str, prior: float, languages: Iterable[str], words: Sequence[bytes]) -> CodecCosts:
     texts = [in_codec(word, codec) for word in words]
     every = [np.array([_ideographic(text, each) for text in texts], np.float32) for each in languages]
     least = min(every, key=lambda costs: float(costs.sum()))
-    return Reading(codec, least, float(least.sum()) + prior, 0.0)
+    return CodecCosts(codec, least, float(least.sum()) + prior, 0.0)
 
 
 def _ideographic(text: str, language: str) -> float:
@@ -270,7 +270,7 @@ def _ideographic(text: str, language: str) -> float:
     return cost
 
 
-# The encodings that list the characters in everyday use before the others, and the bytes where those end.
+# Encodings that list the characters in everyday use first, and the last code of these.
 _EVERYDAY = {
     "zh_cn": ("gb2312", 0xD7FA),
     "zh_tw": ("big5", 0xC67F),

@@ -1,4 +1,4 @@
-"""Beside the JSON reader: the records of a file, counted from its bytes without decoding them."""
+"""Called by json_records.py: counts the records of a file from its bytes, independently of the JSON decoder."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import numpy as np
 
 from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_file import open_bytes
-from weighbridge.formats.json_layout import Place, Shape
+from weighbridge.formats.json_layout import JsonLayout, Shape
 from weighbridge.formats.scan import chunks, line_ends_of
 
 CHUNK = 1 << 20
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_STEP = np.zeros(256, np.int8)  # how deep each character leads
+_STEP = np.zeros(256, np.int8)  # byte → change of the nesting depth
 _STEP[list(b"[{")] = 1
 _STEP[list(b"]}")] = -1
 _MARK = _STEP != 0
 _MARK[ord(",")] = True
 
 
-def count_records(text: Utf8File, place: Place) -> int:
-    """Lines, or the values at the place, of which there is at least one."""
-    if place.shape is Shape.LINES:
+def count_records(text: Utf8File, layout: JsonLayout) -> int:
+    """The number of lines, or of values in the list of records, which has at least one."""
+    if layout.shape is Shape.LINES:
         return _count_lines(text)
-    counter = _Counter(place)
+    counter = _Counter(layout)
     with open_bytes(text) as file:
         held = b""
         while chunk := file.read(CHUNK):
             chunk = held + chunk
-            bare = _ESCAPE.sub(b"", chunk)  # a \\" is no quote
+            bare = _ESCAPE.sub(b"", chunk)  # an escaped \\" does not end a string
             held = b"\\" if bare.endswith(b"\\") else b""
             counter.feed(bare[: len(bare) - len(held)])
     return counter.records
@@ -38,13 +38,13 @@ def count_records(text: Utf8File, place: Place) -> int:
 class _Counter:
     """Follows the depth of brackets outside strings."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._level = {Shape.ARRAY: 1, Shape.MEMBER: 2}.get(place.shape, 0)
+    def __init__(self, layout: JsonLayout) -> None:
+        self._layout = layout
+        self._level = {Shape.ARRAY: 1, Shape.MEMBER: 2}.get(layout.shape, 0)
         self._quoted = False
         self._depth = 0
         self._member = 0
-        self.records = 0 if self._level == 0 else 1  # one more than commas: a list without any was refused
+        self.records = 0 if self._level == 0 else 1  # one more than commas: an empty list was refused
 
     def feed(self, bare: bytes) -> None:
         """The next bytes, without escaped characters."""
@@ -59,7 +59,7 @@ class _Counter:
         if self._level == 0:
             self.records += int(np.count_nonzero((steps < 0) & (depths == 0)))
         else:
-            here = (depths == self._level) & ((members == self._place.member) | (self._level == 1))
+            here = (depths == self._level) & ((members == self._layout.member) | (self._level == 1))
             self.records += int(np.count_nonzero(commas & here))
         self._quoted = (len(quotes) + self._quoted) % 2 == 1
         if len(marks):

@@ -1,4 +1,4 @@
-"""Under the JSON reader: the stored file without its byte order mark and without the end mark of DOS."""
+"""Called by the JSON reader: opens the file without its byte order mark and without a trailing ^Z of DOS."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import io
 from typing import BinaryIO, TextIO, cast
 
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.rawbytes import END_OF_FILE
+from weighbridge.formats.file_bytes import END_OF_FILE
 
-_TAIL = 1 << 16  # bytes in which the end mark is looked for
+_TAIL = 1 << 16  # last bytes that are searched for ^Z
 _BUFFER = 1 << 16
 
 
 def open_text(text: Utf8File) -> TextIO:
-    """With LF for every line end. JSON strings hold no raw line ends, so no value changes."""
+    """Text with LF for every line end. JSON strings contain no raw line ends, so no value changes."""
     return io.TextIOWrapper(open_bytes(text), encoding="utf-8", newline=None)
 
 

@@ -1,4 +1,4 @@
-"""Second in reading JSON: the text → where in it the records are, and the stream of them."""
+"""Second step of reading JSON: the text → the position of the records, and a stream of the records."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from enum import StrEnum
 from itertools import islice, takewhile
 from typing import TextIO, assert_never
 
-from weighbridge.formats.dialect import Wanted
+from weighbridge.formats.dialect import CountFields
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.json_beside import WRAPPERS, Beside
 from weighbridge.formats.json_file import open_text
-from weighbridge.formats.json_text import DECODER, OPEN_STRING, Element, NotJson, Window
-from weighbridge.formats.record_rules import LONGEST_RECORD
+from weighbridge.formats.json_other_members import WRAPPERS, OtherMembers
+from weighbridge.formats.json_values import DECODER, OPEN_STRING, Element, NotJson, Window
+from weighbridge.formats.record_syntax import LONGEST_RECORD
 from weighbridge.model.errors import FileRefused
 
-FIRST_LINES = 20  # lines that tell whether each is a record
+FIRST_LINES = 20  # lines that are checked to decide whether each line is a record
 
 
 class Shape(StrEnum):
-    LINES = "lines"  # one value a line; a blank line is a blank record
+    LINES = "lines"  # one value per line; a blank line is a blank record
     ARRAY = "array"  # [ {…}, {…} ]
     MEMBER = "member"  # { "paging": …, "data": [ {…}, {…} ] }
-    VALUES = "values"  # an object over several lines, and perhaps more of them after it
+    VALUES = "values"  # one or more objects, each over several lines
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the records are; `member` counts the members of the outer object from 0."""
+class JsonLayout:
+    """Where the records are; `member` is the index of the list in the outer object, from 0."""
 
     shape: Shape
     member: int = 0
 
 
-def find_records(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> Place:
-    """A list, lines, an object with a list in it, or else plain objects. `cut`: only its beginning is here."""
+def find_records(text: Utf8File, count_fields: CountFields, *, head_only: bool = False) -> JsonLayout:
+    """Find the records: a list, lines, an object with a list in it, or objects. `head_only`: the text is cut off."""
     with open_text(text) as file:
         first = Window(file).peek()
     if not first:
         raise FileRefused("empty_file", "The file is empty.")
     lines = _first_lines(text)
     if len(lines) > 1 and (_is_object(lines[0]) or (mostly_objects(lines) and not _goes_on(lines))):
-        return Place(Shape.LINES)
+        return JsonLayout(Shape.LINES)
     if first == "[":
-        return Place(Shape.ARRAY)
-    member = _list_of_records(text, wanted, cut)
+        return JsonLayout(Shape.ARRAY)
+    member = _list_of_records(text, count_fields, head_only)
     if member is not None:
-        return Place(Shape.MEMBER, member)
-    return Place(Shape.LINES if lines and _is_object(lines[0]) else Shape.VALUES)
+        return JsonLayout(Shape.MEMBER, member)
+    return JsonLayout(Shape.LINES if lines and _is_object(lines[0]) else Shape.VALUES)
 
 
-def stream(text: Utf8File, place: Place, beside: Beside) -> Iterator[Element]:
-    """Every record in turn. The text of a blank one is ''. Refuses what is not JSON, by its line.
+def stream(text: Utf8File, layout: JsonLayout, others: OtherMembers) -> Iterator[Element]:
+    """All records in order. The text of a blank one is ''. Refuses text that is not JSON, with its line.
 
-    `beside` gets the members of the outer object that are not the list of records.
+    The other members of the outer object are added to `others`.
     """
     with open_text(text) as file:
-        match place.shape:
+        match layout.shape:
             case Shape.LINES:
                 yield from _lines(file)
             case Shape.ARRAY:
@@ -73,11 +73,11 @@ def stream(text: Utf8File, place: Place, beside: Beside) -> Iterator[Element]:
                     if name in names:
                         raise _twice(name)
                     names.add(name)
-                    if index == place.member:
-                        beside.records = name
+                    if index == layout.member:
+                        others.records = name
                         yield from _elements(window)
                     else:
-                        _pass_over(window, name, beside)
+                        _pass_over(window, name, others)
                 window.end()
             case Shape.VALUES:
                 window = Window(file)
@@ -85,16 +85,16 @@ def stream(text: Utf8File, place: Place, beside: Beside) -> Iterator[Element]:
                     window.expect("{")
                     yield window.take()
             case _:
-                assert_never(place.shape)
+                assert_never(layout.shape)
 
 
 def mostly_objects(lines: Sequence[str]) -> bool:
-    """Is most of the lines an object by itself? In no other JSON two such lines follow each other, without a comma."""
+    """Are most of the lines complete objects? In other JSON, a comma is between two such lines."""
     return 2 * sum(map(_is_object, lines)) > len(lines)
 
 
 def _first_lines(text: Utf8File) -> list[str]:
-    """The first lines with anything on them, up to one that is too long for a record."""
+    """The first lines that are not blank, up to a line that is too long for a record."""
     with open_text(text) as file:
         whole = takewhile(lambda line: len(line) <= LONGEST_RECORD, _raw_lines(file))
         return list(islice((line.strip() for line in whole if line.strip()), FIRST_LINES))
@@ -105,7 +105,7 @@ def _is_object(line: str) -> bool:
 
 
 def _goes_on(lines: Sequence[str]) -> bool:
-    """Does the value that begins on the first line end on a later one?"""
+    """Does the value that begins on the first line end on a later line?"""
     try:
         _, end = DECODER.raw_decode("\n".join(lines))
     except (json.JSONDecodeError, RecursionError):
@@ -113,12 +113,14 @@ def _goes_on(lines: Sequence[str]) -> bool:
     return end > len(lines[0])
 
 
-def _list_of_records(text: Utf8File, wanted: Wanted, cut: bool) -> int | None:
-    """Which member of the outer object it is: a list with a usual name, else the only one that the pipeline knows."""
+def _list_of_records(text: Utf8File, count_fields: CountFields, head_only: bool) -> int | None:
+    """The index of the list of records in the outer object: a list with a usual name, or the only list with known
+    columns; None if there is no list.
+    """
     usual: list[int] = []
-    lists: dict[int, str] = {}  # with objects in them
+    lists: dict[int, str] = {}  # lists of objects
     known: dict[int, str] = {}
-    with open_text(text) as file, suppress(FileRefused) if cut else nullcontext():
+    with open_text(text) as file, suppress(FileRefused) if head_only else nullcontext():
         window = Window(file)
         for index, name in enumerate(_members(window)):
             if window.peek() != "[":
@@ -135,7 +137,7 @@ def _list_of_records(text: Utf8File, wanted: Wanted, cut: bool) -> int | None:
                 if index in known or keys in seen:
                     continue
                 seen.add(keys)
-                if wanted(keys):
+                if count_fields(keys):
                     known[index] = name
                     if name in WRAPPERS:
                         return index
@@ -143,12 +145,15 @@ def _list_of_records(text: Utf8File, wanted: Wanted, cut: bool) -> int | None:
         return next((index for index in usual if index in lists), usual[0])
     if len(known or lists) > 1:
         names = " and ".join(f"'{name}'" for name in (known or lists).values())
-        raise FileRefused("malformed_file", f"Which list holds the records, {names}? Call it 'data'.")
+        raise FileRefused(
+            "malformed_file",
+            f"The records may be in several lists: {names}. Name the list of records 'data'.",
+        )
     return next(iter(known or lists), None)
 
 
 def _members(window: Window) -> Iterator[str]:
-    """The keys of an object. At each, the window stands before the value, which the caller must take."""
+    """The keys of an object. After each key, the caller must take its value from the window."""
     window.skip("{")
     if window.peek() == "}":
         window.skip("}")
@@ -161,21 +166,21 @@ def _members(window: Window) -> Iterator[str]:
         end = window.skip(",}")
 
 
-def _pass_over(window: Window, name: str, beside: Beside) -> None:
-    """A value of any length, a list element by element."""
+def _pass_over(window: Window, name: str, others: OtherMembers) -> None:
+    """Take the value of another member, a list element by element."""
     if window.peek() == "[":
         for element in _elements(window):
             if isinstance(element.value, dict):
-                beside.add_object(name, element.value)
+                others.add_object(name, element.value)
     else:
-        beside.add_member(name, window.take().value)
+        others.add_member(name, window.take().value)
 
 
 def _twice(name: str) -> FileRefused:
     return FileRefused(
         "duplicate_key",
-        f"The outer object has the name {name!r} twice, so one of the two values would be lost. Put all records into "
-        "one list, and give each member a name of its own.",
+        f"The outer object has the key {name!r} twice, so one of the two values would be lost. Put all records into "
+        "one list, and use each key once.",
     )
 
 
@@ -201,13 +206,13 @@ def _lines(file: TextIO) -> Iterator[Element]:
 
 
 def _raw_lines(file: TextIO) -> Iterator[str]:
-    """Lines; of one that is too long only a part, to keep memory flat."""
+    """The lines; a line that is too long is cut, to limit memory."""
     while line := file.readline(LONGEST_RECORD + 1):
         yield line
 
 
 def _value(text: str, *, ends: bool) -> object:
-    """The value of a line, or why it has none. `ends`: the file ends with it."""
+    """The value of a line, or a NotJson with the reason. `ends`: the file ends with this line."""
     try:
         value, end = DECODER.raw_decode(text)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Third in reading JSON: a stream of records → batches of text columns."""
+"""Third step of reading JSON: a stream of records → batches of text columns."""
 
 from __future__ import annotations
 
@@ -13,72 +13,71 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weighbridge.formats import batch
-from weighbridge.formats.dialect import UnknownHeader, Wanted, refuse_many_columns
+from weighbridge.formats import arrow_batch
+from weighbridge.formats.dialect import CountFields, UnknownHeader, refuse_many_columns
 from weighbridge.formats.encoding import Utf8File
-from weighbridge.formats.invisible import warned
-from weighbridge.formats.json_beside import Beside
+from weighbridge.formats.invisible_characters import warning
 from weighbridge.formats.json_count import count_records
-from weighbridge.formats.json_layout import Place, find_records, stream
-from weighbridge.formats.json_text import Element, NotJson, Number, Repeated, without_invisible
+from weighbridge.formats.json_layout import JsonLayout, find_records, stream
+from weighbridge.formats.json_other_members import OtherMembers
+from weighbridge.formats.json_values import Element, NotJson, Number, Repeated, without_invisible
 from weighbridge.model.errors import FileRefused
 
-SAMPLE = 1000  # records whose keys make the header
+SAMPLE = 1000  # the keys of the first records are the header
 _SURROGATE = re.compile("[\ud800-\udfff]")
 BATCH_ROWS = 4096
 BATCH_TEXT = 1 << 22
 
 
-def open_json(text: Utf8File, wanted: Wanted, *, cut: bool = False) -> JsonSheet:
-    """Find the records and the keys of the first of them; the rows are read with `batches()`.
+def open_json(text: Utf8File, count_fields: CountFields, *, head_only: bool = False) -> JsonSheet:
+    """Find the records and the keys of the first ones; `batches()` reads the rows.
 
-    `cut`: the text is the beginning of a file, and may end anywhere.
+    `head_only`: the text has only the first bytes of a file, cut anywhere.
     """
-    place = find_records(text, wanted, cut=cut)
+    layout = find_records(text, count_fields, head_only=head_only)
     sample: list[Element] = []
-    with suppress(FileRefused) if cut else nullcontext():
-        sample.extend(islice(stream(text, place, Beside()), SAMPLE))
+    with suppress(FileRefused) if head_only else nullcontext():
+        sample.extend(islice(stream(text, layout, OtherMembers()), SAMPLE))
     sample = without_invisible(sample)[0]
     if not any(element.text for element in sample):
         raise FileRefused("no_data", "The export is empty: it has no records.")
     header = tuple(dict.fromkeys(key for element in sample if _is_row(element) for key in element.value))
-    if not wanted(header):
+    if not count_fields(header):
         below = [str(v) for element in sample[:3] if _is_row(element) for v in element.value.values()]
         raise UnknownHeader(header, 0, below)
     refuse_many_columns(len(header))
-    return JsonSheet(text, place, header, wanted)
+    return JsonSheet(text, layout, header, count_fields)
 
 
 @dataclass
 class JsonSheet:
-    """A JSON file. Its header is no record of it, so `header_line` is 0 and `records` counts only rows.
+    """A JSON file. It has no header record, so `header_line` is 0 and `records` counts only rows.
 
-    An object is one row: a key that it lacks is NULL, as is `null`; numbers stand as written, nested values
-    as JSON. A key that the header lacks, because it first appears after the first thousand records, goes with
-    its value into `surplus`, as a JSON object. A blank line among JSON lines is a row of empty cells.
-    What cannot be a row has a `fault`, no cells and its own text as `surplus`: a line that is not JSON, a value that
-    is no object, an object with a key twice, and one with text that no database takes (NUL, half a surrogate pair).
+    An object is one row. A missing key and `null` are NULL; numbers keep their text, nested values are JSON text. A key
+    that first appears after the first thousand records is not in the header: it goes with its value into `surplus`, as
+    a JSON object. A blank line among JSON lines is a row of empty cells. A record that cannot be a row has a `fault`,
+    no cells, and its text in `surplus`: a line that is not JSON, a value that is not an object, an object with a key
+    twice, and an object with text that Postgres cannot store (NUL, half a surrogate pair).
     """
 
     text: Utf8File
-    place: Place
+    layout: JsonLayout
     header: tuple[str, ...]
-    wanted: Wanted
+    count_fields: CountFields
     kind: str = "json"
     delimiter: None = None
     header_line: int = 0
     preamble: tuple[str, ...] = ()
     extra_cells: int = 0
     records: int = field(default=0, init=False)
-    fraction: str = field(
-        default="", init=False
-    )  # the first number that has one, known when batches() is through
-    invisible: int = field(default=0, init=False)  # characters that were removed
+    # Known after batches() has ended:
+    fraction: str = field(default="", init=False)  # the first number with a decimal point
+    invisible: int = field(default=0, init=False)  # invisible characters that were removed
     late: dict[str, None] = field(default_factory=dict, init=False)  # keys that first appear after the sample
     nested: dict[str, int] = field(
         default_factory=dict, init=False
-    )  # key → the first line with an object or list
-    _beside: Beside = field(default_factory=Beside, init=False)
+    )  # key → first line with an object or list
+    _other_members: OtherMembers = field(default_factory=OtherMembers, init=False)
 
     @property
     def encoding(self) -> str:
@@ -86,26 +85,32 @@ class JsonSheet:
 
     @property
     def warnings(self) -> Mapping[str, str]:
-        """What was assumed; complete when batches() is through."""
+        """Complete after batches() has ended."""
         found = dict(self.text.warnings)
         if self.late:
             found["late_columns"] = (
-                f"Columns are the keys of the first {SAMPLE:,} records. Later records have other keys, which are not "
-                f"loaded: {', '.join(repr(key) for key in islice(self.late, 5))}."
+                f"The columns are the keys of the first {SAMPLE:,} records. Later records have other keys, which were "
+                f"not loaded: {', '.join(repr(key) for key in islice(self.late, 5))}."
             )
-        return found | self._beside.warnings | warned(self.invisible)
+        return found | self._other_members.warnings | warning(self.invisible)
 
     def batches(self) -> Iterator[Any]:
         """Rows in the order of the file, each with the line on which it begins."""
         first = 0
-        self.fraction, self.late, self.nested, self._beside, self.invisible = "", {}, {}, Beside(), 0
-        for portion in _portions(stream(self.text, self.place, self._beside)):
+        self.fraction, self.late, self.nested, self._other_members, self.invisible = (
+            "",
+            {},
+            {},
+            OtherMembers(),
+            0,
+        )
+        for portion in _portions(stream(self.text, self.layout, self._other_members)):
             elements, removed = without_invisible(portion)
             self.invisible += removed
             yield self._batch(elements, first)
             first += len(elements)
-        self._beside.refuse_records(self.header, self.wanted)
-        self.records = count_records(self.text, self.place)
+        self._other_members.refuse_records(self.header, self.count_fields)
+        self.records = count_records(self.text, self.layout)
 
     def _batch(self, elements: list[Element], first: int) -> Any:
         width, known = len(self.header), frozenset(self.header)
@@ -129,7 +134,7 @@ class JsonSheet:
                     self.late |= dict.fromkeys(late)
         lines = np.array([element.line for element in elements], np.int64)
         columns = [self._column(key, [row.get(key) for row in rows], lines) for key in self.header]
-        return batch.build(
+        return arrow_batch.build(
             first + np.arange(len(elements)),
             lines,
             cells,
@@ -138,7 +143,7 @@ class JsonSheet:
             pa.array(faults, pa.string()),
         )
 
-    def _column(self, key: str, values: list[Any], lines: batch.Numbers) -> Any:
+    def _column(self, key: str, values: list[Any], lines: arrow_batch.Numbers) -> Any:
         try:
             return pa.array(values, pa.string())
         except (pa.ArrowTypeError, pa.ArrowInvalid):  # a list, an object, true or false among them
@@ -166,7 +171,7 @@ def _is_row(element: Element) -> bool:
 
 
 def _fault(element: Element) -> str:
-    """Why a value cannot be a row, one of model.sheet.FAULTS; empty for one that can."""
+    """Why the record cannot be a row, a code of model.sheet.FAULTS; empty if it can."""
     match element.value:
         case NotJson():
             return "bad_json"
@@ -181,12 +186,12 @@ def _fault(element: Element) -> str:
 
 
 def _fraction(record: dict[str, Any]) -> str:
-    """A number of the record that has a decimal point, which is the only mark that JSON has."""
+    """A number of the record with a decimal point, the only decimal mark in JSON; empty if there is none."""
     return next((value for value in record.values() if type(value) is Number and "." in value), "")
 
 
 def _repeats(value: Any) -> bool:
-    """Has it, or anything in it, a key twice?"""
+    """Does the value, or a value inside it, have a key twice?"""
     match value:
         case Repeated():
             return True
@@ -199,7 +204,7 @@ def _repeats(value: Any) -> bool:
 
 
 def _storable(value: Any) -> bool:
-    """Escapes can spell what is no text: NUL, which Postgres refuses, and lone surrogates."""
+    """Can Postgres store it? Escapes may contain NUL and lone surrogates."""
     match value:
         case str():
             return "\0" not in value and not _SURROGATE.search(value)
@@ -216,7 +221,7 @@ def _cell(value: Any) -> str | None:
 
 
 def _written(value: Any) -> str:
-    """JSON text, with numbers as the file wrote them."""
+    """JSON text, with numbers as they are written in the file."""
     match value:
         case Number():
             return str(value)

@@ -1,7 +1,7 @@
-"""Last in reading: a rejects file that was fixed → the columns of the original file, with their original cells.
+"""Last step of reading: a fixed rejects file → the columns of the original file.
 
-The added columns are dropped, the apostrophes of the spreadsheet-safe form are removed, and the link of each record to
-the rejected record is kept aside. A record that is still unreadable keeps its text and is marked `not_fixed`.
+Removes the added columns and the apostrophes of the spreadsheet-safe form, and collects the link of each record to the
+rejected record. A record that is still unreadable keeps its text and gets the fault `not_fixed`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weighbridge.formats import batch as batches
-from weighbridge.formats.unnamed import reject_unnamed
+from weighbridge.formats import arrow_batch
+from weighbridge.formats.unnamed_columns import reject_unnamed
 from weighbridge.model.rejects_file import ESCAPED, RAW, ROW, SAFE, UPLOAD, YES, added_columns, unescape
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.space import SPACE
@@ -27,15 +27,15 @@ _LINKS = pa.schema(
 _NOTHING = pa.scalar(None, pa.string())
 
 
-def without_added(sheet: Sheet) -> Sheet:
-    """The sheet without the columns that Weighbridge added; the same sheet where there are none."""
+def without_added_columns(sheet: Sheet) -> Sheet:
+    """The sheet without the columns that Weighbridge added; the same sheet if there are none."""
     added = added_columns(sheet.header)
     return FixedSheet(sheet, added) if added else sheet
 
 
 @dataclass
 class FixedSheet:
-    """A rejects file as the file that its rows are from."""
+    """A rejects file with the columns of the file that its rows come from."""
 
     sheet: Sheet
     added: Mapping[str, int]  # the names of the added columns and their positions
@@ -107,7 +107,7 @@ class FixedSheet:
         raw = _unescaped(self._cells_of(RAW, batch), marked)
         open_ = pc.and_(pc.and_(fits, empty), pc.invert(_all_empty([raw], batch.num_rows)))
         cells = pc.if_else(open_, pa.scalar(0, pa.int32()), self._count(batch, fits))
-        narrowed = batches.build(
+        narrowed = arrow_batch.build(
             batch.column("row_index").to_numpy(),
             batch.column("line").to_numpy(),
             cells.to_numpy(),
@@ -119,9 +119,9 @@ class FixedSheet:
         return narrowed, self._links_of(batch, counts)
 
     def _fits(self, batch: Any) -> Any:
-        """Which records have all cells where the header says.
+        """Which records fit the header.
 
-        A CSV row that a person added may end after the original columns. Any other short row is a shifted one.
+        A CSV row that a person added may end after the original columns. In any other short row, cells are shifted.
         """
         fits, own = pc.is_null(batch.column("fault")), self._own
         if self.kind != "csv" or own != list(range(len(own))):
@@ -130,7 +130,7 @@ class FixedSheet:
         return pc.or_(fits, short)
 
     def _count(self, batch: Any, fits: Any) -> Any:
-        """How many cells of the original columns each record has: fewer than there are where it does not fit."""
+        """The number of cells that each record has in the original columns: too few if it does not fit."""
         cells, width, own = batch.column("cells"), len(self.sheet.header), len(self._own)
         without = pc.subtract(cells, pa.scalar(width - own, pa.int32()))
         fitting = pc.max_element_wise(without, pa.scalar(own, pa.int32()))
@@ -138,7 +138,7 @@ class FixedSheet:
         return pc.if_else(fits, fitting, short)
 
     def _surplus(self, batch: Any, fits: Any) -> Any:
-        """What stands beyond the columns. Of a CSV row that does not fit, also the cells of the added columns."""
+        """The cells beyond the columns; for a CSV row that does not fit, also the cells of the added columns."""
         surplus = batch.column("surplus")
         if self.kind != "csv" or pc.all(fits).as_py():
             return surplus
@@ -155,7 +155,7 @@ class FixedSheet:
         return pc.fill_null(pc.equal(marks, YES), fill_value=False)
 
     def _links_of(self, batch: Any, counts: Any) -> Any:
-        """The links of the records that have one. What is no id or no number is no link."""
+        """The links of the records that have a valid upload id and row number."""
         upload = pc.utf8_trim(self._cells_of(UPLOAD, batch), SPACE)
         row = pc.utf8_trim(self._cells_of(ROW, batch), SPACE)
         named = pc.and_(pc.match_substring_regex(upload, _UUID), pc.match_substring_regex(row, _NUMBER))

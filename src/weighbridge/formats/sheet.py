@@ -1,4 +1,4 @@
-"""The door of `formats`: a stored file of a known kind → its Sheet."""
+"""Entry point of `formats`: a stored CSV or JSON file → its Sheet."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from weighbridge.formats.delimited import open_delimited
 from weighbridge.formats.encoding import as_utf8
+from weighbridge.formats.headerless_list import open_list
 from weighbridge.formats.json_records import open_json
-from weighbridge.formats.lines import open_list
 from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 
@@ -17,32 +17,32 @@ def open_sheet(
     path: Path,
     kind: str,
     *,
-    wanted: Callable[[Sequence[str]], int],
+    count_fields: Callable[[Sequence[str]], int],
     scratch: Path,
     headerless: str = "",
-    cut: bool = False,
+    head_only: bool = False,
     options: ReadOptions = DETECT_ALL,
     show_cell: bool = True,
 ) -> Sheet:
-    """Read the file's layout; its rows come with `batches()`, which may refuse the file as well.
+    """Read the layout of the file. `batches()` of the result reads the rows, and may refuse the file as well.
 
-    `kind` is what `sniff` said. `wanted` tells how many fields of the pipeline a row of cells names, were it the
-    header. `headerless` is the header of a text file that has none and is a list, where the pipeline takes lists.
-    A file that is not UTF-8 is rewritten as UTF-8 in the directory `scratch`, which the caller empties.
-    `options` are what the sender says of how it is written; they override detection.
+    `kind` is the result of `sniff`. `count_fields` returns how many fields of the pipeline a row of cells names, if
+    that row is the header. `headerless` is the header to use for a list without one; empty where the pipeline does not
+    accept lists. A file that is not UTF-8 is copied as UTF-8 into the directory `scratch`, which the caller empties.
+    `options` are the sender's read options; they override detection.
     A warning may show a cell of the file only if `show_cell`.
-    `cut` says that it is only the beginning of one, which may end anywhere: good for its header alone.
+    `head_only`: the path has only the first bytes of a file, cut anywhere. Only its header can be used.
 
     Raises FileRefused: `empty_file`, `no_data`, `no_header`, `bad_encoding`, `malformed_file`.
     """
     text = as_utf8(path, scratch, options.encoding, show_cell=show_cell)
     match kind:
         case "csv":
-            listed = open_list(text, wanted, headerless) if headerless else None
+            listed = open_list(text, count_fields, headerless) if headerless else None
             return listed or open_delimited(
-                text, wanted, cut=cut, delimiter=options.delimiter, show_cell=show_cell
+                text, count_fields, head_only=head_only, delimiter=options.delimiter, show_cell=show_cell
             )
         case "json":
-            return open_json(text, wanted, cut=cut)
+            return open_json(text, count_fields, head_only=head_only)
         case _:
             raise ValueError(f"kind: expected 'csv' or 'json', got {kind!r}")

@@ -1,10 +1,10 @@
-"""Before a file is refused: the first bytes of what is neither CSV nor JSON → what it is, and what to do."""
+"""Before a file is refused: the first bytes of a file that is neither CSV nor JSON → its format, and what to do."""
 
 from __future__ import annotations
 
 import re
 
-from weighbridge.formats.rawbytes import decode_head
+from weighbridge.formats.file_bytes import decode_head
 
 _PICTURE = "picture. Export the figures as CSV."
 _UNPACK = "Unpack it and send the files in it."
@@ -33,8 +33,8 @@ _HTML = re.compile(r"\s*<(?:!doctype html|html|head|body|table|script|div)", re.
 CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
-def what_is(head: bytes, text: str) -> str:
-    """`an Excel workbook. Save the sheet as CSV.`, from the first 64 KB as they are and as text."""
+def format_of(head: bytes, text: str) -> str:
+    """`an Excel workbook. Save the sheet as CSV.`, from the first 64 KB as bytes and as text."""
     if not head.strip(b"\x00"):
         return "NUL bytes only. Export the file again."
     if head.startswith(b"PK\x03\x04"):
@@ -49,11 +49,11 @@ def what_is(head: bytes, text: str) -> str:
             if _HTML.match(text)
             else "XML. Export the report as CSV."
         )
-    return _text_with_controls(text) or "a binary file of a kind that we do not know."
+    return _text_with_controls(text) or "a binary file of an unknown format. Export the data as CSV."
 
 
 def _zipped(head: bytes) -> str:
-    """Office writes its files as zip archives; their parts go by known names."""
+    """Office files are zip archives whose parts have known names."""
     if b"xl/" in head:
         return f"an Excel workbook. {_SAVE}"
     if b"opendocument.spreadsheet" in head:
@@ -64,14 +64,14 @@ def _zipped(head: bytes) -> str:
 
 
 def _is_utf32(head: bytes) -> bool:
-    """By its byte order mark, or because it can be read as that, which hardly any other bytes can."""
+    """By its byte order mark, or because it decodes as UTF-32, which hardly any other bytes do."""
     if head.startswith((b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")):
         return True
     return any(decode_head(head, name) for name in ("utf-32-le", "utf-32-be"))
 
 
 def _text_with_controls(text: str) -> str | None:
-    """A few stray control characters make no binary file."""
+    """The message for text with a few control characters; None if there are none, or so many that it is binary."""
     controls = CONTROL.findall(text)
     if not controls or len(controls) > 2 + len(text) // 20:
         return None

@@ -73,7 +73,7 @@ not_rounded = Validator(
     r"NOT regexp_full_match({x}, '[0-9]+[.,][0-9]*[eE]\+?[0-9]+|[0-9]+[eE]\+[0-9]+')",
     "mangled_id",
     "an id with all its digits",
-    "A spreadsheet program has rounded it. Export the file again and upload it without opening it there.",
+    "A spreadsheet program has rounded it. Export the file again, and do not open it in such a program.",
 )
 # delivery/sales.py derives the same id.
 ORDER_OF_CLICK = (

@@ -1,20 +1,30 @@
-"""Text columns → typed columns, ids and rejections: the second half of the parse step.
+"""Second half of the parse step: text columns → typed columns, ids and rejections.
 
-    headers     which column of the file is which field
-    plan        a pipeline laid over one file: its columns, and the SQL of their rules
-    sheets      the records as DuckDB scans them
-    evidence    the decimal mark and the order of day and month, decided once for the file
-    numbers     how numbers are written
-    dates       how dates and times are written
-    typed       every record's fields, and what kind of record it is
-    assumed     warnings about values that rest on an assumption
-    dimensions  ids and last known values of campaigns, ad sets, …
-    facts       the rows of the grain, in the order of its key
-    repeats     records with the same key
-    rejected    a sentence for every refused record
-    check       all of it in order → checked
+    check                   runs the modules below in this order; the only entry point
+    headers                 header cells → fields; header_currency: the currency in a header
+    plan                    the pipeline as SQL over the columns of one file; record_currency: the currency of amounts
+    record_source           the records as views of DuckDB; duckdb_connection
+    time_zones              the time zone that a file names above its header
+    locale                  decimal mark and date order, decided once for the file
+    record_kinds            each record: typed fields, and accepted, blank, totals, header or rejected
+    field_errors            the errors that a field can have, with their messages
+    clock_changes           rejects times that do not exist, or exist twice, in their time zone
+    subtotals               records that add up other records of their day
+    assumption_warnings     warnings about assumed values; two_digit_years, dropped_currencies
+    dimensions              ids and last known values of campaigns, ad sets, …
+    grain_rows              the rows of the grain, in the order of its key
+    id_checks               ids that were rounded or made of names; inconsistent_entities: several values for one id
+    repeats                 records with the same key: breakdowns, breakdown_totals
+    results_column          conversions that were read from a column of results
+    nested_values           objects and lists in JSON
+    column_report           the use of each column, and the missing fields
+    rejection_messages      code and message of each rejected record
+    fixed_rejects           links of a fixed rejects file to the original uploads
+    check_result            the result: counts, staged rows, rejections
+    row_digests             digests of staged rows, to recognise rows that are unchanged
 
-Authors of pipelines need only `n` and `v`: the ready-made normalisers and validators.
+Rules for values: normalise and validate (ready-made), numbers, dates, currencies (their SQL), apply_rules (outside of a
+file). Authors of pipelines need only `n` and `v`: the ready-made normalisers and validators.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Inside the fifth of the checks: which parts of a breakdown add up others of their key.
+"""Called by repeats.py, fifth check: finds the totals among the parts of a breakdown.
 
-A part with `Total`, `All devices` or nothing in a column that distinguishes the parts covers all that agree with it in
-the other columns. It is a row of totals if its figures are their sum. Parts that are added up must not overlap; where
-they do, or a label adds up nothing, the records of the key are rejected.
+A part with `Total`, `All devices` or an empty cell in a distinguishing column covers all parts that are equal in the
+other columns. It is totals if its figures are their sums. Parts that are added up must not overlap. If they overlap, or
+if the figures of a label are not the sums, all records of the key are rejected.
 
-A label may be in a language that is not known. A value whose figures always are the sum of the others is one, if they
-have so many digits that this is no chance; with fewer digits, the key is unclear.
+A label may be in an unknown language. A value is a label if its figures are always the sums of the other parts, and if
+the sums have so many digits that this is not by chance; with fewer digits, the key is unclear.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from typing import Any
 import pyarrow as pa
 
 from weighbridge.model.counts import counted
-from weighbridge.rules import facts
+from weighbridge.rules import grain_rows
 from weighbridge.rules.plan import Plan, literal
 from weighbridge.rules.record_kinds import TOTALS, is_label
 
-NAMED, BLANK, LABEL = range(3)  # what a part has in one column; each covers those before it
-SURE = 6  # digits of sums: by chance one file in a million has them
+NAMED, BLANK, LABEL = range(
+    3
+)  # the state of a part in one column; a state covers itself and the states before it
+SURE = 6  # digits of sums; by chance they are equal in one file in a million
 EVERYTHING = r"(?:all|alle|tous|toutes|tutti|tutte|todos|todas|wszystkie|overall)(?: [\p{L}()]+){0,3}"
 OTHERS = r"\b(?:other|ander|übrig|autre|altr|otr|outr|pozosta)"  # `All other devices` is a part
 FETCHED = 10_000
@@ -46,29 +48,31 @@ class Part:
 
 @dataclass
 class Verdict:
-    """Of one key."""
+    """The result for one key."""
 
     totals: list[Part] = field(default_factory=list)
     unclear: list[Part] = field(default_factory=list)
-    # Unnamed, and equal to the only part that they cover: totals if the file has others without a name.
+    # Unnamed, and equal to the only part that they cover: totals if `unnamed` is true for any key of the file.
     doubtful: list[Part] = field(default_factory=list)
-    unnamed: bool = False  # some without a name add up several parts
+    unnamed: bool = False  # an unnamed part is the sum of several parts
 
 
 def settle(db: Any, plan: Plan, distinguishing: Iterable[int]) -> dict[str, str]:
-    """Count such parts as totals in `typed`, and note unclear keys in `contradictions`. The warning about it.
+    """Count totals as such in `typed`, and mark unclear keys in `contradictions`. Returns the warning.
 
-    Makes `breakdown_totals`.
+    Creates `breakdown_totals`.
     """
     positions = list(distinguishing)
     names = [
         name
-        for column in plan.own_columns
-        if column.numeric and column.field.additive and (name := facts.stored(plan, column.field.name))
+        for column in plan.grain_columns
+        if column.numeric
+        and column.field.additive
+        and (name := grain_rows.grain_column(plan, column.field.name))
     ]
     _lay_out(db, plan, positions, names)
     _find_unlisted(db, positions, len(names))
-    totals, unclear = _judge_all(_keys(db, positions, len(names)))
+    totals, unclear = _find_all_totals(_keys(db, positions, len(names)))
     _make(db, "breakdown_totals", ("row_index", "line"), totals)
     _make(db, "unclear_keys", ("line", "no"), unclear)
     db.execute("""UPDATE contradictions SET unclear_line = unclear_keys.line FROM unclear_keys
@@ -80,12 +84,12 @@ def settle(db: Any, plan: Plan, distinguishing: Iterable[int]) -> dict[str, str]
     was = "was" if len(totals) == 1 else "were"
     return {
         "breakdown_totals": f"{counted(len(totals), 'record')} {was} counted as totals of other records and not added "
-        f"up, as on line {min(line for _, line in totals)}."
+        f"up (first on line {min(line for _, line in totals)})."
     }
 
 
 def _make(db: Any, table: str, columns: tuple[str, str], rows: list[tuple[int, int]]) -> None:
-    """Make a table of whole numbers."""
+    """Create a table of whole numbers."""
     values = [pa.array([row[i] for row in rows], pa.int64()) for i in range(2)]
     db.register("made_here", pa.table(values, names=columns))
     db.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM made_here")
@@ -93,7 +97,7 @@ def _make(db: Any, table: str, columns: tuple[str, str], rows: list[tuple[int, i
 
 
 def _lay_out(db: Any, plan: Plan, positions: list[int], names: list[str]) -> None:
-    """Make `breakdown_parts`: the cells that distinguish parts, what they are, and the figures."""
+    """Create `breakdown_parts`: the cells that distinguish parts, their states, and the figures."""
     states = [f"{_state(f'c{p}', plan)} AS s{p}" for p in positions]
     cells = [f"c{p}" for p in positions]
     figures = [f"{name} AS f{no}" for no, name in enumerate(names)]
@@ -112,9 +116,9 @@ def _state(cell: str, plan: Plan) -> str:
 
 
 def _find_unlisted(db: Any, positions: list[int], figures: int) -> None:
-    """Make labels of the values that always add up the other parts; note the keys where that may be chance.
+    """Mark values as labels if they are always the sum of the other parts; mark keys where this may be by chance.
 
-    A value is one of a column, or the values of all columns together.
+    A value is that of one column, or of all columns together.
     """
     for asked in dict.fromkeys([*((p,) for p in positions), tuple(positions)]):
         value = f"concat_ws(chr(31), {', '.join(f'c{p}' for p in asked)})"
@@ -135,7 +139,7 @@ def _find_unlisted(db: Any, positions: list[int], figures: int) -> None:
         sure = f"SELECT value FROM ({always}) WHERE digits >= {SURE}"
         labels = ", ".join(f"s{p} = {LABEL}" for p in asked)
         db.execute(f"UPDATE breakdown_parts SET {labels} WHERE {value} IN ({sure})")
-        # Where the file has totals, most of its keys have them; a single sum among many keys is chance.
+        # In a file with totals, most keys have them; a single sum among many keys is chance.
         possible = f"""SELECT no, min(line) AS line FROM sums WHERE records > 2
             AND value IN (SELECT value FROM ({always}) WHERE digits < {SURE}) GROUP BY no"""
         db.execute(f"""UPDATE contradictions SET unclear_line = possible.line FROM ({possible}) AS possible
@@ -144,7 +148,7 @@ def _find_unlisted(db: Any, positions: list[int], figures: int) -> None:
 
 
 def _keys(db: Any, positions: list[int], figures: int) -> Iterator[tuple[int, list[Part]]]:
-    """The parts of each key that has a label, or a part without a name."""
+    """The parts of each key that has a label or an unnamed part."""
     labelled = " OR ".join(f"s{p} <> {NAMED}" for p in positions)
     names = [f"c{p}" for p in positions] + [f"s{p}" for p in positions] + [f"f{no}" for no in range(figures)]
     columns = ", ".join(["no", "row_index", "line", *names])
@@ -167,14 +171,16 @@ def _keys(db: Any, positions: list[int], figures: int) -> Iterator[tuple[int, li
         )
 
 
-def _judge_all(keys: Iterator[tuple[int, list[Part]]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+def _find_all_totals(
+    keys: Iterator[tuple[int, list[Part]]],
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """row_index and line of the totals; line and number of the unclear keys."""
     totals: list[tuple[int, int]] = []
     unclear: list[tuple[int, int]] = []
     doubtful: list[tuple[int, Verdict]] = []
     unnamed = False
     for no, parts in keys:
-        verdict = judge(parts)
+        verdict = find_totals(parts)
         unnamed = unnamed or verdict.unnamed
         if verdict.unclear:
             unclear.append((min(part.line for part in verdict.unclear), no))
@@ -190,12 +196,12 @@ def _judge_all(keys: Iterator[tuple[int, list[Part]]]) -> tuple[list[tuple[int, 
     return totals, unclear
 
 
-def judge(parts: list[Part]) -> Verdict:
-    """The totals among the parts of one key; of those that cover few others first."""
+def find_totals(parts: list[Part]) -> Verdict:
+    """The totals among the parts of one key. Parts that cover the fewest others are checked first."""
     columns = [i for i in range(len(parts[0].cells)) if len({part.cells[i] for part in parts}) > 1]
     by_pattern: dict[Pattern, list[Part]] = defaultdict(list)
     for part in parts:
-        if any(part.figures):  # without figures it is no matter
+        if any(part.figures):  # a part without figures does not matter
             by_pattern[tuple(part.states[i] for i in columns)].append(part)
     found, added, confirmed = Verdict(), dict[Pattern, list[Part]](), set[int]()
     for pattern in sorted(by_pattern, key=sum):
@@ -225,7 +231,7 @@ def judge(parts: list[Part]) -> Verdict:
 def _covered(
     pattern: Pattern, added: dict[Pattern, list[Part]], named: list[int]
 ) -> dict[tuple[str, ...], list[Part]]:
-    """The parts that a part with this pattern covers, by the cells in which they agree with it."""
+    """The parts that a part with this pattern covers, by the cells that must be equal."""
     found = defaultdict(list)
     for other, parts in added.items():
         if all(mine >= theirs for mine, theirs in zip(pattern, other, strict=True)):
@@ -235,7 +241,7 @@ def _covered(
 
 
 def _adds_up(part: Part, below: list[Part]) -> bool:
-    """Are all its figures the sums of theirs? A figure that it lacks is no matter."""
+    """Are all its figures the sums of theirs? Missing figures are ignored."""
     return all(
         figure is None or figure == sum(each.figures[i] or 0 for each in below)
         for i, figure in enumerate(part.figures)
@@ -243,7 +249,7 @@ def _adds_up(part: Part, below: list[Part]) -> bool:
 
 
 def _overlapping(added: dict[Pattern, list[Part]], columns: list[int]) -> Iterator[Part]:
-    """The parts that have no name in some columns, and agree with another part in all columns where both have one."""
+    """The parts that are unnamed in a column, and equal to another part in all columns where both have a name."""
     for pattern, parts in added.items():
         for other, others in added.items() if any(pattern) else ():
             both = [i for i, a, b in zip(columns, pattern, other, strict=True) if a == b == NAMED]

@@ -1,13 +1,13 @@
-"""Inside the fifth of the checks: records of one key that are parts of a whole, such as one row for each device.
+"""Called by repeats.py, fifth check: records of one key that are parts of a whole, such as one row for each device.
 
-    compared         the cells of all records whose key is there several times
-    contradictions   the keys whose records are not all equal; `breakdown`: these are parts of a whole
-    parts            the records that were added up, each with the first of its key
+    compared         the cells of all records whose key occurs several times
+    contradictions   the keys whose records are not all equal; `breakdown`: the records are parts of a whole
+    parts            the records that were added up, each with the first record of its key
 
-Parts agree in all fields but the measures, and each has another value in a column that no field uses.
+Parts are equal in all fields except the measures, and each part has another value in an unused column.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from decimal import Decimal
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules import dimensions, facts
-from weighbridge.rules.faults import beyond
+from weighbridge.rules import dimensions, grain_rows
+from weighbridge.rules.field_errors import beyond
 from weighbridge.rules.headers import fold, listed
 from weighbridge.rules.plan import Column, Plan, duck_type, literal
 from weighbridge.rules.record_kinds import DUPLICATE
 
-# Measures of records that contradict each other differ in any case: they distinguish no parts.
+# Numbers of contradicting records always differ, so they do not distinguish parts.
 _FIGURE = r"[^\p{L}]*[0-9][^\p{L}]*"
-# A figure that may be a label: a whole number, a time of day, a span of either.
+# A number that may be a label: a whole number, a time of day, a range of either.
 _TIME = r"[0-9]{1,2}(?::[0-9]{2})+"
 _LABEL = rf"[0-9]{{1,9}}|[0-9]{{1,3}}(?: ?[-–] ?[0-9]{{1,3}}|[+])|{_TIME}(?: ?[-–] ?{_TIME})?"
-# Headers of measures that no field uses: a whole number below one of these is a count.
+# Headers of unused measures: a whole number in such a column is a count, not a label.
 _MEASURE = re.compile(
     r"result|ergebnis|résultat|risultat|click|klick|clic|conver|lead|purchas|kauf|käufe|achat|compra|acquist|view|aufruf"
     r"|vue|visual|install|reach|reichweite|portée|alcance|copertura|impress|engag|intera|like|share|comment|cost|kosten"
     r"|coût|costo|custo|spend|spent|budget|value|wert|valeur|valor|rate|cp[acmv]|ctr|roas|total|count|anzahl|frequen",
     re.IGNORECASE,
 )
-_LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # of what the types hold
+_LARGEST = {int: 2**63 - 1, Decimal: 999_999_999_999}  # maximum of each type
 
 
 def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]:
-    """Mark the keys in `contradictions` that are broken down. The columns that distinguish their parts; or none.
+    """Mark the keys in `contradictions` that are broken down. Returns the columns that distinguish their parts, if any.
 
-    `headers` are the names of the cells in `compared`. Also: whether the records are certainly parts. If they differ
-    only in figures such as a rate, they may be one record twice, and are never added up.
+    `headers` are the names of the cells in `compared`. The second result: are the records certainly parts? If they
+    differ only in numbers such as a rate, they may be one record twice, and are never added up.
     """
     used = set(plan.positions)
     unused = {p: header for p, header in enumerate(headers) if p not in used}
@@ -52,7 +52,7 @@ def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]
     distinguishing = _labels(db, plan, unused, alike) or _numbered(db, unused, alike)
     certain = bool(distinguishing)
     if not certain and not plan.options.sum_breakdowns:
-        # Nothing but rates and the like: parts only where the measures are equal, as these are no contradiction.
+        # Only rates and similar numbers differ: such records are parts only if their measures are equal.
         alike += "".join(f" AND count(DISTINCT c{p}) = 1" for p in sorted(_measures(plan)))
         distinguishing = _differing(db, unused, alike)
     if not distinguishing:
@@ -66,7 +66,7 @@ def find(db: Any, plan: Plan, headers: list[str]) -> tuple[dict[int, str], bool]
 def refuse_unless_summable(
     db: Any, plan: Plan, distinguishing: list[str], *, certain: bool, some_rejected: bool
 ) -> None:
-    """Raises FileRefused: the sender did not ask for sums, or any of them may lack a part."""
+    """Raises FileRefused: `unexpected_breakdown` without --sum-breakdowns, `incomplete_breakdown` for unread parts."""
     if not plan.options.sum_breakdowns or not _can_sum(plan):
         raise _unexpected_breakdown(db, plan, distinguishing, certain=certain)
     if not some_rejected:
@@ -77,15 +77,15 @@ def refuse_unless_summable(
         raise FileRefused(
             "incomplete_breakdown",
             f"The file is broken down by {listed(distinguishing)}, and the {_level(plan)} of {len(unread):,} of its "
-            f"records cannot be read (line {shown}). Any sum may lack such a record. Fix or remove these lines, and "
-            "load the complete file again.",
+            f"records cannot be read (line {shown}). Such a record may be missing in any sum. Fix or remove these "
+            "lines, and load the complete file again.",
         )
 
 
 def add_up(db: Any, plan: Plan, distinguishing: list[str]) -> str | None:
-    """Add up the parts of each whole that has all of them, and make `parts`. Other measures stay empty.
+    """Add up the parts of each complete whole, and create `parts`. Measures that cannot be added up become empty.
 
-    A part that is alone beside its totals stays as it is. The warning about it; None where nothing was added up.
+    A single part next to its totals is not changed. Returns the warning; None if no records were added up.
     """
     members = """SELECT row_index, line, no FROM compared
         WHERE no IN (SELECT no FROM contradictions WHERE breakdown AND NOT incomplete AND unclear_line IS NULL)
@@ -95,8 +95,8 @@ def add_up(db: Any, plan: Plan, distinguishing: list[str]) -> str | None:
     if not kept:
         return None
     made, empty = {}, []
-    for column in plan.own_columns:
-        name = facts.stored(plan, column.field.name)
+    for column in plan.grain_columns:
+        name = grain_rows.grain_column(plan, column.field.name)
         if name is None or not column.numeric:
             continue
         kind = duck_type(column.field)
@@ -109,13 +109,13 @@ def add_up(db: Any, plan: Plan, distinguishing: list[str]) -> str | None:
     merge(db, members, made)
     db.execute(f"""CREATE OR REPLACE TEMP TABLE parts AS
         SELECT first, row_index, line FROM ({members}) JOIN merged USING (no)""")
-    left = f" Left empty, as they cannot be added up: {', '.join(empty)}." if empty else ""
+    left = f" Empty, because they cannot be added up: {', '.join(empty)}." if empty else ""
     by = listed(distinguishing)
     return f"{records:,} records were added up into {kept:,}; they were distinguished by {by}.{left}"
 
 
 def merge(db: Any, members: str, made: dict[str, str]) -> None:
-    """Accept the first of these records of each key with the given values; the others count as duplicates."""
+    """Accept the first record of each key with the given values; the others count as duplicates."""
     values = "".join(f", {how} AS {name}" for name, how in made.items())
     db.execute(f"""CREATE OR REPLACE TEMP TABLE merged AS
         SELECT no, min(row_index) AS first{values}
@@ -129,21 +129,21 @@ def merge(db: Any, members: str, made: dict[str, str]) -> None:
 
 
 def _alike(plan: Plan) -> str:
-    """SQL over the records of one key: do they agree in every field that parts of a whole agree in?"""
+    """SQL over the records of one key: are they equal in every field except the measures?"""
     return " AND ".join(
         ["true", *(f"count(DISTINCT c{p}) = 1" for p in plan.positions if p not in _measures(plan))]
     )
 
 
 def _measures(plan: Plan) -> set[int]:
-    """The cells in which parts differ by their nature. Without a measure that can be added up there are none."""
+    """The positions of measures; none if the file has no measure that can be added up."""
     if not _can_sum(plan):
         return set()
-    return {p for column in plan.own_columns if column.numeric for p in column.cells}
+    return {p for column in plan.grain_columns if column.numeric for p in column.cells}
 
 
 def _labels(db: Any, plan: Plan, unused: dict[int, str], alike: str) -> list[int]:
-    """The columns that are known to break down a report, or have text in them."""
+    """The columns that differ and are known breakdowns, or have text."""
     known = {fold(header) for header in plan.profile.breakdowns} if plan.profile else set()
     named = {p for p, header in unused.items() if fold(header) in known}
     with_text = f"NOT bool_and(c{{p}} = '' OR regexp_full_match(c{{p}}, {literal(_FIGURE)}))"
@@ -151,7 +151,7 @@ def _labels(db: Any, plan: Plan, unused: dict[int, str], alike: str) -> list[int
 
 
 def _numbered(db: Any, unused: dict[int, str], alike: str) -> list[int]:
-    """The columns of whole numbers and times that are no counts: the same few of them stand with every key."""
+    """The columns of whole numbers and times that are labels, not counts: the same few values occur with every key."""
     possible = [p for p, header in unused.items() if not _MEASURE.search(header)]
     labels = f"count(DISTINCT c{{p}}) = count(*) AND bool_and(regexp_full_match(c{{p}}, {literal(_LABEL)}))"
     found = []
@@ -170,7 +170,7 @@ def _differing(
     also: str = "true",
     named: set[int] | frozenset[int] = frozenset(),
 ) -> list[int]:
-    """The columns in which records of some key differ that are alike otherwise. `also`: SQL about column {p}."""
+    """The columns that differ between records of a key which are `alike` otherwise. `also`: SQL about column {p}."""
     among = list(among)
     if not among:
         return []
@@ -196,18 +196,18 @@ def _unexpected_breakdown(db: Any, plan: Plan, distinguishing: list[str], *, cer
     return FileRefused(
         "unexpected_breakdown",
         f"Expected one record for each {_level(plan)}, got several, as on {shown}, distinguished by "
-        f"{listed(distinguishing)}. Export again without that breakdown{advice}.",
+        f"{listed(distinguishing)}. Export the file again without that breakdown{advice}.",
     )
 
 
 def _can_sum(plan: Plan) -> bool:
     """Does the file have a measure that can be added up?"""
-    return any(column.field.additive for column in plan.own_columns)
+    return any(column.field.additive for column in plan.grain_columns)
 
 
 def _refuse_overflow(db: Any, plan: Plan, members: str, column: Column) -> None:
-    """A sum that its type or its column in production cannot hold."""
-    name, largest = facts.stored(plan, column.field.name), _LARGEST[column.field.type]
+    """Refuse a sum that its type or its production column cannot hold."""
+    name, largest = grain_rows.grain_column(plan, column.field.name), _LARGEST[column.field.type]
     limits = [(f"abs(whole) > {largest}", f"a sum between -{largest} and {largest}")]
     limits += [(when, expected) for when, _, expected in beyond(column, plan, "whole")]
     for when, expected in limits:
@@ -224,7 +224,7 @@ def _refuse_overflow(db: Any, plan: Plan, members: str, column: Column) -> None:
 
 
 def _level(plan: Plan) -> str:
-    """What each record is one of: the parts of the key that the file has, in words."""
+    """The key columns that the file has, in words: `campaign and date`."""
     found = {entity.name for entity in dimensions.entities(plan)}
     refs = {ref.name: ref.entity for ref in plan.pipeline.grain.refs}
     names = [name for name in plan.pipeline.grain.key if name not in refs or refs[name] in found]

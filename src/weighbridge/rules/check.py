@@ -1,11 +1,11 @@
-"""The second half of the parse step: a Sheet → staged rows and rejections, every record accounted for.
+"""Entry point of `rules`: a Sheet → staged rows and rejections. Every record is counted in exactly one bin.
 
-    headers → evidence → typed → subtotals → dimensions, facts → repeats → rejected
+    headers → locale → record_kinds → subtotals → dimensions, grain_rows → repeats → rejection_messages
 
-Blocking: run it in a thread. Memory stays flat whatever the size of the file: DuckDB spills to `scratch`.
+Blocking: run it in a thread. Memory does not grow with the file: DuckDB spills to `scratch`.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import (
-    assumed,
+    assumption_warnings,
     clock_changes,
-    columns,
-    database,
+    column_report,
     dimensions,
-    facts,
-    ids,
-    nested,
+    duckdb_connection,
+    grain_rows,
+    id_checks,
+    inconsistent_entities,
+    nested_values,
     record_currency,
     repeats,
-    results,
-    several_values,
+    results_column,
     subtotals,
-    zones,
+    time_zones,
 )
 from weighbridge.rules import locale as rules_locale
-from weighbridge.rules.checked import Checked
-from weighbridge.rules.fixes import keep_links, read_as
-from weighbridge.rules.headers import match, missing, refuse_without_measures
+from weighbridge.rules.check_result import CheckResult
+from weighbridge.rules.fixed_rejects import keep_links, read_as
+from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
 from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
@@ -65,10 +65,10 @@ from weighbridge.rules.record_kinds import (
     settle_names,
     typed,
 )
-from weighbridge.rules.rejected import rejections
-from weighbridge.rules.sheets import Source
+from weighbridge.rules.record_source import Source
+from weighbridge.rules.rejection_messages import rejections
 
-# So large a share of rejected records puts the decimal mark and the order of dates in question.
+# With a larger share of rejected records, decimal mark and date order are decided again, from the whole file.
 DOUBTFUL = 0.1
 
 
@@ -86,42 +86,46 @@ def check(
     capacities: Mapping[str, Capacity] | None = None,
     exponents: bool = False,
     indian: bool = False,
-) -> Checked:
-    """Type, validate and number every record. `on_rows` hears how many were read, and may raise to stop.
+) -> CheckResult:
+    """Type, validate and number every record. `on_rows` gets the number of records read, and may raise to stop.
 
-    `exponents`: numbers may have them although the file is no JSON. `indian`: digits may be grouped as in 12,34,567
-    although the file does not show it.
-    `capacities` are the limits of production columns by field; without them those of the declared types hold.
+    `exponents`: numbers may have exponents although the file is not JSON. `indian`: digits may be grouped as in
+    12,34,567 although the file does not show it.
+    `capacities` are the limits of production columns by field; without them, the limits of the declared types apply.
 
     Raises FileRefused: `other_platform`, `missing_column`, `several_currencies`, `not_daily`, `ambiguous_numbers`,
     `ambiguous_dates`, `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`, `ids_rounded`,
     `unknown_time_zone`, `no_data`, `rows_not_conserved`.
     """
     profile = pipeline.profile(scope.platform) if scope.platform else None
-    with _reported(lambda: columns.report_of_refused(sheet.header, pipeline, profile)):
+    with _reported(lambda: column_report.report_of_refused(sheet.header, pipeline, profile)):
         layout = match(sheet.header, pipeline, profile)
         record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
     plan = Plan(
         pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv, indian
     )
-    with _reported(lambda: columns.report(plan)):
+    with _reported(lambda: column_report.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
         source = Source(plan, sheet, scratch, on_rows)
-        db = database.shared() if source.small else database.own(scratch, memory_limit, threads)
+        db = (
+            duckdb_connection.shared()
+            if source.small
+            else duckdb_connection.own(scratch, memory_limit, threads)
+        )
         try:
-            with zones.applied(db, pipeline, sheet.preamble):
+            with time_zones.applied(db, pipeline, sheet.preamble):
                 return _Check(db, plan, source, sheet).run(scope)
         except BaseException as error:
             db.close()
-            # DuckDB wraps what goes wrong while it reads from us.
+            # DuckDB wraps exceptions that are raised while it reads our batches.
             raise source.failure or error from None
 
 
 @contextmanager
 def _reported(report: Callable[[], ColumnReport]) -> Iterator[None]:
-    """A refusal goes on with the columns of the file."""
+    """Add the column report to a refusal."""
     try:
         yield
     except FileRefused as refusal:
@@ -131,42 +135,42 @@ def _reported(report: Callable[[], ColumnReport]) -> Iterator[None]:
 
 
 def _refuse_shifted(plan: Plan, sheet: Sheet) -> None:
-    """Empty cells beyond the header are harmless only where no name is missing in the header."""
-    lost = missing(plan.layout, plan.pipeline, plan.profile)
+    """Empty cells beyond the header are accepted only if no expected field is missing."""
+    lost = missing_expected(plan.layout, plan.pipeline, plan.profile)
     if sheet.extra_cells and lost:
         raise FileRefused(
             "header_too_short",
             f"The header has {len(sheet.header)} cells, nearly every record has {sheet.extra_cells} more, and no "
-            f"column was found for {', '.join(lost)}. A separator or a name is missing in the header: add it.",
+            f"column was found for {', '.join(lost)}. A delimiter or a name is missing in the header: add it.",
         )
 
 
 class _Check:
-    """The steps of one check. Each makes tables for the next: typed, tuples, links, grain, rejections."""
+    """The steps of one check. Each creates tables for the next: typed, tuples, links, grain, rejections."""
 
     def __init__(self, db: Any, plan: Plan, source: Source, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
 
-    def run(self, scope: Scope) -> Checked:
+    def run(self, scope: Scope) -> CheckResult:
         locale = self.type_records()
         combos = self.source.combos(self.db)
         clocks = self.reject_by_clock(locale)
         subtotals.settle(self.db, self.plan, combos, confirmed=isinstance(self.sheet, Linked))
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
-        of_ids = ids.from_names(self.plan) | ids.check(self.db, self.plan, combos)
+        of_ids = id_checks.from_names(self.plan) | id_checks.check(self.db, self.plan, combos)
         repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
         if repeated.found:
             self.make_rows(locale, scope)
-        of_ids |= several_values.warnings(self.db, self.plan, combos)
-        bins = self.weigh()
+        of_ids |= inconsistent_entities.warnings(self.db, self.plan, combos)
+        bins = self.count_bins()
         if bins.rejected:
             records = self.source.records(self.db)
-            sql = rejections(self.plan, locale, records, judged=repeated.judged, clocks=clocks)
+            sql = rejections(self.plan, locale, records, repeats_rejected=repeated.rejected, clocks=clocks)
             self.db.execute(f"CREATE TEMP TABLE rejections AS {sql}")
         linked = keep_links(self.db, self.sheet, with_totals=repeated.totals)
         self.db.execute("DROP TABLE typed")
-        return Checked(
+        return CheckResult(
             db=self.db,
             plan=self.plan,
             scope=scope,
@@ -174,15 +178,15 @@ class _Check:
             counts=self.counts(bins),
             affected_dates=self.affected_dates(),
             warnings={
-                **columns.warnings(self.plan, self.source.empty_columns),
+                **column_report.warnings(self.plan, self.source.empty_columns),
                 **self.sheet.warnings,
                 **assumptions,
                 **of_ids,
-                **results.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
-                **nested.warnings(self.plan, self.sheet),
+                **results_column.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
+                **nested_values.warnings(self.plan, self.sheet),
                 **repeated.warnings,
             },
-            report=columns.report(self.plan, self.late_keys()),
+            report=column_report.report(self.plan, self.late_keys()),
             header_line=self.sheet.header_line or 1,
             linked=linked,
             summed=repeated.summed,
@@ -190,18 +194,18 @@ class _Check:
         )
 
     def type_records(self) -> Locale:
-        """Make `typed`, under the decimal mark and order of dates that the file itself shows.
+        """Create `typed`, with the decimal mark and date order that the file shows.
 
-        What stays open is in question only where a record was rejected: in a line of totals it does no harm.
+        If they stay undecided and no record is rejected, that has no effect: only totals have such values.
         """
         locale = self.decide(whole=False)
         kinds = self.make_typed(locale)
         rejected = kinds.get(REJECTED, 0)
-        # The head of a small file is all of it: that has said what it can.
+        # The head of a small file is the whole file: a second decision would be the same.
         many = not self.source.small and rejected > DOUBTFUL * sum(kinds.values())
-        # The first records of a large file may be the only ones that are not written as usual.
-        unusual = not self.source.small and locale.unusual
-        if unusual or (rejected and (locale.open or many)):
+        # In a large file, only the first records may differ from the default of the pipeline.
+        doubtful = not self.source.small and locale.against_default
+        if doubtful or (rejected and (locale.undecided or many)):
             decided = self.decide(whole=True)
             if decided != locale:
                 locale = decided
@@ -210,7 +214,7 @@ class _Check:
             if self.plan.options.decimal:
                 raise FileRefused(
                     "ambiguous_numbers",
-                    f"The file has numbers such as {fraction}, whose decimal mark in JSON is the point. "
+                    f"The file has JSON numbers such as {fraction}, whose decimal mark is always the point. "
                     "Leave --decimal out, or write these numbers as text.",
                 )
             locale = replace(locale, decimal=".", zeros=False)
@@ -222,31 +226,33 @@ class _Check:
         return locale
 
     def decide(self, *, whole: bool) -> Locale:
-        """What the first records show, or all of them."""
+        """The locale that the first records show, or all records if `whole`."""
         source = self.source.records if whole else self.source.head
         locale = rules_locale.decide(self.db, self.plan, lambda: source(self.db), whole=whole)
         return replace(locale, plain_dates=self.source.plain_dates())
 
     def fraction(self) -> str:
-        """A number with a decimal point, in a format that has numbers of its own."""
+        """A number with a decimal point, in a format that has a type for numbers; otherwise empty."""
         return self.sheet.fraction if isinstance(self.sheet, WithNumbers) else ""
 
     def late_keys(self) -> Iterable[str]:
         return self.sheet.late if isinstance(self.sheet, WithLateKeys) else ()
 
     def reject_by_clock(self, locale: Locale) -> list[Column]:
-        """Reject times that clocks skip or come to twice. The columns that have any."""
-        zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
-        asked = assumed.by_clock(self.db, self.plan, zone=zone)
+        """Reject times that do not exist, or exist twice, in their time zone. Returns the columns that have any."""
+        zone = time_zones.named_above(self.plan.pipeline, self.sheet.preamble)
+        asked = assumption_warnings.by_clock(self.db, self.plan, zone=zone)
         return [each for each in asked if clock_changes.reject(self.db, self.plan, locale, each)]
 
     def assumptions(self, locale: Locale) -> dict[str, str]:
-        """Warnings about values that rest on an assumption."""
-        zone = zones.named_above(self.plan.pipeline, self.sheet.preamble)
-        return assumed.warnings(self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone)
+        """Warnings about values that depend on an assumption."""
+        zone = time_zones.named_above(self.plan.pipeline, self.sheet.preamble)
+        return assumption_warnings.warnings(
+            self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone
+        )
 
     def make_typed(self, locale: Locale) -> dict[int, int]:
-        """How many records there are of each kind."""
+        """Create `typed`. Returns the number of records of each kind."""
         sql = typed(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
@@ -269,8 +275,11 @@ class _Check:
     def not_daily(self) -> FileRefused:
         daily = self.plan.profile.daily if self.plan.profile else None
         assert daily is not None
-        assert self.plan.layout.ends is not None
-        start, end = self.plan.layout.mapping[daily.field], self.plan.layout.header[self.plan.layout.ends]
+        assert self.plan.layout.period_end is not None
+        start, end = (
+            self.plan.layout.mapping[daily.field],
+            self.plan.layout.header[self.plan.layout.period_end],
+        )
         lines = self.db.execute(
             f"SELECT line FROM typed WHERE kind = {NOT_DAILY} ORDER BY row_index LIMIT 3"
         ).fetchall()
@@ -284,17 +293,17 @@ class _Check:
         [(line,)] = self.db.execute(f"SELECT min(line) FROM typed WHERE kind = {OTHER_TABLE}").fetchall()
         return FileRefused(
             "several_tables",
-            f"Line {line} is another header, with other columns than the one on line {self.sheet.header_line}: the "
-            "file holds several tables. Split it and load each table separately. If the line is a record, correct its "
+            f"Line {line} is another header, with other columns than the header on line {self.sheet.header_line}: the "
+            "file has several tables. Split it and load each table separately. If the line is a record, correct its "
             "values.",
         )
 
     def make_rows(self, locale: Locale, scope: Scope) -> None:
         dimensions.build(self.db, self.plan, locale, scope)
-        facts.build(self.db, self.plan)
+        grain_rows.build(self.db, self.plan)
 
-    def weigh(self) -> Bins:
-        """Every record is in one bin, and the bins are the file."""
+    def count_bins(self) -> Bins:
+        """The bins. Raises FileRefused `rows_not_conserved` if they do not add up to the file."""
         kinds = self.kinds()
         bins = Bins(
             preamble=len(self.sheet.preamble),
@@ -327,7 +336,7 @@ class _Check:
 
     def affected_dates(self) -> list[date]:
         affected = self.plan.pipeline.affected
-        column = facts.stored(self.plan, affected) if affected else None
+        column = grain_rows.grain_column(self.plan, affected) if affected else None
         if column is None:
             return []
         rows = self.db.execute(f"SELECT DISTINCT {column} FROM grain WHERE {column} IS NOT NULL ORDER BY 1")

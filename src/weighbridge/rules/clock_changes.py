@@ -4,15 +4,15 @@ Where clocks go forward, 02:30 does not exist. Where they go back, it is two tim
 DuckDB reads both without a word, so such records are rejected here. Most files name no zone, and cost nothing.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
 from typing import Any
 
 from weighbridge.rules import dates
-from weighbridge.rules.faults import Fault
-from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, noted, quoted, texts
+from weighbridge.rules.field_errors import FieldError
+from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SESSION = "current_setting('TimeZone')"  # the zone that the file names above its header, or UTC
@@ -20,10 +20,10 @@ _SESSION = "current_setting('TimeZone')"  # the zone that the file names above i
 
 def reject(db: Any, plan: Plan, locale: Locale, column: Column) -> bool:
     """Reject the accepted records whose time is such a one. Were there any?"""
-    own = column in plan.own_columns
-    name = quoted(noted(column))
+    own = column in plan.grain_columns
+    name = quoted(unusual_name(column))
     source = "typed" if own else texts([column], "combos")
-    x, key = (name, name) if own else (plan.unusual(column), "combo")
+    x, key = (name, name) if own else (plan.unusual_text(column), "combo")
     value = composed(column.steps, "x", locale, plan.today)
     wrong = " OR ".join(f"({fault})" for fault in (_skipped("x", "v"), _twice("x", "v")))
     changed = db.execute(f"""UPDATE typed SET kind = {REJECTED} WHERE kind = {ACCEPTED} AND {key} IN (
@@ -32,18 +32,18 @@ def reject(db: Any, plan: Plan, locale: Locale, column: Column) -> bool:
     return bool(changed.fetchall()[0][0])
 
 
-def faults(column: Column) -> list[Fault]:
+def faults(column: Column) -> list[FieldError]:
     """Of rejected records."""
     x, v = column.text, column.value
     return [
-        Fault(
+        FieldError(
             column,
             _skipped(x, v),
             "no_such_time",
             "a time that exists in its zone",
             "Clocks go forward over it on that day: correct it, or write its offset, as in 2025-03-30T02:30:00+01:00.",
         ),
-        Fault(
+        FieldError(
             column,
             _twice(x, v),
             "ambiguous_time",

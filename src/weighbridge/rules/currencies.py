@@ -1,6 +1,6 @@
-"""Currencies as amounts have them: a code of ISO 4217 such as EUR, or a symbol.
+"""Called by numbers.py: the currencies of amounts, as an ISO 4217 code such as EUR or as a symbol.
 
-A symbol may fit several codes: `$` is any dollar or peso. Any other word beside a number is no currency.
+A symbol may stand for several codes: `$` is any dollar or peso. Any other word next to a number is not a currency.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ SYMBOLS = {
     "Ft": ("HUF",),
     "lei": ("RON", "MDL"),
 }  # fmt: skip
-# The ordinary currency of amounts that no field stores the currency of; an American file says nothing special by it.
+# If no field stores the currency, amounts in this currency need no warning.
 ORDINARY = "USD"
-# What stands beside a number. Not \p{L}: RE2 takes milliseconds to build that.
+# Letters of a currency next to a number. Not \p{L}: RE2 needs milliseconds to build that.
 _LETTERS = "A-Za-złč$€£¥₹₺₩₽"
 WORD = f"[{_LETTERS}]+"
-# SQL, cheap: may the amount name a currency other than `$`? A letter, and all that is not ASCII, is beyond 9; a sign is
-# between + and 0.
+# SQL, fast: may the amount have a currency other than `$`? Letters and all non-ASCII characters sort after 9; signs
+# sort between + and 0.
 MAY_NAME_ONE = "({x} >= ':' OR {x}[-1] > '9' OR ({x} >= '+' AND {x} < '0'))"
 _PAIRS = "|".join(f"{symbol}:{code}" for symbol, codes in SYMBOLS.items() for code in codes)
 _KNOWN = "|".join([*sorted(CODES), *SYMBOLS])
 
 
 def names(code: str = "") -> str:
-    """A regular expression for all that an amount may have as its currency, or as this one.
+    """A regular expression for any currency of an amount, or only for this code and its symbols.
 
-    Three letters of any currency: a pattern of all codes takes long to build, so `known` looks at them.
+    For any currency it accepts any three letters, as a pattern of all codes is slow to build; `known` checks the code.
     """
     if not code:
         return _either(["[A-Z]{3}", *SYMBOLS])
@@ -60,7 +60,7 @@ def names(code: str = "") -> str:
 
 
 def symbols(code: str = "") -> str:
-    """The same for symbols that are no words: only they may stand directly before a decimal mark."""
+    """The same for symbols that are not words: only these are allowed directly before a decimal mark."""
     found = [
         symbol for symbol, codes in SYMBOLS.items() if not symbol.isalpha() and (not code or code in codes)
     ]
@@ -73,12 +73,12 @@ def meaning(word: str) -> str:
 
 
 def known(x: str) -> str:
-    """SQL: is the word beside the amount a currency? Where there is one on each side, `$5.00 CAD`, do both fit?"""
+    """SQL: is the word next to the amount a currency? With one on each side, as in `$5.00 CAD`: do both agree?"""
     return f"contains('||{_KNOWN}|{_PAIRS}|', '|' || {words(x)} || '|')"
 
 
 def agrees(x: str, code: str) -> str:
-    """SQL: does the amount name no currency but this, which is SQL? What is no code of three letters says nothing."""
+    """SQL: does the amount have no other currency than `code` (SQL)? True if `code` is not three letters."""
     named = words(x)
     fits = f"contains('|{_PAIRS}|', '|' || {named} || ':' || {code} || '|')"
     return (
@@ -88,10 +88,10 @@ def agrees(x: str, code: str) -> str:
 
 
 def agrees_quickly(x: str, code: str) -> str:
-    """The same for an amount that was read, faster: nearly all have no currency, or `$` before the number."""
+    """The same, faster, for an amount that was read: nearly all have no currency, or `$` before the number."""
     may = MAY_NAME_ONE.replace("{x}", x)
     dollars = f"coalesce(length({code}) <> 3 OR contains('{' '.join(SYMBOLS['$'])}', {code}), true)"
-    # Of all that an amount may begin with, only $ is before the signs.
+    # Of all possible first characters of an amount, only $ sorts before the signs.
     return f"CASE WHEN {may} THEN {agrees(x, code)} WHEN {x} < '+' THEN {dollars} ELSE true END"
 
 

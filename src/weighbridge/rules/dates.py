@@ -1,11 +1,11 @@
-"""How dates and times are written: the SQL behind `n.date` and `n.timestamp`.
+"""Called by normalise.py: the SQL of `n.date` and `n.timestamp`.
 
-    2025-01-31, 2025/1/31, 20250131, 2025-W05-5      the order is plain
+    2025-01-31, 2025/1/31, 20250131, 2025-W05-5      unambiguous order
     31/01/2025, 31-1-25, 31.01.25                    the order is decided once for the file
     31-Jan-25, Jan 31, 2025, Fri, 31 January 2025    English month names, in any case
 
-A date field also takes a time of midnight and a zone, which change nothing: 2025-01-31T00:00:00+02:00. A year of two
-digits is within 1969 to 2068. A weekday must be that of the date. Years are 1 to 9999.
+A date field also accepts a time of midnight and a zone, which are ignored: 2025-01-31T00:00:00+02:00. A two-digit year
+is in 1969 to 2068. A weekday must match the date. Years are 1 to 9999.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _SEPARATED = r"""replace(regexp_replace(regexp_replace({x},
         '^([0-9]{4})([0-9]{2})([0-9]{2}T[0-9]{2})([0-9]{2})', '\1-\2-\3:\4'),
         '(T[0-9]{2}:[0-9]{2})([0-9]{2})', '\1:\2'), ',', '.')"""
 
-# SQL over {d}. While the order is open, only a date that is the same in both is read, and one with points between its
-# parts, which are customary where the day comes first.
+# SQL over {d}. While the order is undecided, only two kinds of dates are read: those that are equal in both orders, and
+# those with points, which are customary where the day is first.
 _SLASHED = "replace(replace({d}, '-', '/'), '.', '/')"
 _ORDERED = (
     "({day_first} IS NOT NULL OR NOT {year_first} AND contains({d}, '.')"
     f" OR ltrim(split_part({_SLASHED}, '/', 1), '0') = ltrim(split_part({_SLASHED}, '/', 2), '0'))"
 )
 
-# `5 January 2024` → `= 5 jan 2024`, which says that the pattern fits. Every word must begin the name of the month or of
-# the weekday that the date has.
+# `5 January 2024` → `= 5 jan 2024`; the `=` shows that the pattern matched. Every word must be the beginning of the
+# month's or the weekday's name of that date.
 _BY_NAME = rf"""list_transform([trim(regexp_replace(lower({{d}}), '[-/., ]+', ' ', 'g'))], lambda words: list_transform(
         [CAST(try_strptime(regexp_replace(regexp_replace(words, '{_NAMED}', '= \1\4 \2\3 \5'),
             '{_NAMED_YEAR_FIRST}', '= \3 \2 \1'), ['= %d %b %y', '= %d %b %Y']) AS DATE)],
@@ -81,7 +81,7 @@ _WITHOUT_MIDNIGHT = (
 )
 
 PLAIN = "____-__-__"  # a pattern of LIKE
-# What DATE gives where all cells are written so. DuckDB takes milliseconds to plan the other ways.
+# Equal to DATE if all cells have this form. DuckDB needs milliseconds to plan the other forms.
 PLAIN_DATE = f"CASE WHEN {{x}} LIKE '{PLAIN}' AND {{x}} >= '0001' THEN TRY_CAST({{x}} AS DATE) END"
 DATE = f"""CASE
     WHEN {{x}} LIKE '{PLAIN}' AND {{x}} >= '0001' THEN TRY_CAST({{x}} AS DATE)
@@ -116,7 +116,7 @@ SERIAL = Reason(
     "[1-9][0-9]{4}(?:[.,][0-9]+)?",
     code="spreadsheet_date",
     expected="a date",
-    hint="This is the number by which a spreadsheet stores a date: format the column as a date and export again.",
+    hint="This number is how spreadsheet programs store a date: format the column as a date and export again.",
 )
 FINER = Reason(
     ".*(?::[0-9]{2}|T[0-9]{6})[.,][0-9]{6}[0-9]*[1-9][0-9]*(?:[^0-9].*)?",
@@ -125,7 +125,7 @@ FINER = Reason(
     hint="Times are not rounded: export this one with fewer decimal places.",
 )
 
-# Over a cell that was read, with or without a time behind the date.
+# For a cell that was read, with or without a time after the date.
 _TIME_BEHIND = "(?:(?:T|,? +)[0-9]{1,2}:.*)?"
 SHORT_YEAR_OF_DIGITS = f"(?:{_SHORT_YEAR}|{_SHORT_YEAR_FIRST}){_TIME_BEHIND}"
 SHORT_YEAR_BY_NAME = (
@@ -137,5 +137,5 @@ WITH_ZONE = f"(?:.*[0-9]{_MINUTES} ?(?:{_HALF})? ?|{_BASIC_TIME}){ZONE}"
 
 
 def in_order(first: str, second: str) -> str:
-    """A regular expression for dates of digits whose first two parts are such, with or without a time behind."""
+    """A regular expression for dates of digits with these first two parts, with or without a time after them."""
     return f"{first}[/.-]{second}[/.-](?:[0-9]{{4}}|[0-9]{{2}}){_TIME_BEHIND}"

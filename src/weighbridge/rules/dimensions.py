@@ -8,7 +8,7 @@
 Rules and hashes run once for each combination, not once a record.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 from weighbridge.model.pipeline import Entity, Field, Made, NamePath
 from weighbridge.model.upload import Scope
-from weighbridge.rules.faults import shared_faults
+from weighbridge.rules.field_errors import dimension_errors
 from weighbridge.rules.plan import Locale, Plan, duck_type, literal, quoted, stages
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
@@ -26,7 +26,7 @@ _SEPARATOR = " || chr(31) || "
 
 def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
     """Make these tables from the accepted records; those with a fault in them are rejected."""
-    if not plan.shared_columns:
+    if not plan.dimension_columns:
         return
     db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
     db.execute(f"CREATE OR REPLACE TEMP TABLE links AS {_links(plan)}")
@@ -42,7 +42,7 @@ def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
 
     `readable`: whether the cells show the key of the record.
     """
-    same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.shared_cells)
+    same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.dimension_cells)
     in_key = {ref.entity for ref in plan.pipeline.grain.refs if ref.name in plan.pipeline.grain.key}
     columns, joins, known = [], [], ["true"]
     for entity in entities(plan):
@@ -80,7 +80,7 @@ def number(entity: Entity) -> str:
 
 def join(plan: Plan) -> str:
     """From records to the numbers of their entities."""
-    return "LEFT JOIN links ON typed.combo = links.combo" if plan.shared_columns else ""
+    return "LEFT JOIN links ON typed.combo = links.combo" if plan.dimension_columns else ""
 
 
 def table(entity: Entity) -> str:
@@ -88,7 +88,7 @@ def table(entity: Entity) -> str:
 
 
 def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> str:
-    cells = ", ".join(plan.shared_cells)
+    cells = ", ".join(plan.dimension_cells)
     affected = f"{plan.pipeline.grain.name}.{plan.pipeline.affected}"
     day = f"({quoted(affected)} - DATE '1970-01-01')" if affected in plan.layout.columns else "0"
     latest = f"""(SELECT combo, max(recency) AS last, arg_max(row_index, recency) AS row_index,
@@ -98,7 +98,7 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> s
     distinct = f"""(SELECT {cells}, max(last) AS last, arg_max(row_index, last) AS row_index,
             arg_max(line, last) AS line
         FROM combos JOIN {latest} USING (combo) GROUP BY {cells})"""
-    values = [f"{column.value} AS {quoted(column.name)}" for column in plan.shared_columns]
+    values = [f"{column.value} AS {quoted(column.name)}" for column in plan.dimension_columns]
     for entity in entities(plan):
         for declared in entity.fields:
             full = f"{entity.name}.{declared.name}"
@@ -109,9 +109,9 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> s
             elif isinstance(declared.otherwise, Made):
                 made = f"CAST({_made(declared.otherwise, entity, plan)} AS {duck_type(declared)})"
                 values.append(f"{made} AS {quoted(full)}")
-    bad = " OR ".join(f"({fault.when})" for fault in shared_faults(plan)) or "false"
+    bad = " OR ".join(f"({fault.when})" for fault in dimension_errors(plan)) or "false"
     sql = f"""SELECT {cells}, last, row_index, line, coalesce({bad}, false) AS bad, {", ".join(values)}
-        FROM {stages(plan.shared_columns, plan, locale, distinct)}"""
+        FROM {stages(plan.dimension_columns, plan, locale, distinct)}"""
     for entity in entities(plan):
         sql = f"SELECT *, {_natural_key_hash(entity, plan, scope)} AS {_hash(entity)} FROM ({sql})"
         sql = f"SELECT *, {_uuid(_hash(entity))} AS {_id(entity)} FROM ({sql})"
@@ -120,7 +120,7 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> s
 
 def _links(plan: Plan) -> str:
     """combo, bad, and the number of each entity."""
-    same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.shared_cells)
+    same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.dimension_cells)
     columns = ["combo", "bad"]
     for entity in entities(plan):
         known = f"CASE WHEN NOT bad THEN {_id(entity)} END"
@@ -162,7 +162,7 @@ def _name_key(path: NamePath, plan: Plan) -> str:
 
 def _made(made: Made, entity: Entity, plan: Plan) -> str:
     """The expression over the values of its fields, NULL for those that the file lacks."""
-    values = {column.name: column.value for column in plan.shared_columns}
+    values = {column.name: column.value for column in plan.dimension_columns}
     parts = {
         f"{{{name}}}": values.get(
             f"{entity.name}.{name}", f"NULL::{duck_type(plan.pipeline.fields[f'{entity.name}.{name}'])}"

@@ -3,7 +3,7 @@
 An American file with `$1,234.56` has no warning: dollars are the ordinary case. Any other currency has one.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def _by_header(plan: Plan) -> dict[str, str]:
     layout = plan.layout
     stored = {*layout.constants, *layout.columns}
     for name, code in layout.currencies.items():
-        if code in currencies.CODES - {currencies.ORDINARY} and plan.storing(name) not in stored:
+        if code in currencies.CODES - {currencies.ORDINARY} and plan.currency_field(name) not in stored:
             return {"currency_not_stored": f"{layout.mapping[name]!r} has amounts in {code}. {_ONLY_NUMBERS}"}
     for name, symbol in layout.symbols.items():
-        if currencies.meaning(symbol) != currencies.ORDINARY and plan.storing(name) not in stored:
+        if currencies.meaning(symbol) != currencies.ORDINARY and plan.currency_field(name) not in stored:
             return {
                 "currency_not_stored": f"{layout.mapping[name]!r} has amounts in {symbol!r}. {_ONLY_NUMBERS}"
             }
@@ -69,7 +69,7 @@ def _by_header(plan: Plan) -> dict[str, str]:
 def _not_named(db: Any, plan: Plan) -> dict[str, str]:
     """Amounts of records whose currency cell is empty, in a file with a column for it."""
     amounts: dict[str, list[Column]] = {}
-    for column in plan.own_columns:
+    for column in plan.grain_columns:
         if column.currency:
             amounts.setdefault(column.currency.name, []).append(column)
     for currency, columns in amounts.items():

@@ -1,4 +1,4 @@
-"""Under the headers: the currency that a header names, as in `Amount spent (EUR)`, `Amount spent (€)` or `Price €`."""
+"""Called by headers.py: the currency in a header, as in `Amount spent (EUR)`, `Amount spent (€)` or `Price €`."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ _SIGN = re.compile(
 
 
 @dataclass(frozen=True)
-class Named:
-    """A header without its currency, and that currency."""
+class HeaderParts:
+    """A header without its currency, and the currency."""
 
     bare: str
     code: str | None = None
-    symbol: str = ""  # one that several currencies have
+    symbol: str = ""  # a symbol that several currencies share
 
 
-@lru_cache(maxsize=20_000)  # every file asks for every known header
-def split(header: str) -> Named:
-    """`Amount spent (€)` → `Amount spent`, EUR. Two different symbols name nothing."""
+@lru_cache(maxsize=20_000)  # every file needs for every known header
+def split(header: str) -> HeaderParts:
+    """`Amount spent (€)` → `Amount spent`, EUR. A header with two different symbols has no currency."""
     text = unicodedata.normalize("NFKC", header).strip()
     if found := _CODE.match(text):
-        return Named(found["name"], found["code"])
+        return HeaderParts(found["name"], found["code"])
     if text.isascii() and "$" not in text:
-        return Named(header)
+        return HeaderParts(header)
     symbols = {found["symbol"] for found in _SIGN.finditer(text)}
     if len(symbols) != 1:
-        return Named(header)
+        return HeaderParts(header)
     [symbol] = symbols
     code = _CODES.get(symbol)
-    return Named(_SIGN.sub(" ", text).strip(), code, "" if code else symbol)
+    return HeaderParts(_SIGN.sub(" ", text).strip(), code, "" if code else symbol)
 
 
 def contradict(one: str, other: str) -> bool:
-    """Do two of these, each a code or a symbol, name different currencies?"""
+    """Do two codes or symbols mean different currencies?"""
     ones, others = SYMBOLS.get(one, (one,)), SYMBOLS.get(other, (other,))
     return not set(ones) & set(others)

@@ -1,8 +1,8 @@
-"""First of the checks: header cells → fields.
+"""First check: header cells → fields.
 
 Case, spaces, punctuation, full-width letters, `(s)` and listed abbreviations do not matter. Columns with the same name
-are copies: their cells must agree, record by record. Where several different columns fit a field, the profile's order
-decides.
+are copies: their cells must be equal in each record. If several different columns match a field, the order of the
+headers in the profile decides.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from weighbridge.model.pipeline import Field, InHeader, Made, NamePath, OrMade, 
 from weighbridge.model.profile import Profile
 from weighbridge.rules import header_currency
 
-# Another platform must know so many fields more before the file is taken for its: the least by which the
-# platforms' own exports differ, and more than a column or two of one's own making.
+# A file is refused as another platform's export if that platform knows so many columns more. It is the smallest
+# difference between the platforms' own exports, and more than one custom column makes.
 CLEARLY = 2
-TRUSTED = 3  # known cells, or half of the row: then it is a header, whatever its other cells say
+TRUSTED = 3  # with so many known cells, or half of its cells known, a row is certainly a header
 ABBREVIATIONS = {
     "amt": "amount",
     "acct": "account",
@@ -52,30 +52,30 @@ _WORD = re.compile(r"[^\W_]+|%")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the fields of a pipeline stand in one file."""
+    """The columns of one file that hold the fields of a pipeline."""
 
     header: tuple[str, ...]
-    columns: Mapping[str, tuple[int, ...]]  # "campaign.name" → its position, then those of its copies
+    columns: Mapping[str, tuple[int, ...]]  # "campaign.name" → its position, then the positions of its copies
     constants: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.currency" → "USD"
-    ends: int | None = None  # where a period stands in for the day: the position of its last day
-    currencies: Mapping[str, str] = field(default_factory=dict)  # "daily_metric.spend" → "USD", of its header
-    symbols: Mapping[str, str] = field(
+    period_end: int | None = None  # if a period replaces the day: the position of its last day
+    currencies: Mapping[str, str] = field(
         default_factory=dict
-    )  # the same for `$`, which several currencies have
+    )  # "daily_metric.spend" → "USD", from its header
+    symbols: Mapping[str, str] = field(default_factory=dict)  # the same for `$` and other shared symbols
 
     @property
     def mapping(self) -> dict[str, str]:
         return {name: self.header[positions[0]] for name, positions in self.columns.items()}
 
 
-def wanted(pipeline: Pipeline, profile: Profile | None) -> Callable[[Sequence[str]], int]:
-    """Tells how many fields a row of cells names, were it the header."""
-    named_by = _reader(pipeline, profile)
+def field_counter(pipeline: Pipeline, profile: Profile | None) -> Callable[[Sequence[str]], int]:
+    """A function that returns how many fields a row of cells names, if that row is the header."""
+    named_by = _field_finder(pipeline, profile)
     return lambda cells: len({name for cell in cells for name in named_by(cell)})
 
 
 def list_header(pipeline: Pipeline, profile: Profile | None) -> str:
-    """What the column of a list without a header is called; empty where no file of the pipeline is one."""
+    """The header to use for a list without one; empty if the pipeline does not accept lists."""
     if not pipeline.headerless:
         return ""
     name = f"{pipeline.grain.name}.{pipeline.headerless}"
@@ -88,14 +88,14 @@ def match(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) ->
     Raises FileRefused: `other_platform`, `missing_column`, `unknown_columns`, `not_daily`, `several_currencies`.
     """
     _refuse_other_platform(header, pipeline, profile)
-    layout = lay_out(header, pipeline, profile)
+    layout = find_columns(header, pipeline, profile)
     _refuse_missing(layout, pipeline, profile)
-    _refuse_strange(layout, pipeline, profile)
+    _refuse_mostly_unknown(layout, pipeline, profile)
     return layout
 
 
-def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
-    """Each field's column, where it has one. Raises FileRefused: `several_currencies`."""
+def find_columns(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> Layout:
+    """The column of each field that has one. Raises FileRefused: `several_currencies`."""
     cells = [_Cell(i, fold(text), header_currency.split(text)) for i, text in enumerate(header)]
     columns: dict[str, tuple[int, ...]] = {}
     currencies: dict[str, str] = {}
@@ -110,7 +110,7 @@ def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) 
                 got = " and ".join(repr(header[cell.position]) for cell in found)
                 raise FileRefused(
                     "several_currencies",
-                    f"{name}: expected one currency, got {got}. Export one currency a file.",
+                    f"{name}: expected one currency, got {got}. Export one currency per file.",
                 )
             currencies.update((name, code) for code in codes)
             symbols.update((name, sign) for sign in signs)
@@ -125,8 +125,8 @@ def lay_out(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) 
     return Layout(tuple(header), columns, constants, ends, currencies, symbols)
 
 
-def lacking(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
-    """The fields that every record must have, and that the file has no column for, nor another way to them."""
+def missing_required(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
+    """The required fields that have no column in the file and cannot be made of other columns."""
     return {
         name: declared
         for name, declared in pipeline.fields.items()
@@ -134,7 +134,7 @@ def lacking(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
     }
 
 
-@lru_cache(maxsize=20_000)  # every file asks for every known header
+@lru_cache(maxsize=20_000)  # every file needs for every known header
 def fold(cell: str) -> str:
     """`Campaign Name ` → `campaignname`; `Plaintiff(s)` → `plaintiff`; `CaseNo.`, `Case #` → `casenumber`."""
     text = (
@@ -144,7 +144,7 @@ def fold(cell: str) -> str:
 
 
 def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | None) -> tuple[str, ...]:
-    """Every header a field is known by: the profile's, its own, and if there are none its name."""
+    """All headers of a field: those of the profile, then its own; if there are none, its name."""
     if isinstance(declared.otherwise, Made):
         return ()
     given = (*(profile.headers.get(name, ()) if profile else ()), *declared.header)
@@ -153,8 +153,8 @@ def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | 
     )
 
 
-def _reader(pipeline: Pipeline, profile: Profile | None) -> Callable[[str], Collection[str]]:
-    """Tells which fields a header cell names; the ends of a period count as fields."""
+def _field_finder(pipeline: Pipeline, profile: Profile | None) -> Callable[[str], Collection[str]]:
+    """A function that returns the fields of a header cell. The first and last day of a period count as fields."""
     known: dict[str, set[str]] = {}
     for name, declared in pipeline.fields.items():
         for synonym in synonyms(name, declared, pipeline, profile):
@@ -166,25 +166,27 @@ def _reader(pipeline: Pipeline, profile: Profile | None) -> Callable[[str], Coll
 
 
 def _refuse_other_platform(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> None:
-    """Under another platform's name a file may well go in, with half of its columns unread."""
+    """Under the wrong platform, a file may be loaded with half of its columns unused."""
     if profile is None:
         return
-    scores = {p.name: wanted(pipeline, p)(header) for p in pipeline.profiles}
+    scores = {p.name: field_counter(pipeline, p)(header) for p in pipeline.profiles}
     best = max(scores, key=lambda name: scores[name])
-    ours = _reader(pipeline, profile)
+    ours = _field_finder(pipeline, profile)
     if scores[best] < scores[profile.name] + CLEARLY:
         knowing = (
-            p.name for p in pipeline.profiles if _knows_more(header, _reader(pipeline, p), ours, profile)
+            p.name
+            for p in pipeline.profiles
+            if _knows_more(header, _field_finder(pipeline, p), ours, profile)
         )
         best = next(knowing, "")
         if not best:
             return
-    theirs = _reader(pipeline, pipeline.profile(best))
+    theirs = _field_finder(pipeline, pipeline.profile(best))
     telling = [cell for cell in header if theirs(cell) and not ours(cell)]
     raise FileRefused(
         "other_platform",
-        f"The header looks like {best}'s, not {profile.name}'s: it has {listed(telling, 3)}. "
-        "Is the platform right?",
+        f"The header looks like an export of {best}, not of {profile.name}: it has {listed(telling, 3)}. "
+        "Check the platform of the upload.",
     )
 
 
@@ -194,7 +196,7 @@ def _knows_more(
     ours: Callable[[str], Collection[str]],
     profile: Profile,
 ) -> bool:
-    """Does another platform know all columns that this one knows, and a field that this one should have and lacks?"""
+    """Does another platform know all columns that this one knows, and also an expected field that is missing here?"""
     found = {name for cell in header for name in ours(cell)}
     lost = set(profile.expects) - found
     return any(lost & set(theirs(cell)) for cell in header) and all(
@@ -206,7 +208,7 @@ def _knows_more(
 class _Cell:
     position: int
     folded: str
-    named: header_currency.Named
+    named: header_currency.HeaderParts
 
 
 def _find(cells: list[_Cell], names: Sequence[str], amount: bool) -> list[_Cell]:
@@ -223,7 +225,7 @@ def _names_amount(cell: _Cell, name: str) -> bool:
 
 
 def _period(cells: list[_Cell], columns: dict[str, tuple[int, ...]], profile: Profile | None) -> int | None:
-    """Let a period stand in for a missing day; whether it is one day, the records will show."""
+    """Use the first day of a period for a missing day. Each record is checked later to be a period of one day."""
     daily = profile.daily if profile else None
     if daily is None or daily.field in columns:
         return None
@@ -235,7 +237,7 @@ def _period(cells: list[_Cell], columns: dict[str, tuple[int, ...]], profile: Pr
 
 
 def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
-    missing = lacking(layout, pipeline)
+    missing = missing_required(layout, pipeline)
     if not missing:
         return
     daily = profile.daily if profile else None
@@ -250,27 +252,27 @@ def _refuse_missing(layout: Layout, pipeline: Pipeline, profile: Profile | None)
         guess = next((g for g in (did_you_mean(n, header) for n in names) if g), "")
         expected = " or ".join(repr(n) for n in names[:3])
         sentences.append(f"{declared.label or name}: expected a column {expected}{guess or '.'}")
-    seen = listed(header) or "hardly a column that is known; its first line should be the header"
+    seen = listed(header) or "few known columns; its first line should be the header"
     raise FileRefused("missing_column", f"{' '.join(sentences)} The file has {seen}.")
 
 
-def missing(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> list[str]:
-    """The fields that a file should have and this one has not."""
+def missing_expected(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> list[str]:
+    """The expected fields that the file does not have."""
     found = {*layout.columns, *layout.constants}
     return [
         name
         for name in pipeline.expected(profile)
-        if name not in found and not _instead(name, found, pipeline)
+        if name not in found and not _has_substitute(name, found, pipeline)
     ]
 
 
-def _instead(name: str, found: set[str], pipeline: Pipeline) -> bool:
+def _has_substitute(name: str, found: set[str], pipeline: Pipeline) -> bool:
     others = pipeline.instead.get(name, ())
     return bool(others) and found.issuperset(others)
 
 
 def nearest(name: str, layout: Layout, pipeline: Pipeline, profile: Profile | None) -> str:
-    """The column that no field uses and that may be meant for this one; empty where none is close."""
+    """The unused column whose header is closest to this field; empty if none is close."""
     used = {position for positions in layout.columns.values() for position in positions}
     free = {fold(cell): cell for place, cell in enumerate(layout.header) if place not in used and fold(cell)}
     for synonym in synonyms(name, pipeline.fields[name], pipeline, profile):
@@ -279,10 +281,10 @@ def nearest(name: str, layout: Layout, pipeline: Pipeline, profile: Profile | No
     return ""
 
 
-def _refuse_strange(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
-    """A file in which fewer than half of the expected fields are found is most likely another kind of file."""
+def _refuse_mostly_unknown(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
+    """Refuse a file with fewer than half of the expected fields: it is most likely another kind of file."""
     expected = {*pipeline.expected(profile), *pipeline.required}
-    lost = missing(layout, pipeline, profile)
+    lost = missing_expected(layout, pipeline, profile)
     if pipeline.headerless and len(layout.header) == 1:
         return
     if 2 * (len(expected) - len(lost)) >= len(expected):
@@ -302,7 +304,7 @@ def _refuse_strange(layout: Layout, pipeline: Pipeline, profile: Profile | None)
 
 
 def refuse_without_measures(layout: Layout, pipeline: Pipeline, profile: Profile | None) -> None:
-    """Names and days without a single figure would be loaded as empty rows. Raises FileRefused: `missing_column`."""
+    """Refuse a file without any measure: its rows would be empty. Raises FileRefused: `missing_column`."""
     measures = pipeline.measures
     if not measures or any(name in layout.columns for name in measures):
         return
@@ -315,22 +317,22 @@ def refuse_without_measures(layout: Layout, pipeline: Pipeline, profile: Profile
         )
     raise FileRefused(
         "missing_column",
-        f"No column with figures was found: expected at least one of {', '.join(sentences)}. "
+        f"No measure was found: expected at least one of {', '.join(sentences)}. "
         f"The file has {listed(layout.header)}.",
     )
 
 
 @dataclass(frozen=True)
-class Unknown:
-    """The likeliest header of a file of which no column is known; in a JSON file `line` is 0."""
+class UnknownColumns:
+    """The likeliest header of a file without a known column; in a JSON file `line` is 0."""
 
     columns: Sequence[str]
     line: int
-    below: Sequence[str]  # the cells of the first records under it
+    below: Sequence[str]  # the cells of the first records after it
 
 
-def no_column_known(found: Unknown, pipeline: Pipeline, profile: Profile | None) -> FileRefused:
-    """The refusal of such a file. Its first record may be no header, but a person's, and is not repeated then."""
+def no_column_known(found: UnknownColumns, pipeline: Pipeline, profile: Profile | None) -> FileRefused:
+    """The refusal of such a file. The message shows the row only if it cannot be a record with personal data."""
     names = [
         name
         for field_name in pipeline.required
@@ -342,19 +344,19 @@ def no_column_known(found: Unknown, pipeline: Pipeline, profile: Profile | None)
     guess = guess if shown else ""
     where = f"line {found.line}" if found.line else "the records"
     if not found.columns:
-        told = "No record has named values."
+        got = "No record has named values."
     elif shown:
-        told = f"Columns found in {where}: {listed(found.columns, 40)}."
+        got = f"Columns found in {where}: {listed(found.columns, 40)}."
     elif found.line:
-        told = f"Line {found.line} has {len(found.columns)} cells; the header should be there."
+        got = f"Line {found.line} has {len(found.columns)} cells; the header should be there."
     else:
-        told = f"The records have {len(found.columns)} keys."
+        got = f"The records have {len(found.columns)} keys."
     expected = f"expected {names[0]!r}{guess or '.'}" if names else "expected a header."
-    return FileRefused("no_header", f"No column of the file is known: {expected} {told}")
+    return FileRefused("no_header", f"No column of the file is known: {expected} {got}")
 
 
-def _unlike_what_is_below(found: Unknown) -> bool:
-    """Surely a header: words over figures. A record has an amount, a date or an address like those under it."""
+def _unlike_what_is_below(found: UnknownColumns) -> bool:
+    """Certainly a header: no digits in it, and digits below it."""
     return not any(map(_has_figures, found.columns)) and any(map(_has_figures, found.below))
 
 
@@ -363,17 +365,17 @@ def _has_figures(cell: str) -> bool:
 
 
 def is_value(cell: str) -> bool:
-    """Surely no name of a column: an amount, a date, an address."""
+    """Certainly not the name of a column: an amount, a date, an address."""
     return "@" in cell or (any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)))
 
 
 def _misspelt(names: Sequence[str], columns: Sequence[str]) -> bool:
-    """Surely the name of a column: all but the same. Casey Jones is near to a case number, too."""
+    """Almost equal to the name of a column. The limit is high because `Casey Jones` is close to `Case Number`, too."""
     return bool(names) and bool(get_close_matches(fold(names[0]), map(fold, columns), 1, 0.8))
 
 
 def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:
-    """The refusal of a file that has no day at all."""
+    """The refusal of a file without a day column."""
     daily = profile.daily
     assert daily is not None
     longer = [c for c in layout.header if fold(c) in {fold(w) for w in daily.longer}]
@@ -395,7 +397,7 @@ def _has_otherwise(declared: Field, layout: Layout) -> bool:
 
 
 def _trusted(layout: Layout, pipeline: Pipeline) -> bool:
-    """May its cells be repeated? Where few of them are known it may be no header, but a person's record."""
+    """May a message show its cells? If few of them are known, the row may be a record with personal data."""
     known = len({position for positions in layout.columns.values() for position in positions})
     words = not any(map(_has_figures, layout.header))  # a record has a figure somewhere
     return not pipeline.personal or words or known >= TRUSTED or known * 2 >= len(layout.header) > 0

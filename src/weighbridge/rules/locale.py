@@ -1,20 +1,20 @@
-"""Second of the checks: the decimal mark and the order of day and month, decided once for the whole file.
+"""Second check: the decimal mark and the order of day and month, decided once for the whole file.
 
-The sender's word (`ReadOptions.decimal`, `date_order`) comes first. Without it, a cell is evidence when it can be read
-one way only: 12,34 is no thousand, and 1,234 impressions are no fraction; 13/7/2025 starts with the day. A cell that
-reads both ways, differently, is ambiguous. Nine tenths of the evidence decide; cells of the other tenth are rejected,
-each for itself. Where there is no evidence, other columns are asked for the decimal mark. Dates such as 2025-07-31
-decide about the order of the others only where both alternate and fill one run of days, and that is reported as an
-assumption: in a file of every month's first, both orders fit.
+Read options of the sender (`ReadOptions.decimal`, `date_order`) decide if they are given. Otherwise a cell is evidence
+if it can be read in one way only: 12,34 cannot be a thousand, 1,234 impressions cannot be a fraction, 13/7/2025 begins
+with the day. A cell that can be read in two ways with different values is ambiguous. Nine tenths of the evidence
+decide, and the other cells are rejected. Without evidence, other columns are used to decide the decimal mark. Dates
+such as 2025-07-31 decide the order of the others only if both kinds alternate and form one run of days; a warning
+reports that assumption, because in a file with only the first day of each month both orders fit.
 
-Where the pipeline says how its files are written, cells that read both ways are evidence for that, if at least one cell
-shows it: a slip of the keyboard, 12,34 or 13/7/2025, must not turn a thousand into one, or March into April, on every
-other line. Where all evidence is against what is usual, a tenth of the cells decides: such a file is written the other
-way. Fewer may be slips or may be right, so the file is refused. Values that rest on what is usual, and not on the file,
-are reported: see `assumed`.
+If the pipeline has a default, ambiguous cells count as evidence for it, if at least one unambiguous cell supports it: a
+single typing error such as 12,34 or 13/7/2025 must not change the values of all other lines. If all evidence
+contradicts the default, and it is at least a tenth of the cells, the file is read the other way. If it is less, the
+cells may be errors or may be right, so the file is refused. Warnings report values that depend on the default
+(assumption_warnings.py).
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from weighbridge.rules import dates, numbers
 from weighbridge.rules.plan import Column, Locale, Plan, composed, filled, literal, texts
 
 SHARE = 0.9
-LETTERS = 3  # of an amount with its currency
+LETTERS = 3  # of the currency of an amount; a cell with more letters may contain personal data
 _MARKS = (Locale(decimal="."), Locale(decimal=","))
 _RUN, _FILLED = (
     3,
@@ -38,25 +38,25 @@ _DOTTED = "regexp_matches(x2, '^[0-9]+[.]')"
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Cells, and the two ways in which they can be read."""
+class TwoReadings:
+    """Cells, and the two ways in which they can be read: with decimal point or comma, with month or day first."""
 
     cells: list[str]  # SQL
-    first: str  # regular expressions over the whole cell
+    first: str  # regular expressions for the whole cell
     second: str
-    differs: str  # SQL over {x}, where both fit: do they read different things?
+    differs: str  # SQL over {x}, if both match: do they give different values?
 
     def fits(self, x: str) -> tuple[str, str]:
-        """SQL: can the cell be read the first way, and the second?"""
+        """SQL: can the cell be read in the first way; in the second way?"""
         first, second = (f"regexp_full_match({x}, {literal(way)})" for way in (self.first, self.second))
         return first, second
 
     def ways(self, x: str) -> tuple[str, str, str]:
-        """SQL: only the first way, only the second, either way."""
+        """SQL: only in the first way, only in the second, in both."""
         return self.classes(x, *self.fits(x))
 
     def classes(self, x: str, first: str, second: str) -> tuple[str, str, str]:
-        """The same, where columns already hold what `fits` gives."""
+        """The same, if columns already have the results of `fits`."""
         return (
             f"{first} AND NOT {second}",
             f"{second} AND NOT {first}",
@@ -66,7 +66,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Tally:
-    """How many cells can be read only the first way, only the second, or either way."""
+    """The number of cells that can be read only in the first way, only in the second, or in both."""
 
     first: int = 0
     second: int = 0
@@ -81,7 +81,7 @@ class Tally:
 
     @property
     def verdict(self) -> int | None:
-        """0 for the first way, 1 for the second, None where it stays open."""
+        """0 for the first way, 1 for the second, None if undecided."""
         for way, count in enumerate((self.first, self.second)):
             if count and count >= SHARE * self.evidence:
                 return way
@@ -91,11 +91,11 @@ class Tally:
     def matters(self) -> bool:
         return self != Tally()
 
-    def leaning(self, way: int | None) -> Tally:
-        """With what can be read either way counted for the one that is expected, if one is.
+    def with_default(self, way: int | None) -> Tally:
+        """Count cells that can be read in both ways for the default of the pipeline, if it has one.
 
-        Not where all evidence is against it: that decides alone if it is no slip, and else nothing does. More than
-        half of all days are over twelve.
+        Except if all evidence contradicts the default: then the evidence decides alone if it is at least a tenth of the
+        cells, and otherwise the result is undecided.
         """
         if way is None:
             return self
@@ -107,8 +107,10 @@ class Tally:
 
 
 def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) -> Locale:
-    """Weigh the cells of the source. If it is the whole file, what stays open although it matters is refused:
-    `ambiguous_numbers`, `ambiguous_dates`."""
+    """Decide from the cells of the source. If it is the whole file and the result matters, an undecided one is refused.
+
+    Raises FileRefused: `ambiguous_numbers`, `ambiguous_dates`.
+    """
     counts, amounts, days = _counts(plan), _amounts(plan), _dates(plan)
     ambiguous_day = days.classes("x2", "a2", "b2")[2]
     more = [_by_two("x0"), _by_two("x1"), f"count(*) FILTER ({ambiguous_day} AND {_DOTTED})"]
@@ -116,7 +118,7 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     of_counts, of_amounts, of_dates = _in_threes(found[:-3])
     of_numbers = of_counts + of_amounts
     by_two, dotted = found[-3] or found[-2], found[-1]
-    # With points between its parts a date starts with the day, unless the file says otherwise.
+    # A date with points begins with the day, unless the file shows otherwise.
     of_dates = replace(of_dates, either=of_dates.either - dotted)
     mark, order = _usual_mark(plan, of_numbers, whole=whole), _usual_order(plan, of_dates, whole=whole)
     open_order = whole and order is None and not plan.options.date_order
@@ -144,21 +146,21 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
         ),
         zeros=mark is not None and _zeros_are_decimals(mark, of_counts, of_amounts),
         whole=whole,
-        unusual=_is_unusual(plan, mark, order),
+        against_default=_is_against_default(plan, mark, order),
         mark_shown=mark is not None and (of_numbers.first, of_numbers.second)[mark] > 0,
         order_shown=order is not None and (of_dates.first, of_dates.second)[order] > 0,
     )
 
 
 def _zeros_are_decimals(mark: int, counts: Tally, amounts: Tally) -> bool:
-    """Are 2.000 pieces two? Amounts must show the mark, one for every two such numbers, and none another."""
+    """Is a whole number 2.000 two? Only if amounts show the mark, one per two such numbers, and none contradicts."""
     shown, against = (amounts.first, amounts.second) if mark == 0 else (amounts.second, amounts.first)
     against += counts.second if mark == 0 else counts.first
     return not against and shown > 0 and 2 * shown >= counts.either
 
 
 def mark_is_shown(db: Any, plan: Plan, source: str, mark: str) -> bool:
-    """Do the numbers of the source, or of columns that no field uses, show that this is the decimal mark?"""
+    """Do the numbers of the source, including unused columns, show that this is the decimal mark?"""
     of_cells = _tallies(db, texts(plan.columns, source), [_counts(plan), _amounts(plan), _others(plan)])
     return sum(of_cells, Tally()).verdict == ".,".index(mark)
 
@@ -168,18 +170,18 @@ def ambiguous_amount(plan: Plan, x: str) -> str:
     return _amounts(plan).ways(x)[2]
 
 
-def order_ways(plan: Plan) -> Reading:
-    """How the dates of the file show the order of day and month."""
+def order_ways(plan: Plan) -> TwoReadings:
+    """The two ways in which the dates of the file can be read."""
     return _dates(plan)
 
 
 def _usual_mark(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
-    """By the sender's word, the evidence, or what is usual in the pipeline."""
+    """The mark from the read option, the evidence, or the default of the pipeline."""
     if plan.options.decimal:
         return ".,".index(plan.options.decimal)
-    # JSON's own numbers have a point, whatever is usual.
+    # JSON numbers have a decimal point, even if the default of the pipeline is the comma.
     usual = {".": 0, ",": 1 if plan.csv else None}.get(plan.pipeline.decimal)
-    found = tally.leaning(usual).verdict
+    found = tally.with_default(usual).verdict
     return usual if found is None and whole and not tally.evidence else found
 
 
@@ -187,12 +189,12 @@ def _usual_order(plan: Plan, tally: Tally, *, whole: bool) -> int | None:
     if plan.options.date_order:
         return {"mdy": 0, "dmy": 1}.get(plan.options.date_order)
     usual = None if plan.pipeline.day_first is None else int(plan.pipeline.day_first)
-    found = tally.leaning(usual).verdict
+    found = tally.with_default(usual).verdict
     return usual if found is None and whole and tally.either and not tally.evidence else found
 
 
-def _is_unusual(plan: Plan, mark: int | None, order: int | None) -> bool:
-    """Has the file decided against what is usual in the pipeline?"""
+def _is_against_default(plan: Plan, mark: int | None, order: int | None) -> bool:
+    """Does the decision differ from the default of the pipeline?"""
     other_mark = plan.pipeline.decimal and mark is not None and ".,"[mark] != plan.pipeline.decimal
     other_order = (
         plan.pipeline.day_first is not None and order is not None and order != plan.pipeline.day_first
@@ -200,7 +202,7 @@ def _is_unusual(plan: Plan, mark: int | None, order: int | None) -> bool:
     return bool(other_mark and plan.csv) or other_order
 
 
-def _tallies(db: Any, source: str, readings: list[Reading]) -> list[Tally]:
+def _tallies(db: Any, source: str, readings: list[TwoReadings]) -> list[Tally]:
     return _in_threes(_ask(db, source, readings, "count(*)"))
 
 
@@ -208,16 +210,16 @@ def _in_threes(counts: Sequence[int]) -> list[Tally]:
     return [Tally(*counts[i : i + 3]) for i in range(0, len(counts), 3)]
 
 
-def _examples(db: Any, source: str, readings: list[Reading]) -> list[str | None]:
+def _examples(db: Any, source: str, readings: list[TwoReadings]) -> list[str | None]:
     """A cell for each of the three ways, or None."""
     found = _ask(db, source, readings, "min({x})")
     return [next((cell for cell in found[way::3] if cell is not None), None) for way in range(3)]
 
 
 def _ask(
-    db: Any, source: str, readings: list[Reading], what: str, more: Sequence[str] = ()
+    db: Any, source: str, readings: list[TwoReadings], what: str, more: Sequence[str] = ()
 ) -> tuple[Any, ...]:
-    """Of the three ways in which the cells of each reading fit, all from one scan: its columns are laid end to end."""
+    """An aggregate for each class of each reading, from one scan of the source."""
     cells, fits, asked = [], [], []
     for i, reading in enumerate(readings):
         cells.append(f"unnest([{', '.join(reading.cells) or 'NULL::VARCHAR'}]) AS x{i}")
@@ -231,14 +233,14 @@ def _ask(
 
 
 def _by_two(x: str) -> str:
-    """SQL: is any number grouped as in India, or has it lost a digit?"""
+    """SQL: does any number have Indian grouping (or a missing digit)?"""
     return f"bool_or(regexp_matches({x}, ',[0-9]{{2}},[0-9]{{3}}'))"
 
 
-def _indian(db: Any, source: str, readings: list[Reading]) -> bool:
-    """Are all grouped numbers of six digits or more written as 1,23,456? With fewer digits all groupings look the same.
+def _indian(db: Any, source: str, readings: list[TwoReadings]) -> bool:
+    """Are all grouped numbers of six digits or more written as 1,23,456? With fewer digits all groupings are equal.
 
-    A single one may have lost a digit. Two different ones, or two groups of two in one, show how the file is written.
+    A single number may have lost a digit. Two different numbers, or one with two groups of two, are evidence.
     """
     patterns = (
         numbers.BY_TWO,
@@ -254,48 +256,52 @@ def _indian(db: Any, source: str, readings: list[Reading]) -> bool:
     return all(db.execute(sql).fetchall()[0])
 
 
-def _counts(plan: Plan) -> Reading:
-    return _numbers([c.text for c in _asking(plan, "{decimal}") if c.field.type is int], whole=True)
+def _counts(plan: Plan) -> TwoReadings:
+    return _numbers(
+        [c.text for c in _columns_that_need(plan, "{decimal}") if c.field.type is int], whole=True
+    )
 
 
-def _amounts(plan: Plan) -> Reading:
-    return _numbers([c.text for c in _asking(plan, "{decimal}") if c.field.type is not int], whole=False)
+def _amounts(plan: Plan) -> TwoReadings:
+    return _numbers(
+        [c.text for c in _columns_that_need(plan, "{decimal}") if c.field.type is not int], whole=False
+    )
 
 
-def _others(plan: Plan) -> Reading:
-    """Columns that no field uses still show how the file writes its numbers."""
+def _others(plan: Plan) -> TwoReadings:
+    """Unused columns: they also show how numbers are written in the file."""
     used = {position for positions in plan.layout.columns.values() for position in positions}
     others = [f"trim(c{p}, {literal(SPACE)})" for p in range(len(plan.layout.header)) if p not in used]
     return _numbers(others, whole=False, open_end=False)  # they may be texts: `Sale 5, red`
 
 
-def _numbers(cells: list[str], *, whole: bool, open_end: bool = True) -> Reading:
+def _numbers(cells: list[str], *, whole: bool, open_end: bool = True) -> TwoReadings:
     first, second = (filled(numbers.readable(whole=whole, open_end=open_end), "", mark) for mark in _MARKS)
-    return Reading(cells, first, second, "regexp_matches({x}, '[.,]')")
+    return TwoReadings(cells, first, second, "regexp_matches({x}, '[.,]')")
 
 
-def _dates(plan: Plan) -> Reading:
-    """Dates of digits; a time may stand behind."""
+def _dates(plan: Plan) -> TwoReadings:
+    """Dates of digits; a time may follow."""
     month, day = "(?:0?[1-9]|1[0-2])", "(?:0?[1-9]|[12][0-9]|3[01])"
-    return Reading(
-        [column.text for column in _asking(plan, "{day_first}")],
+    return TwoReadings(
+        [column.text for column in _columns_that_need(plan, "{day_first}")],
         dates.in_order(month, day),
         dates.in_order(day, month),
         "regexp_extract({x}, '^0?([0-9]+)', 1) <> regexp_extract({x}, '[/.-]0?([0-9]+)', 1)",
     )
 
 
-def _asking(plan: Plan, placeholder: str) -> list[Column]:
-    """The fields whose rules ask for the decimal mark, or for the order of day and month."""
-    return [column for column in plan.columns if column.asks(placeholder)]
+def _columns_that_need(plan: Plan, placeholder: str) -> list[Column]:
+    """The columns whose rules use this placeholder: the decimal mark, or the order of day and month."""
+    return [column for column in plan.columns if column.needs(placeholder)]
 
 
 def _order_by_run_of_days(db: Any, source: str, plan: Plan) -> int | None:
-    """Where a daily export alternates between 2025-07-02 and 7/3/2025: the order in which all are days of one run.
+    """If a daily export mixes 2025-07-02 and 7/3/2025: the order in which all dates form one run of days; else None.
 
-    Rows with dates of the one kind below all of the other are two files in one, which may have anything in common.
+    If all dates of one kind are below all dates of the other, two files were joined: that is no evidence.
     """
-    columns = _asking(plan, "{day_first}")
+    columns = _columns_that_need(plan, "{day_first}")
     cells = ", ".join(column.text for column in columns)
     first, second = (
         ", ".join(f"CAST({composed(column.steps, column.text, order)} AS DATE)" for column in columns)
@@ -330,14 +336,14 @@ def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
         mark, usual = ("point", "comma") if point else ("comma", "point")
         got = (
             f"{either}, which can be read as thousands or as a fraction, and {point or comma}, which needs a "
-            f"decimal {mark}, although files of this pipeline usually have a {usual}"
+            f"decimal {mark}, although files of this pipeline usually have a decimal {usual}"
         )
     else:
         got = f"{either}, which can be read as thousands or as a fraction, and no number that shows the mark"
     return FileRefused(
         "ambiguous_numbers",
         f"Expected one decimal mark in the whole file, got {got}. "
-        "Export amounts with two decimals and without thousands separators, or name the mark: "
+        "Export amounts with two decimals and without thousands separators, or state the mark: "
         "--decimal . or --decimal ,",
     )
 
@@ -345,24 +351,24 @@ def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
 def _ambiguous_dates(plan: Plan, examples: list[str | None]) -> FileRefused:
     month, day, either = (_shown(plan, cell) for cell in examples)
     if month and day:
-        got = f"{month}, where the month comes first, and {day}, where the day does"
+        got = f"{month}, where the month is first, and {day}, where the day is first"
     elif month or day:
         first, usual = ("month", "day") if month else ("day", "month")
         got = (
-            f"{either}, where either can be the month, and {month or day}, where the {first} comes first, "
-            f"although in files of this pipeline the {usual} usually does"
+            f"{either}, where either part can be the month, and {month or day}, where the {first} is first, "
+            f"although files of this pipeline usually have the {usual} first"
         )
     else:
-        got = f"{either}, where either can be the month, and no date that shows the order"
+        got = f"{either}, where either part can be the month, and no date that shows the order"
     return FileRefused(
         "ambiguous_dates",
         f"Expected one order of day and month in the whole file, got {got}. "
-        "Export dates as 2025-07-31, or name the order: --date-order dmy or --date-order mdy",
+        "Export dates as 2025-07-31, or state the order: --date-order dmy or --date-order mdy",
     )
 
 
 def _shown(plan: Plan, cell: str | None) -> str | None:
-    """The cell in quotes. In a personal pipeline a cell with words may be a person's."""
+    """The cell in quotes; `a cell` if it may contain personal data."""
     if cell and plan.pipeline.personal and sum(map(str.isalpha, cell)) > LETTERS:
         return "a cell"
     return cell and repr(cell)

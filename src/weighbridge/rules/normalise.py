@@ -1,9 +1,9 @@
-"""Ready-made normalisers: text as the file has it → tidy text or a typed value.
+"""Ready-made normalisers: the text of a cell → cleaned text or a typed value.
 
     Field("judgment_amount", Decimal, header=["Amount"], normalise=[n.money])
 
-Cells reach the first rule without outer space, and NULL where they hold a null marker. A rule that gives
-NULL for text rejects the record with its `code`.
+Before the first rule, cells are trimmed, and texts that mean "no value" are NULL. A rule that returns NULL for a text
+rejects the record with its `code`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ strip = Normaliser("strip", "trim({x})")
 upper = Normaliser("upper", "upper({x})")
 lower = Normaliser("lower", "lower({x})")
 fold_space = Normaliser("fold_space", r"trim(regexp_replace({x}, '[\s\x{00A0}\x{202F}]+', ' ', 'g'))")
-nfkc = Normaliser("nfkc", "nfkc_normalize({x})")  # and of what only looks different: ﬁ is fi, Ａ is A
+nfkc = Normaliser("nfkc", "nfkc_normalize({x})")  # also compatible characters: ﬁ becomes fi, Ａ becomes A
 
 number = Normaliser(
     "number",
@@ -37,7 +37,7 @@ money = Normaliser(
     reasons=(numbers.too_many_digits(numbers.MONEY),),
 )
 percent = Normaliser(
-    "percent",  # 12.5% is 12.5; a bound such as < 10% is the figure that it names
+    "percent",  # 12.5% is 12.5; a bound such as < 10% is 10
     numbers.decimal_of(numbers.PERCENT),
     expected="a percentage",
     hint="Use 12.5 or 12.5%.",
@@ -53,7 +53,7 @@ integer = Normaliser(
     code="bad_integer",
     reasons=(numbers.too_many_whole_digits(), numbers.TWO_WAYS),
 )
-# Before each of these in JSON, whose writers may use an exponent. In CSV it is a sign of rounding by a spreadsheet.
+# Runs before each of these in JSON, where numbers may have an exponent. In CSV an exponent is a sign of rounding.
 in_full = Normaliser("in_full", numbers.IN_FULL)
 
 date = Normaliser(
@@ -88,11 +88,11 @@ platform_id = Normaliser(
     hint="Use the id as the platform writes it.",
     code="bad_id",
     reasons=[
-        Reason(  # a spreadsheet keeps 15 digits of an id: nothing brings the others back
+        Reason(  # a spreadsheet keeps 15 digits of an id; the others are lost
             r"[0-9]+[.,][0-9]*|[0-9]+(?:[.,][0-9]*)?[eE]\+?[0-9]+",
             code="mangled_id",
             expected="an id with all its digits",
-            hint="A spreadsheet has rounded it: export again and upload the file without opening it there.",
+            hint="A spreadsheet program has rounded it. Export the file again, and do not open it in such a program.",
         )
     ],
 )
@@ -111,9 +111,9 @@ TYPED: dict[type, tuple[Normaliser, ...]] = {kind: (rule,) for kind, rule in BY_
 
 
 def exact(kind: type, sql_type: str) -> Normaliser:
-    """Cast what the rules of a pipeline's author give, if it is the same value afterwards.
+    """Cast the result of an author's own rules, if the cast does not change the value.
 
-    DuckDB's own cast rounds 2.5 to 3, and reads `infinity` and `epoch` as times.
+    DuckDB's cast rounds 2.5 to 3, and accepts `infinity` and `epoch` as times.
     """
     written, cast = "CAST({x} AS VARCHAR)", f"TRY_CAST({{x}} AS {sql_type})"
     unchanged = {

@@ -1,10 +1,10 @@
-"""A pipeline laid over one file: its columns, and the SQL of their rules, stage by stage.
+"""After headers.py: a pipeline and one file → the columns of the file, and their rules as SQL.
 
-The stages of a field stand side by side as columns: `t3` is its text or NULL, `"campaign.name@1"` what its
-first normaliser made of that, and so on. DuckDB computes only those that the outer query asks for.
+Each stage of a field is a column: `t3` is its text or NULL, `"campaign.name@1"` is the result of its first normaliser,
+and so on. DuckDB computes only the stages that the outer query uses.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from weighbridge.rules import currencies, dates, normalise, numbers, record_curr
 from weighbridge.rules.headers import Layout, fold, synonyms
 
 LAST_DAY = '"period end@day"'
-_NEVER = r"[^\x{0}-\x{10FFFF}]"  # the regular expression that fits nothing
+_NEVER = r"[^\x{0}-\x{10FFFF}]"  # a regular expression that matches nothing
 DUCK_TYPES: dict[str, str] = {
     "text": "VARCHAR",
     "numeric(18,6)": "DECIMAL(18,6)",
@@ -33,39 +33,41 @@ DUCK_TYPES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Locale:
-    """What is decided once for the whole file."""
+    """Decimal mark and date order, decided once for the whole file."""
 
     decimal: str = ""  # '.' or ','; '' while undecided
-    day_first: bool | None = None  # None while undecided, and where the year comes first
-    year_first: bool = False  # two digits of it: 25/4/3
+    day_first: bool | None = None  # None while undecided, and if the year is first
+    year_first: bool = False  # a two-digit year is first: 25/4/3
     indian: bool = False  # digits are grouped as in 12,34,567
-    zeros: bool = False  # a whole number may have three of them behind the mark: 2.000 is two
-    # The rest changes no value.
-    unusual: bool = field(default=False, compare=False)  # against what is usual in the pipeline
+    zeros: bool = False  # a whole number may have three zeros after the decimal mark: 2.000 is two
+    # The other attributes change no value.
+    against_default: bool = field(
+        default=False, compare=False
+    )  # the file contradicts the default of the pipeline
     whole: bool = field(default=False, compare=False)  # decided from all records, not from the first ones
-    mark_shown: bool = field(default=False, compare=False)  # by a number that can be read one way only
-    order_shown: bool = field(default=False, compare=False)  # by a date of one order only
+    mark_shown: bool = field(default=False, compare=False)  # a number can be read in one way only
+    order_shown: bool = field(default=False, compare=False)  # a date can be read in one order only
     plain_dates: bool = field(default=False, compare=False)  # all are written as 2025-01-31
 
     @property
-    def open(self) -> bool:
-        """Could the records that were not looked at decide otherwise?"""
-        undecided = self.decimal == "" or (self.day_first is None and not self.year_first)
-        return undecided or not self.whole
+    def undecided(self) -> bool:
+        """May records that were not read yet change the decision?"""
+        open_ = self.decimal == "" or (self.day_first is None and not self.year_first)
+        return open_ or not self.whole
 
 
 @dataclass(frozen=True)
 class Column:
-    """A field that the file has, and the rules its cells go through."""
+    """A field that the file has, and the rules for its cells."""
 
     name: str  # "daily_metric.spend"
-    label: str  # as people read it: "spend", "campaign.name"
-    header: str  # as the file has it: "Amount spent (USD)"
+    label: str  # its name in messages: "spend", "campaign.name"
+    header: str  # its header in the file: "Amount spent (USD)"
     field: Field
     cells: tuple[int, ...]
     steps: tuple[Normaliser, ...]
-    beside_people: bool = False  # where a row is shifted, its cell may be a person's
-    currency: Column | None = None  # of an amount: the column that has its currency
+    beside_people: bool = False  # in a shifted row, its cell may contain personal data
+    currency: Column | None = None  # for an amount: the column of its currency
 
     @property
     def numeric(self) -> bool:
@@ -80,25 +82,25 @@ class Column:
         return self.stage(len(self.steps))
 
     def stage(self, level: int) -> str:
-        """The text, and then what each rule made of it."""
+        """The column of a stage: 0 is the text, then the result of each rule."""
         return quoted(f"{self.name}@{level}") if level or len(self.cells) > 1 else f"t{self.cells[0]}"
 
     @property
     def drops_currency(self) -> str | None:
-        """SQL: does the record state no currency that its amount's can be compared with? None: this is no amount."""
+        """SQL: does the record state no currency for this amount? None if this is not an amount."""
         if self.currency:
             code = composed(self.currency.steps, self.currency.text, Locale())
             return f"coalesce(length({code}) <> 3, true)"
         return "true" if any(_one_of((normalise.money,), step) for step in self.steps) else None
 
-    def asks(self, placeholder: str) -> bool:
-        """Do its rules need what is decided once for the file?"""
+    def needs(self, placeholder: str) -> bool:
+        """Do its rules use this placeholder, which depends on the locale of the file?"""
         return any(placeholder in step.expression for step in self.steps)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A pipeline laid over one file."""
+    """A pipeline applied to one file."""
 
     pipeline: Pipeline
     profile: Profile | None
@@ -107,8 +109,10 @@ class Plan:
     today: date | None = None
     options: ReadOptions = DETECT_ALL
     capacities: Mapping[str, Capacity] = field(default_factory=dict)  # of production columns, by field
-    exponents: bool = False  # numbers may have them: the file is JSON, or has rows of such a file
-    indian: bool = False  # it has rows of a file that groups digits as in 12,34,567
+    exponents: bool = (
+        False  # numbers may have exponents: the file is JSON, or has rejected rows of a JSON file
+    )
+    indian: bool = False  # the file has rejected rows of a file that groups digits as in 12,34,567
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -131,18 +135,18 @@ class Plan:
 
     @property
     def nulls(self) -> tuple[str, ...]:
-        """Cells that say "no value", besides the empty one."""
+        """Texts that mean "no value", in addition to the empty cell."""
         return (*self.pipeline.nulls, *(self.profile.nulls if self.profile else ()))
 
     @cached_property
-    def own_columns(self) -> list[Column]:
-        """Those of the grain: their rules run once a record."""
+    def grain_columns(self) -> list[Column]:
+        """The columns of the grain: their rules run for each record."""
         return [c for c in self.columns if c.name.startswith(f"{self.pipeline.grain.name}.")]
 
     @cached_property
-    def own_values(self) -> dict[str, str]:
-        """SQL of the grain's fields: what the file has, or else what is made of others."""
-        found = {column.name: column.value for column in self.own_columns} | self.own_noted
+    def grain_values(self) -> dict[str, str]:
+        """SQL of the grain's fields: the value of the file, or a value derived from other fields."""
+        found = {column.name: column.value for column in self.grain_columns} | self.grain_unusual_texts
         for name, declared in self.pipeline.fields.items():
             if isinstance(declared.otherwise, OrMade):
                 made = f"CAST({self.with_others(declared.otherwise.expression)} AS {duck_type(declared)})"
@@ -150,21 +154,23 @@ class Plan:
         return found
 
     @cached_property
-    def own_noted(self) -> dict[str, str]:
-        """SQL of texts of the grain's columns that may need a warning, by the name that they have in `typed`."""
-        return {noted(c): expression for c in self.own_columns if (expression := self.unusual(c))}
+    def grain_unusual_texts(self) -> dict[str, str]:
+        """SQL of texts that may need a warning, by their column in `typed`."""
+        return {
+            unusual_name(c): expression for c in self.grain_columns if (expression := self.unusual_text(c))
+        }
 
-    def unusual(self, column: Column) -> str | None:
-        """SQL: the cell, where its value may rest on an assumption; NULL where it is written as usual.
+    def unusual_text(self, column: Column) -> str | None:
+        """SQL: the cell if its value may depend on an assumption; NULL if its form is unambiguous.
 
-        This runs on every record: it must be cheap, and may be too wide.
+        This runs on every record: it must be fast, and may return too many cells.
         """
-        if column.asks("{day_first}"):
+        if column.needs("{day_first}"):
             usual = "____-__-__T%Z" if column.field.type is datetime else "____-__-__"
             return f"CASE WHEN {column.text} LIKE '{usual}' THEN NULL ELSE {column.text} END"
         x, conditions = column.text, [step.reduces for step in column.steps if step.reduces]
         assumes = self.pipeline.decimal and not self.options.decimal and self.csv
-        if assumes and column.asks("{decimal}") and column.field.type is not int:
+        if assumes and column.needs("{decimal}") and column.field.type is not int:
             conditions.append("contains({x}, ',') OR {x} LIKE '%.___'")
         if column.drops_currency:
             conditions.append(f"({column.drops_currency} AND {currencies.MAY_NAME_ONE})")
@@ -172,8 +178,8 @@ class Plan:
         return f"CASE WHEN {found} THEN {x} END" if found else None
 
     def with_others(self, expression: str) -> str:
-        """An expression with the typed values of the fields that it names, NULL for those that the file lacks."""
-        values = {column.name: column.value for column in self.own_columns}
+        """Replace the field names in an expression by their typed values, or NULL for fields that the file lacks."""
+        values = {column.name: column.value for column in self.grain_columns}
         values |= {name: literal(text) for name, text in self.layout.constants.items()}
         for name in named_in(expression):
             null = f"NULL::{duck_type(self.pipeline.fields[name])}"
@@ -182,33 +188,35 @@ class Plan:
 
     @cached_property
     def period(self) -> tuple[Column, Column] | None:
-        """Where a period stands in for the day: its first day, which is the field's column, and its last."""
+        """If a period replaces the day: the columns of its first day, which is the field's column, and its last day."""
         daily = self.profile.daily if self.profile else None
-        if daily is None or self.layout.ends is None:
+        if daily is None or self.layout.period_end is None:
             return None
-        first = next(column for column in self.own_columns if column.name == daily.field)
-        header = self.layout.header[self.layout.ends]
-        return first, replace(first, name="period end", header=header, cells=(self.layout.ends,), steps=())
+        first = next(column for column in self.grain_columns if column.name == daily.field)
+        header = self.layout.header[self.layout.period_end]
+        return first, replace(
+            first, name="period end", header=header, cells=(self.layout.period_end,), steps=()
+        )
 
     @cached_property
     def date_cells(self) -> list[int]:
-        """Where cells go to the rule for dates as they are, last days included. None if another rule goes before it."""
+        """The positions of dates and last days of periods; empty if another rule runs before the rule for dates."""
         found: list[int] = []
         for column in self.columns:
             levels = [level for level, step in enumerate(column.steps) if dates.DATE in step.expression]
             if levels and levels != [0]:
                 return []
             found += column.cells if levels else []
-        return found if self.layout.ends is None else [*found, self.layout.ends]
+        return found if self.layout.period_end is None else [*found, self.layout.period_end]
 
     @cached_property
-    def shared_columns(self) -> list[Column]:
-        """Those of the dimensions: their texts repeat, and their rules run once for each combination."""
-        return [c for c in self.columns if c not in self.own_columns]
+    def dimension_columns(self) -> list[Column]:
+        """The columns of the dimensions: their texts repeat, and their rules run once for each combination."""
+        return [c for c in self.columns if c not in self.grain_columns]
 
     @property
     def known_headers(self) -> set[str]:
-        """Every header that a field goes by, folded."""
+        """All headers of all fields, folded."""
         return {
             fold(header)
             for name, declared in self.pipeline.fields.items()
@@ -217,30 +225,30 @@ class Plan:
 
     @cached_property
     def positions(self) -> list[int]:
-        """Where the columns of fields stand in the file."""
-        return sorted({*self.own_positions, *self.shared_positions})
+        """The positions of all columns that fields use."""
+        return sorted({*self.grain_positions, *self.dimension_positions})
 
     @cached_property
-    def own_positions(self) -> list[int]:
-        last = [self.layout.ends] if self.layout.ends is not None else []
-        return sorted({*(p for column in self.own_columns for p in column.cells), *last})
+    def grain_positions(self) -> list[int]:
+        last = [self.layout.period_end] if self.layout.period_end is not None else []
+        return sorted({*(p for column in self.grain_columns for p in column.cells), *last})
 
     @cached_property
-    def shared_positions(self) -> list[int]:
-        return sorted({p for column in self.shared_columns for p in column.cells})
+    def dimension_positions(self) -> list[int]:
+        return sorted({p for column in self.dimension_columns for p in column.cells})
 
     @cached_property
     def numeric(self) -> set[int]:
         return {p for column in self.columns if column.numeric for p in column.cells}
 
     @property
-    def shared_cells(self) -> list[str]:
-        """The cells of the shared columns, trimmed; of some names also folded."""
-        return [*(f"t{p}" for p in self.shared_positions), *(f"k{p}" for p in self.folded)]
+    def dimension_cells(self) -> list[str]:
+        """The trimmed cells of the dimensions, and the folded text of names that make an id."""
+        return [*(f"t{p}" for p in self.dimension_positions), *(f"k{p}" for p in self.folded)]
 
     @cached_property
     def folded(self) -> list[int]:
-        """Where the names stand whose folded text makes an external id."""
+        """The positions of names whose folded text makes an external id."""
         paths = [
             declared.otherwise.names
             for name, declared in self.pipeline.fields.items()
@@ -248,15 +256,15 @@ class Plan:
         ]
         return sorted({p for path in paths for name in path for p in self.layout.columns.get(name, ())})
 
-    def storing(self, amount: str) -> str | None:
+    def currency_field(self, amount: str) -> str | None:
         """The field that stores the currency of an amount."""
-        return record_currency.storing(amount, self.pipeline)
+        return record_currency.currency_field(amount, self.pipeline)
 
     def _in_currency(self, column: Column, columns: Mapping[str, Column]) -> Column:
-        """The column with rules that reject another currency than the record's, where that is known."""
+        """The column with rules that reject another currency than the record's, if that is known."""
         if column.field.type is str:
             return column
-        known = record_currency.stated(column.name, self.pipeline, self.layout)
+        known = record_currency.stated_currency(column.name, self.pipeline, self.layout)
         stores = columns.get(known.field) if known else None
         value = (
             composed(stores.steps, stores.text, Locale()) if stores else literal(known.code if known else "")
@@ -269,7 +277,7 @@ class Plan:
 
 
 def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> str:
-    """A subquery with every stage of the given columns, over a source that has their trimmed cells."""
+    """A subquery with all stages of the given columns, over a source with their trimmed cells."""
     sql = texts(columns, source)
     for level in range(max((len(c.steps) for c in columns), default=0)):
         made = [
@@ -281,14 +289,14 @@ def stages(columns: list[Column], plan: Plan, locale: Locale, source: str) -> st
     if plan.period and plan.period[0] in columns:
         first, last = plan.period
         read = composed(first.steps, last.text, locale, plan.today)
-        # Nearly always the two are the same text: the second need not be read.
+        # Nearly always the two texts are equal, and the second one need not be parsed.
         day = f"CASE WHEN {last.text} = {first.text} THEN {first.value} ELSE {read} END"
         sql = f"(SELECT *, {day} AS {LAST_DAY} FROM {sql})"
     return sql
 
 
 def texts(columns: list[Column], source: str) -> str:
-    """A source with the text of columns that have copies, and (`!`) whether a copy contradicts the first."""
+    """A source with the text of columns that have copies, and (`!`) whether a copy differs from the first column."""
     found = []
     for column in columns:
         if len(column.cells) > 1:
@@ -302,7 +310,7 @@ def texts(columns: list[Column], source: str) -> str:
 
 
 def filled(expression: str, x: str, locale: Locale, today: date | None = None) -> str:
-    """The expression of a rule, ready to run."""
+    """The expression of a rule with all placeholders replaced."""
     if locale.plain_dates:
         expression = expression.replace(dates.DATE, dates.PLAIN_DATE)
     parts = {
@@ -326,9 +334,9 @@ def composed(steps: tuple[Normaliser, ...], x: str, locale: Locale, today: date 
     return reduce(lambda sql, step: filled(step.expression, f"({sql})", locale, today), steps, x)
 
 
-def noted(column: Column) -> str:
-    """The name that a text has in `typed` while it may need a warning."""
-    return f"{column.name}@noted"
+def unusual_name(column: Column) -> str:
+    """The column of `typed` with the texts that may need a warning."""
+    return f"{column.name}@unusual"
 
 
 def literal(text: str) -> str:
@@ -344,7 +352,7 @@ def duck_type(declared: Field) -> str:
 
 
 def _steps(declared: Field, *, exponents: bool) -> tuple[Normaliser, ...]:
-    """The field's own rules; the ready-made one for its type if none of them can fail; then a cast."""
+    """The rules of the field; the ready-made rule for its type if none of them can fail; then a cast."""
     steps = [step for i, step in enumerate(declared.normalise) if i or step is not normalise.strip]
     if declared.type is str:
         return tuple(steps)
@@ -356,12 +364,12 @@ def _steps(declared: Field, *, exponents: bool) -> tuple[Normaliser, ...]:
 
 
 def _with_exponents(step: Normaliser) -> tuple[Normaliser, ...]:
-    """A number may have an exponent in JSON. In CSV it is a sign that a spreadsheet has rounded it."""
+    """Allow exponents. In CSV they are not allowed: an exponent shows that a spreadsheet has rounded the number."""
     if not _one_of(normalise.NUMERIC, step):
         return (step,)
     return normalise.in_full, replace(step, reasons=(*step.reasons, numbers.EXPONENT))
 
 
 def _one_of(rules: tuple[Normaliser, ...], step: Normaliser) -> bool:
-    """An author may change the sentence of a ready-made rule."""
+    """Is it one of these rules? Compared by expression, as an author may change the message of a ready-made rule."""
     return any(step.expression == rule.expression for rule in rules)

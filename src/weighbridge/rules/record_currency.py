@@ -1,4 +1,4 @@
-"""Beside the plan: which currency the amounts of a record are in, by the header or by a column of the file."""
+"""Called by plan.py: the currency of the amounts of a record, from the header or from a column of the file."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ _NAMES = ("currency", "currency_code")
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedCurrency:
     """The currency of an amount."""
 
-    says: str  # "header 'Amount spent (USD)'"
-    code: str = ""  # empty where each record has its own
-    field: str = ""  # the field that has it then
+    stated_by: str  # "header 'Amount spent (USD)'"
+    code: str = ""  # empty if each record states it
+    field: str = ""  # the field in which each record states it
 
 
-def stated(amount: str, pipeline: Pipeline, layout: Layout) -> Stated | None:
-    """How the file states the currency of this field; None where it does not."""
-    stores = storing(amount, pipeline)
+def stated_currency(amount: str, pipeline: Pipeline, layout: Layout) -> StatedCurrency | None:
+    """How the file states the currency of this field; None if it does not."""
+    stores = currency_field(amount, pipeline)
     code, of = layout.currencies.get(amount), amount
     if code is None and stores and stores in layout.constants:
         code, of = layout.constants[stores], _named_by(stores, pipeline)
     if code in currencies.CODES:
-        return Stated(f"header {layout.mapping[of]!r}", code=str(code))
+        return StatedCurrency(f"header {layout.mapping[of]!r}", code=str(code))
     if stores and stores in layout.columns:
-        return Stated(f"column {layout.mapping[stores]!r}", field=stores)
+        return StatedCurrency(f"column {layout.mapping[stores]!r}", field=stores)
     return None
 
 
-def storing(amount: str, pipeline: Pipeline) -> str | None:
+def currency_field(amount: str, pipeline: Pipeline) -> str | None:
     """The field of the same entity that stores the currency, as `daily_metric.currency` does for all its amounts."""
     entity = amount.partition(".")[0]
     own = {name: field for name, field in pipeline.fields.items() if name.partition(".")[0] == entity}
@@ -45,19 +45,21 @@ def storing(amount: str, pipeline: Pipeline) -> str | None:
     return next(iter([*in_header, *named]), None)
 
 
-def expected(currency: str, pipeline: Pipeline, layout: Layout) -> Stated | None:
-    """What the headers of its amounts say of a field that stores a currency."""
+def expected_currency(currency: str, pipeline: Pipeline, layout: Layout) -> StatedCurrency | None:
+    """The currency that the headers of amounts state for a field that stores the currency."""
     for amount in layout.currencies:
-        found = stated(amount, pipeline, layout)
-        if found and found.code and storing(amount, pipeline) == currency:
+        found = stated_currency(amount, pipeline, layout)
+        if found and found.code and currency_field(amount, pipeline) == currency:
             return found
     return None
 
 
-def possible(currency: str, pipeline: Pipeline, layout: Layout) -> tuple[str, Sequence[str]] | None:
-    """The header of an amount with a symbol such as `$`, and the codes that such a field may have beside it."""
+def possible_currencies(
+    currency: str, pipeline: Pipeline, layout: Layout
+) -> tuple[str, Sequence[str]] | None:
+    """The header of an amount with a symbol such as `$`, and the currency codes that fit it."""
     for amount, symbol in layout.symbols.items():
-        if storing(amount, pipeline) == currency and symbol in currencies.SYMBOLS:
+        if currency_field(amount, pipeline) == currency and symbol in currencies.SYMBOLS:
             return layout.mapping[amount], currencies.SYMBOLS[symbol]
     return None
 
@@ -67,28 +69,28 @@ def refuse_several(pipeline: Pipeline, layout: Layout) -> None:
     first: dict[str, str] = {}
     named = {**layout.currencies, **layout.symbols}
     for amount, mark in named.items():
-        stores = storing(amount, pipeline)
+        stores = currency_field(amount, pipeline)
         other = first.setdefault(stores, amount) if stores else amount
         if header_currency.contradict(named[other], mark):
             raise FileRefused(
                 "several_currencies",
                 f"{stores}: expected one currency, got {layout.mapping[other]!r} and {layout.mapping[amount]!r}. "
-                "Export one currency a file.",
+                "Export one currency per file.",
             )
 
 
-def in_currency(step: Normaliser, known: Stated | None, value: str) -> Normaliser:
-    """The rule for amounts, where the currency is known: another one beside the number is rejected.
+def in_currency(step: Normaliser, known: StatedCurrency | None, value: str) -> Normaliser:
+    """The rule for amounts with a known currency: an amount in another currency is rejected.
 
-    `value` is SQL for the currency of the record. Any other rule stays as it is.
+    `value` is SQL for the currency of the record. Any other rule is returned unchanged.
     """
     if known is None or step.expression != normalise.money.expression:
         return step
-    # A pattern with fewer currencies costs nothing. A currency that each record has is compared for every amount that
-    # is not of digits alone.
+    # If the header states the currency, a pattern with fewer currencies takes no extra time. If each record states it,
+    # it is compared for every amount that has more than digits.
     named = currencies.agrees_quickly("{x}", value)
     expression = numbers.amount(known.code) if known.code else numbers.amount(also=named)
-    reason = numbers.other_currency(value, known.says)
+    reason = numbers.other_currency(value, known.stated_by)
     return replace(step, expression=expression, reasons=(reason, *step.reasons))
 
 

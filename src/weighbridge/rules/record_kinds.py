@@ -1,23 +1,28 @@
-"""Third of the checks: every record → its typed fields, and what kind of record it is."""
+"""Third check: every record → its typed fields and its kind (accepted, blank, totals, header, rejected)."""
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
 from typing import Any
 
 from weighbridge.model.space import SPACE
-from weighbridge.rules.faults import own_faults
+from weighbridge.rules.field_errors import grain_errors
 from weighbridge.rules.headers import synonyms
 from weighbridge.rules.normalise import TYPED
 from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
-NAMES, MISFIT = 10, 11  # until settle_names
-BAD_LABEL = 12  # LABELLED, and it cannot be a record: a label is no date and no number
-NAMELESS, BAD_NAMELESS = 13, 14  # until settle_nameless: the first record, with a day and without any name
+NAMES, MISFIT = 10, 11  # provisional, until settle_names
+BAD_LABEL = (
+    12  # provisional: LABELLED and certainly not a record, as the label is where a date or number is required
+)
+NAMELESS, BAD_NAMELESS = (
+    13,
+    14,
+)  # provisional, until settle_nameless: the first record, with a day and without any name
 
-# A cell that says that its row adds up others; a profile may have its own.
+# Labels of totals rows; a profile may have more.
 TOTALS_LABELS = (
     r"(?:grand |sub[- ]?|over ?all |sous[- ])?totals?(?: amount| g[eé]n[eé]ral| geral)?:?",
     r"sum(?:me|a)?:?|(?:gesamt|total|zwischen)(?:summe|betrag)?:?|insgesamt:?|(?:sub)?totale?:?|totaux:?|totaal:?",
@@ -25,18 +30,18 @@ TOTALS_LABELS = (
     r"total(?: of|:)? [0-9.,]+ [^0-9]+|(?:results?|ergebnisse?|r[eé]sultats?|risultati|resultados|resultaten) "
     r"(?:from|of|aus|von|de|da|di|van|uit) [0-9.,]+ [^0-9]+",
 )
-SYNONYMS = 2  # of each field: every record is compared with them
+SYNONYMS = 2  # headers of each field with which every record is compared
 _TEXT = "coalesce(array_to_string(all_cells, ''), '')"
-_NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a figure, perhaps with its currency
+_NO_WORDS = r"(?:[A-Z]{3} ?)?[^\p{L}]*(?: ?[A-Z]{3})?"  # a number, with or without a currency code
 
 
 def typed(plan: Plan, locale: Locale, source: str) -> str:
-    """SELECT row_index, line, kind, the grain's fields typed, and the number of the dimensions' cells."""
-    bad = " OR ".join(f"({fault.when})" for fault in own_faults(plan)) or "false"
-    empty = " AND ".join(f"{column.text} IS NULL" for column in plan.own_columns) or "true"
-    columns = [*(f"{value} AS {quoted(name)}" for name, value in plan.own_values.items()), "combo"]
-    # A sound record is through after the first question; the costly ones are for those that are not. Only these have
-    # `all_cells`, a list.
+    """SELECT row_index, line, kind, the typed fields of the grain, and the number of the dimensions' combination."""
+    bad = " OR ".join(f"({fault.when})" for fault in grain_errors(plan)) or "false"
+    empty = " AND ".join(f"{column.text} IS NULL" for column in plan.grain_columns) or "true"
+    columns = [*(f"{value} AS {quoted(name)}" for name, value in plan.grain_values.items()), "combo"]
+    # A valid record passes with the first condition. Only the others have `all_cells`, a list, and need the slow
+    # conditions.
     return f"""
         SELECT row_index, line, CAST(CASE
             WHEN all_cells IS NOT NULL THEN CASE
@@ -55,11 +60,11 @@ def typed(plan: Plan, locale: Locale, source: str) -> str:
         FROM (SELECT *, CASE WHEN row_index = 0 OR misfit OR longer OR bad OR ({empty}) OR {_strange(plan)}
             THEN [{", ".join(f"c{i}" for i in range(len(plan.layout.header)))}] END AS all_cells
         FROM (SELECT *, {misfit(plan)} AS misfit, {_several_days(plan)} AS longer, {bad} AS bad
-        FROM {stages(plan.own_columns, plan, locale, source)}))"""
+        FROM {stages(plan.grain_columns, plan, locale, source)}))"""
 
 
 def settle_leading(db: Any) -> None:
-    """Where all records before it are such too, it is an aggregate; else a record that lacks its key."""
+    """A record without a key at the beginning of the file is totals if all records before it are; else rejected."""
     others = f"SELECT min(row_index) FROM typed WHERE kind NOT IN ({LEADING}, {BLANK})"
     db.execute(f"""UPDATE typed SET kind = CASE WHEN row_index < coalesce(({others}), row_index + 1)
             THEN {TOTALS} ELSE {REJECTED} END
@@ -67,10 +72,10 @@ def settle_leading(db: Any) -> None:
 
 
 def settle_names(db: Any) -> None:
-    """A record of names, where values are expected: the header of another table, or rejected like any other.
+    """A record of names where values are expected is the header of another table, or it is rejected.
 
-    It is a header if records are above and below it, and a blank line directly before it, or before the title that it
-    has. A blank line shows nothing in a file where half of the records follow one.
+    It is a header if records are above and below it, and a blank line is directly before it or before its title. A
+    blank line is no evidence in a file where half of the records follow one.
     """
     accepted = f"(SELECT row_index FROM typed WHERE kind = {ACCEPTED})"
     blank = f"(SELECT row_index + 1 AS row_index FROM typed WHERE kind = {BLANK})"
@@ -86,13 +91,13 @@ def settle_names(db: Any) -> None:
 
 
 def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
-    """A record whose key is a label such as Total: do its figures add up those of at least two other records?
+    """A record whose key is a label such as Total is totals if its figures are the sums of two or more other records.
 
-    All of them must: Total is also a company. Where they do not, the record is rejected, and its sender decides. In a
-    list of search terms, which has such terms, one figure that adds up shows totals, and else it is a term.
-    `confirmed`: the sender loads it again in a rejects file, so it is a record.
+    All figures must be: Total is also a company. Otherwise the record is rejected, and the sender decides. In a list of
+    search terms, one figure that is a sum is enough, and otherwise the label is a search term.
+    `confirmed`: the sender loads the record again in a rejects file, so it is not totals.
     """
-    names = [quoted(column.name) for column in plan.own_columns if column.numeric]
+    names = [quoted(column.name) for column in plan.grain_columns if column.numeric]
     if confirmed or not names:
         kind = ACCEPTED if confirmed or plan.pipeline.headerless else REJECTED
         db.execute(f"""UPDATE typed SET kind = CASE WHEN kind = {LABELLED} THEN {kind} ELSE {REJECTED} END
@@ -112,13 +117,13 @@ def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
 
 
 def settle_nameless(db: Any, plan: Plan) -> None:
-    """The first record, with a day and without any name: totals if it adds up the records of its day.
+    """The first record, with a day and without any name, is totals if its figures are the sums of its day.
 
-    Every additive figure must, or two of them: a platform may count conversions of a day otherwise than their sum. Else
-    it is a record that lacks its names, and is rejected as such.
+    All additive figures must be, or two of them: a platform may count the conversions of a day differently. Otherwise
+    it is a record without names, and is rejected.
     """
-    days = ", ".join(quoted(column.name) for column in _own_required(plan))
-    names = [quoted(column.name) for column in plan.own_columns if column.numeric and column.field.additive]
+    days = ", ".join(quoted(column.name) for column in _required_columns(plan))
+    names = [quoted(column.name) for column in plan.grain_columns if column.numeric and column.field.additive]
     sums = ", ".join(f"coalesce(sum({name}), 0) AS {name}" for name in names)
     equal = [f"(typed.{name} IS NULL OR typed.{name} = others.{name})" for name in names]
     matching = " + ".join(f"(typed.{name} <> 0 AND typed.{name} = others.{name})::INT" for name in names)
@@ -126,16 +131,16 @@ def settle_nameless(db: Any, plan: Plan) -> None:
         db.execute(f"""UPDATE typed SET kind = {TOTALS}
             FROM (SELECT {days}, {sums} FROM typed WHERE kind = {ACCEPTED} GROUP BY {days}) AS others
             WHERE kind IN ({NAMELESS}, {BAD_NAMELESS})
-                AND {" AND ".join(f"typed.{quoted(c.name)} = others.{quoted(c.name)}" for c in _own_required(plan))}
+                AND {" AND ".join(f"typed.{quoted(c.name)} = others.{quoted(c.name)}" for c in _required_columns(plan))}
                 AND (({" AND ".join(equal)}) OR coalesce({matching}, 0) >= 2)""")
     db.execute(f"""UPDATE typed SET kind = CASE WHEN kind = {NAMELESS} THEN {ACCEPTED} ELSE {REJECTED} END
         WHERE kind IN ({NAMELESS}, {BAD_NAMELESS})""")
 
 
 def misfit(plan: Plan) -> str:
-    """A record that does not fit the header or could not be read.
+    """SQL: does the record not fit the header, or could it not be read?
 
-    In JSON also one with a key that came too late to be a column and is a field's.
+    In JSON also: does it have a key of a field that is not a column, as it first appears too late?
     """
     if plan.csv:
         return "fault IS NOT NULL"
@@ -145,7 +150,7 @@ def misfit(plan: Plan) -> str:
 
 
 def _totals(plan: Plan) -> str:
-    """A record without a day and with a totals label in any cell; or Meta's, with neither day, label nor name."""
+    """SQL: a record without a day and with a totals label in any cell; or Meta's totals without day, label and name."""
     profile = plan.profile
     required = _required(plan)
     if profile is None:
@@ -153,7 +158,7 @@ def _totals(plan: Plan) -> str:
         return f"({without}) AND NOT misfit AND {_label_and_figures(plan)}"
     no_day = ["longer", *(f"{day} IS NULL" for day in required)]
     label = f"(?im)^[ \\t]*(?:{'|'.join([*profile.totals, *TOTALS_LABELS])})[ \\t\\r]*$"
-    # A cell a line: the dot of a pattern stays in its cell. With a day, only the day's cell can be the label.
+    # One cell per line, so that the dot of a pattern matches within one cell. With a day, only its cell can be a label.
     lines = "coalesce(array_to_string(all_cells, chr(10)), '')"
     either = f"CASE WHEN {' OR '.join(no_day)} THEN {lines} ELSE {_lines(required)} END"
     conditions = [f"regexp_matches({either}, {literal(label)})"]
@@ -163,17 +168,17 @@ def _totals(plan: Plan) -> str:
 
 
 def _nameless_first(plan: Plan) -> str:
-    """Meta's totals of a single day come first, with that day. So may a record whose names were lost."""
+    """SQL: Meta's totals of a single day are the first record, with that day. It may also be a record without names."""
     nameless = _nameless(plan)
     return f"row_index = 0 AND {nameless}" if nameless else "false"
 
 
 def _nameless(plan: Plan) -> str | None:
-    """SQL: figures, and no name or id at any level. None: this profile has no such totals."""
-    if plan.profile is None or not plan.profile.nameless_totals or not plan.shared_columns:
+    """SQL: figures, and no name or id at any level. None if this profile has no such totals."""
+    if plan.profile is None or not plan.profile.nameless_totals or not plan.dimension_columns:
         return None
     nulls = ", ".join(literal(marker) for marker in ("", *plan.nulls))
-    names = ", ".join(f"c{p}" for p in plan.shared_positions)
+    names = ", ".join(f"c{p}" for p in plan.dimension_positions)
     named = f"lambda cell: trim(cell, {literal(SPACE)}) NOT IN ({nulls})"
     return f"len(list_filter([{names}], {named})) = 0 AND ({_any_figure(plan)})"
 
@@ -197,12 +202,12 @@ def _label_and_figures(plan: Plan) -> str:
 
 
 def _labelled(plan: Plan) -> str:
-    """SQL: a cell that every record must have, or of a key, is a totals label, and the other cells are figures."""
+    """SQL: a required cell or a key cell is a totals label, and the other cells are figures."""
     if plan.profile is not None:
         return "false"
     key = {f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key}
-    keys = [c for c in plan.own_columns if c.name in key and c.field.type is not str]
-    texts = dict.fromkeys(c.text for c in [*_own_required(plan), *keys])
+    keys = [c for c in plan.grain_columns if c.name in key and c.field.type is not str]
+    texts = dict.fromkeys(c.text for c in [*_required_columns(plan), *keys])
     in_key = " OR ".join(is_label(text) for text in texts) or "false"
     return f"({in_key}) AND {_label_and_figures(plan)}"
 
@@ -214,28 +219,28 @@ def is_label(text: str) -> str:
 
 
 def _strange(plan: Plan) -> str:
-    """SQL, cheap: may a record that reads well be no record, but a header or a row of totals?"""
-    required = _own_required(plan)
+    """SQL, fast: may a valid record be a header or a row of totals?"""
+    required = _required_columns(plan)
     labels = [is_label(c.text) for c in required if c.field.type is str] if plan.profile is None else []
-    # No header is a number or a date: where one is required, it does not read well.
+    # A header is no number or date: if one is required, a header is never a valid record.
     again = [] if any(_reads_no_name(column) for column in required) else _names_a_column(plan)
     return " OR ".join([*again, *labels]) or "false"
 
 
 def _reads_no_name(column: Column) -> bool:
-    """Are its cells read by a ready-made rule for numbers, dates or times, and by no other?"""
+    """Is a ready-made rule for numbers, dates or times its only rule? It never accepts the name of a column."""
     if column.field.type in (str, bool) or len(column.steps) != 1:
         return False
     return any(column.steps[0].expression == rule.expression for rule in TYPED[column.field.type])
 
 
 def _names_a_column(plan: Plan) -> list[str]:
-    """SQL, cheap: is the first cell of the grain the name of a column?"""
-    first = min((p for column in plan.own_columns for p in column.cells), default=0)
+    """SQL, fast: is the first cell of the grain the name of a column?"""
+    first = min((p for column in plan.grain_columns for p in column.cells), default=0)
     found = {*plan.layout.header}
     for name, declared in plan.pipeline.fields.items():
         found |= set(synonyms(name, declared, plan.pipeline, plan.profile)[:SYNONYMS])
-    # In a list of search terms `keyword` is one of them.
+    # In a list of search terms, `keyword` may be a search term.
     exact = plan.pipeline.headerless
     cell = f"c{first}" if exact else f"lower(t{first})"
     names = sorted({name if exact else name.strip().lower() for name in found} - {""})
@@ -243,13 +248,13 @@ def _names_a_column(plan: Plan) -> list[str]:
 
 
 def _header_again(plan: Plan) -> str:
-    """SQL: every cell is the name of its column."""
+    """SQL: is every cell the name of its column?"""
     if not plan.csv:
         return "false"
     named = [(i, cell.strip().lower()) for i, cell in enumerate(plan.layout.header, 1) if cell.strip()]
     places = ", ".join(str(i) for i, _ in named)
     cells = "all_cells" if len(named) == len(plan.layout.header) else f"list_select(all_cells, [{places}])"
-    # One text, not a list: DuckDB would plan every name.
+    # One text instead of a list: DuckDB would plan every element.
     names = literal("\n".join(name for _, name in named))
     texts = f"list_transform({cells}, lambda cell: lower(trim(cell, {literal(SPACE)})))"
     same = f"array_to_string({texts}, chr(10)) = {names}"
@@ -257,10 +262,10 @@ def _header_again(plan: Plan) -> str:
 
 
 def _other_header(plan: Plan) -> str:
-    """SQL: half of its cells, and two at least, are names of columns that are known, and none has a figure."""
+    """SQL: are half of its cells, and at least two, known column names, without a digit in any cell?"""
     if not plan.csv:
         return "false"
-    # One text, not a list: DuckDB would plan every name. Folded names consist of letters and digits.
+    # One text instead of a list: DuckDB would plan every element. Folded names consist of letters and digits.
     known = literal(f"|{'|'.join(sorted(plan.known_headers))}|")
     return f"""(NOT regexp_matches({_TEXT}, '[0-9]') AND list_transform(
         [list_filter(all_cells, lambda cell: trim(cell) <> '')], lambda filled: list_transform(
@@ -269,11 +274,11 @@ def _other_header(plan: Plan) -> str:
 
 
 def _names(plan: Plan) -> str:
-    """SQL: two or more cells, all different, each with a letter and none with `@`; and no number or date can be read.
+    """SQL: two or more different cells, each with a letter and without `@`, and no readable number or date.
 
-    Where only one value was expected, there are three or more, and none has a digit: `A2,Ann,unknown` is a record.
+    If only one number or date is expected: three or more cells without a digit, as `A2,Ann,unknown` is a record.
     """
-    expected = [column for column in plan.own_columns if column.field.type not in (str, bool)]
+    expected = [column for column in plan.grain_columns if column.field.type not in (str, bool)]
     if not plan.csv or not expected:
         return "false"
     words = " + ".join(f"({column.text} IS NOT NULL)::INT" for column in expected)
@@ -287,7 +292,7 @@ def _names(plan: Plan) -> str:
 
 
 def _leading(plan: Plan) -> str:
-    """An aggregate at the beginning of the file: figures of no key."""
+    """SQL: totals at the beginning of the file, with figures and without a key."""
     if not plan.pipeline.leading_totals:
         return "false"
     keyless = " AND ".join(f"{text} IS NULL" for text in _required(plan)) or "false"
@@ -295,17 +300,17 @@ def _leading(plan: Plan) -> str:
 
 
 def _required(plan: Plan) -> list[str]:
-    return [column.text for column in _own_required(plan)]
+    return [column.text for column in _required_columns(plan)]
 
 
-def _own_required(plan: Plan) -> list[Column]:
-    return [column for column in plan.own_columns if column.name in plan.pipeline.required]
+def _required_columns(plan: Plan) -> list[Column]:
+    return [column for column in plan.grain_columns if column.name in plan.pipeline.required]
 
 
 def _any_figure(plan: Plan) -> str:
-    return " OR ".join(f"{c.value} IS NOT NULL" for c in plan.own_columns if c.numeric) or "false"
+    return " OR ".join(f"{c.value} IS NOT NULL" for c in plan.grain_columns if c.numeric) or "false"
 
 
 def _several_days(plan: Plan) -> str:
-    """Where a period stands in for the day: does it end on another day than it starts?"""
+    """SQL: if a period replaces the day, does it have more than one day?"""
     return f"coalesce({LAST_DAY} <> {plan.period[0].value}, false)" if plan.period else "false"

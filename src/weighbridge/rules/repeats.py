@@ -1,19 +1,20 @@
-"""Fifth of the checks: records with the same key. All cells are compared, those that no field uses as well.
+"""Fifth check: records with the same key. All cells are compared, including unused columns.
 
-Equal in every cell: the same record told twice. The first is accepted, the others count as duplicates.
+Equal in every cell: the first record is accepted, the others count as duplicates.
 
-Distinguished only by columns that no field uses: the file splits its days, or its cases, further than expected. The
-file is refused as `unexpected_breakdown`, or its records are added up where the sender asks for that (breakdowns.py).
+Different only in unused columns: the file has several parts for each key. It is refused as `unexpected_breakdown`, or
+the records are added up if the sender chose --sum-breakdowns (breakdowns.py).
 
 Anything else: the records contradict each other, and all of them are rejected as `conflicting_repeat`.
 
-A record that was rejected belongs to the records of its key: once it is fixed it would replace what was loaded of the
-others. So these are rejected with it, and the rejects file has the whole key.
+A rejected record counts as a record of its key: after it is fixed, it would replace the other records. So these are
+rejected with it, and the rejects file has all records of the key.
 
-Where the grain's upsert policy combines records, none of this applies: the first is accepted with the values of all.
+If the upsert policy of the grain combines records, none of this applies: the first record is accepted with the combined
+values.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -24,26 +25,26 @@ from typing import Any
 from weighbridge.model.counts import counted
 from weighbridge.model.space import SPACE
 from weighbridge.model.upload import Scope
-from weighbridge.rules import breakdown_totals, breakdowns, dimensions, facts
+from weighbridge.rules import breakdown_totals, breakdowns, dimensions, grain_rows
 from weighbridge.rules.plan import Locale, Plan, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
 
-LATE = 200  # keys of JSON that are compared one by one although they come too late to be columns
+LATE = 200  # JSON keys that first appear too late to be columns; so many are compared one by one
 
 
 @dataclass(frozen=True)
 class Repeats:
-    """What was found. `judged`: some accepted records are rejected now, see the table `judged`."""
+    """The result. `rejected`: some accepted records are rejected now; see the table `rejected_repeats`."""
 
     found: bool = False
-    judged: bool = False
+    rejected: bool = False
     summed: bool = False  # see the table `parts`
     totals: bool = False  # see the table `breakdown_totals`
     warnings: dict[str, str] = field(default_factory=dict)
 
 
 def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[[], str]) -> Repeats:
-    """Give the repeats in `grain` their kind in `typed`. `records` opens the records of the file once more.
+    """Set the kind of repeated records in `typed`. `records` opens the records of the file again.
 
     Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.
     """
@@ -54,22 +55,22 @@ def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[
     if combined:
         return _combine(db, plan, combined)
     headers = _compare(db, plan, records())
-    return _judge(db, plan, headers, some_rejected=some_rejected)
+    return _classify(db, plan, headers, some_rejected=some_rejected)
 
 
 def _find_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> bool:
-    """Make `rejected_keys` where there are rejected records."""
+    """Create `rejected_keys`. Returns False if there are no rejected records."""
     if not db.execute(f"SELECT count(*) FROM typed WHERE kind = {REJECTED}").fetchall()[0][0]:
         return False
-    if plan.shared_columns:
+    if plan.dimension_columns:
         dimensions.link_rejected(db, plan, locale, scope)
-    facts.find_rejected_keys(db, plan)
+    grain_rows.find_rejected_keys(db, plan)
     return True
 
 
 def _find_repeated(db: Any, plan: Plan, *, some_rejected: bool) -> bool:
-    """Make `repeated`: the records of keys that several records have, at least one of them accepted."""
-    keys = facts.keys(plan)
+    """Create `repeated`: the records of keys with several records, at least one of them accepted."""
+    keys = grain_rows.key_columns(plan)
     key = ", ".join(keys)
     members, accepted = "grain", ""
     if some_rejected:
@@ -89,8 +90,8 @@ def _find_repeated(db: Any, plan: Plan, *, some_rejected: bool) -> bool:
 
 
 def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
-    """One record of each key, with the values of all."""
-    made = {value: aggregate.replace("{x}", value) for value in facts.values(plan)}
+    """Accept one record of each key, with the combined values of all."""
+    made = {value: aggregate.replace("{x}", value) for value in grain_rows.value_columns(plan)}
     breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
@@ -100,12 +101,12 @@ def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
 
 
 def _compare(db: Any, plan: Plan, source: str) -> list[str]:
-    """Make `compared`: the cells of the repeated records, and whether each is the copy of an earlier one.
+    """Create `compared`: the cells of the repeated records, and whether each is a copy of an earlier record.
 
-    `variant` is the first record with the same cells. The names of the cells c0, c1, …
+    `variant` is the first record with the same cells. Returns the names of the cells c0, c1, …
     """
     cells = [f"{cell} AS c{position}" for position, cell in enumerate(_cells(plan))]
-    # A record with a fault has its own text there.
+    # `surplus` of a record with a fault is its text, not a JSON object.
     late = "NULL::VARCHAR" if plan.csv else "CASE WHEN sheet.fault IS NULL THEN sheet.surplus END"
     db.execute(f"""CREATE OR REPLACE TEMP TABLE found AS
         SELECT row_index, repeated.line, rejected, no, {", ".join(cells)}, {late} AS late
@@ -124,12 +125,12 @@ def _compare(db: Any, plan: Plan, source: str) -> list[str]:
 
 
 def _cells(plan: Plan) -> list[str]:
-    """SQL: every cell as it is compared. That of a field is compared by its value, if it has one: 1.5 is 1.50."""
+    """SQL: every cell as it is compared. Typed values are compared if there are any: 1.5 is equal to 1.50."""
     values = {
         position: f"CAST({name} AS VARCHAR), CASE WHEN rejected THEN t{position} END"
-        for column in plan.own_columns
+        for column in plan.grain_columns
         for position in column.cells
-        if (name := facts.stored(plan, column.field.name))
+        if (name := grain_rows.grain_column(plan, column.field.name))
     }
     texts = {position: f"t{position}" for position in plan.positions} | values
     spaces = literal(SPACE)
@@ -138,7 +139,7 @@ def _cells(plan: Plan) -> list[str]:
 
 
 def _late_cells(db: Any) -> dict[str, str]:
-    """SQL of the values of keys that come too late to be columns, by key."""
+    """Key → SQL of its value, for keys that first appear too late to be columns."""
     rows = db.execute(f"""SELECT key FROM (SELECT row_index, unnest(json_keys(late)) AS key FROM found)
         GROUP BY key ORDER BY min(row_index), key LIMIT {LATE + 1}""").fetchall()
     cells = {}
@@ -150,7 +151,7 @@ def _late_cells(db: Any) -> dict[str, str]:
     return cells
 
 
-def _judge(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> Repeats:
+def _classify(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> Repeats:
     names = [
         f"CASE WHEN count(DISTINCT c{position}) > 1 THEN {literal(header or '(no name)')} END"
         for position, header in enumerate(headers)
@@ -165,7 +166,7 @@ def _judge(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> R
     if distinguishing:
         breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
         totals = breakdown_totals.settle(db, plan, distinguishing)
-    db.execute("""CREATE OR REPLACE TEMP TABLE judged AS
+    db.execute("""CREATE OR REPLACE TEMP TABLE rejected_repeats AS
         SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
             CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)
             WHEN variant = variants[1] THEN lines[2] ELSE lines[1] END AS other_line
@@ -174,14 +175,16 @@ def _judge(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -> R
                     min(line) FILTER (rejected) AS rejected_line
                 FROM compared WHERE NOT is_copy GROUP BY no) USING (no)
         WHERE NOT breakdown OR unclear_line IS NOT NULL OR (incomplete AND NOT rejected)""")
-    [(judged,)] = db.execute("SELECT count(*) FROM judged").fetchall()
+    [(rejected,)] = db.execute("SELECT count(*) FROM rejected_repeats").fetchall()
     summed = breakdowns.add_up(db, plan, by) if distinguishing else None
-    db.execute(f"UPDATE typed SET kind = {REJECTED} FROM judged WHERE typed.row_index = judged.row_index")
+    db.execute(
+        f"UPDATE typed SET kind = {REJECTED} FROM rejected_repeats WHERE typed.row_index = rejected_repeats.row_index"
+    )
     db.execute(f"""UPDATE typed SET kind = {DUPLICATE} FROM compared
         WHERE typed.row_index = compared.row_index AND is_copy AND NOT rejected
             AND no NOT IN (SELECT no FROM contradictions
                 WHERE NOT breakdown OR incomplete OR unclear_line IS NOT NULL)""")
     warnings = totals | ({"breakdowns_summed": summed} if summed else {})
     return Repeats(
-        found=True, judged=judged > 0, summed=summed is not None, totals=bool(totals), warnings=warnings
+        found=True, rejected=rejected > 0, summed=summed is not None, totals=bool(totals), warnings=warnings
     )

@@ -1,11 +1,11 @@
-"""After typing: records that add up others of the same day, recognised by the names that they have and lack.
+"""After record_kinds.py: finds subtotals, records that add up other records of the same day.
 
-An export can have a campaign called `Total`, and a record of the campaign beside those of its ad sets. Loaded next to
-their parts they double every figure. The combinations of names say which records may be such; only then are figures
-compared.
+An export may have a row for a campaign named `Total`, or a row for a campaign next to the rows of its ad sets. If they
+were loaded with their parts, all figures would be doubled. Present and missing names show which records may be
+subtotals; only for these are figures compared.
 """
 
-# ruff: noqa: S608 (names and texts of the file stand in the SQL quoted, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Column, Plan, literal, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED, TOTALS, is_label
 
-# What a person may call a campaign too: such a record is totals only where it adds up the others.
+# Also possible names of a campaign: such a record is totals only if its figures are the sums of the others.
 EVERYTHING = (
     r"all|alle|tous|toutes|tutti|tutte|todos|todas|wszystkie|(?:all|alle) (?:campaigns|ad sets|ad groups|ads)"
 )
-FEW = 20  # combinations that are looked for by their numbers
-NAMED, BLANK, LABEL, MAYBE = range(4)  # what a record has at one level
+FEW = 20  # up to so many combinations are listed in the query
+NAMED, BLANK, LABEL, MAYBE = range(4)  # the state of a record at one level
 
 
 def settle(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
-    """Count such records as totals, in `typed`; one that is called Total and adds up nothing is rejected.
+    """Count subtotals as totals in `typed`; a record named Total that adds up no others is rejected.
 
-    `combos` are those of the file, as a table. `confirmed`: the sender loads them again in a rejects file, so they are
-    records.
+    `combos` is the table of combinations. `confirmed`: the sender loads the records again in a rejects file, so they
+    are not totals.
     """
     levels = [level for entity in dimensions.entities(plan) if (level := _Level.of(entity, plan))]
     if confirmed or not levels:
         return
-    # Only of records that would be loaded: most files have a row of totals without any name.
+    # Only combinations of accepted records: most files have a row of totals without any name.
     loaded = f"(SELECT combo FROM typed WHERE kind = {ACCEPTED}) AS loaded"
-    source = texts(plan.shared_columns, f"(SELECT * FROM combos SEMI JOIN {loaded} USING (combo))")
+    source = texts(plan.dimension_columns, f"(SELECT * FROM combos SEMI JOIN {loaded} USING (combo))")
     if all(level.id for level in levels) and not _any_without_id(db, combos, [level.id for level in levels]):
         return
     if not _any(db, source, " OR ".join(level.open for level in levels)):
@@ -47,28 +47,30 @@ def settle(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
     states = ", ".join(f"{level.state} AS state{no}" for no, level in enumerate(levels))
     names = ", ".join(f"{level.key} AS key{no}" for no, level in enumerate(levels))
     source = f"(SELECT combo, {states}, {names} FROM {source})"
-    # A campaign without a name is a fault, and not a sum.
+    # A campaign without a name is an error, not a subtotal.
     asked = [f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))]
     if not _any(db, source, " OR ".join(asked)):
         return
     db.execute(f"CREATE OR REPLACE TEMP TABLE levels AS SELECT * FROM {source}")
-    figures = [quoted(column.name) for column in plan.own_columns if column.numeric and column.field.additive]
+    figures = [
+        quoted(column.name) for column in plan.grain_columns if column.numeric and column.field.additive
+    ]
     for no in reversed(range(len(levels))):
         _settle_level(db, plan, figures, no, len(levels))
 
 
 @dataclass(frozen=True)
 class _Level:
-    """SQL over `combos` for one entity: is it named, and by what."""
+    """SQL over `combos` for one entity: its state and its key."""
 
-    open: str  # cheap: may it be something else than named?
+    open: str  # fast: may its state be another than NAMED?
     state: str
     key: str
-    id: str  # the column of `combos` with its id; empty where the file has none, or copies of it
+    id: str  # the column of `combos` with its id; empty if the file has none, or has copies of it
 
     @classmethod
     def of(cls, entity: Entity, plan: Plan) -> _Level | None:
-        columns: dict[str, Column] = {column.name: column for column in plan.shared_columns}
+        columns: dict[str, Column] = {column.name: column for column in plan.dimension_columns}
         for declared in entity.fields:
             if isinstance(declared.otherwise, NamePath):
                 own = columns.get(f"{entity.name}.{declared.name}")
@@ -81,9 +83,9 @@ class _Level:
 
 
 def _any_without_id(db: Any, combos: Any, ids: list[str]) -> bool:
-    """Does a record that would be loaded lack the id of a level? In most files only the row of totals does."""
-    lacking = reduce(pc.or_, (pc.is_null(combos.column(name)) for name in ids))
-    found = combos.column("combo").filter(lacking).to_pylist()
+    """Does an accepted record lack the id of a level? In most files only the row of totals does."""
+    missing_required = reduce(pc.or_, (pc.is_null(combos.column(name)) for name in ids))
+    found = combos.column("combo").filter(missing_required).to_pylist()
     if not found or len(found) > FEW:
         return bool(found)
     listed = ", ".join(map(str, found))
@@ -105,7 +107,7 @@ def _state(own: Column | None, name: Column | None) -> str:
 
 
 def _key(own: Column | None, name: Column | None) -> str:
-    """The id where the file has ids: a name may change from day to day."""
+    """The id if the file has ids, otherwise the name: a name may change from day to day."""
     column = own or name
     assert column is not None
     return f"lower({column.text})"
@@ -116,7 +118,7 @@ def _any(db: Any, source: str, condition: str) -> bool:
 
 
 def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) -> None:
-    """Compare the records that stop at one level with those of the same day and parent that go on."""
+    """Compare the records without a name at this level with the named records of the same day and parent."""
     above = [f"state{i} = {NAMED}" for i in range(no)]
     below = [f"state{i} <> {NAMED}" for i in range(no + 1, count)]
     stops = f"state{no} >= {LABEL}" if no == 0 else f"state{no} <> {NAMED}"
@@ -141,9 +143,10 @@ def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) 
             coalesce({" AND ".join(fits)}, false) AS fits, {any_figure} AS filled
         FROM (SELECT * FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}) AS wholes
         LEFT JOIN ({parts}) AS parts ON {same}""")
-    # Where some add up two records or more, or several are equal to the one record below them and none differs, the
-    # file has subtotals at this level: then also those of one record, and those that do not fit, as one of their parts
-    # may be rejected. A single one that is equal to the one record below it is rejected, and its sender decides.
+    # The file has subtotals at this level if some add up two or more records, or if several are equal to the one record
+    # below them and none differs. Then records that cover one record are subtotals, too, and records that do not fit
+    # are rejected, as one of their parts may be rejected. A single record that is equal to the one record below it is
+    # rejected, and the sender decides.
     below_name = "true" if no else "false"
     shown = f"""(SELECT count(*) FILTER (records > 1 AND fits AND filled) > 0 OR {below_name}
         AND count(*) FILTER (fits AND filled) > 1 AND count(*) FILTER (records > 0 AND NOT fits) = 0 FROM wholes)"""
@@ -156,6 +159,6 @@ def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) 
 
 def _days(plan: Plan) -> list[str]:
     """The columns of `typed` that belong to the key besides the names."""
-    own = {column.name for column in plan.own_columns}
+    own = {column.name for column in plan.grain_columns}
     keys = (f"{plan.pipeline.grain.name}.{name}" for name in plan.pipeline.grain.key)
     return [quoted(name) for name in keys if name in own]

@@ -1,4 +1,4 @@
-"""Ready-made validators: what a typed value must satisfy. A record without the value passes them all.
+"""Ready-made validators: conditions on a typed value. A record without the value passes all of them.
 
 Field("impressions", int, header=["Impr."], normalise=[n.integer], validate=[v.at_least(0)])
 """
@@ -39,7 +39,7 @@ def one_of(*choices: str) -> Validator:
 
 
 def matches(pattern: str, *, expected: str, hint: str = "", code: str = "bad_format") -> Validator:
-    """The regular expression (RE2) must fit the whole text."""
+    """The regular expression (RE2) must match the whole text."""
     return Validator(
         f"matches({pattern})", f"regexp_full_match({{x}}, {_literal(pattern)})", code, expected, hint
     )
@@ -55,7 +55,7 @@ not_in_future = Validator(
     "not_in_future",
     "{x} <= {today}",
     "in_future",
-    "a day that has come",
+    "a date that is not in the future",
     "Check the year and the order of day and month.",
 )
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from weighbridge.engine.attempt import Attempt
-from weighbridge.formats import UnknownHeader, open_sheet, without_added
+from weighbridge.formats import UnknownHeader, open_sheet, without_added_columns
 from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.sheet import Sheet
@@ -21,9 +21,9 @@ from weighbridge.observe import journal
 from weighbridge.postgres import clock, production_columns
 from weighbridge.postgres.pipeline_tables import fingerprint
 from weighbridge.rules.check import check
-from weighbridge.rules.checked import Checked
-from weighbridge.rules.groups import digest, groups, without
-from weighbridge.rules.headers import Unknown, list_header, no_column_known, wanted
+from weighbridge.rules.check_result import CheckResult
+from weighbridge.rules.headers import UnknownColumns, field_counter, list_header, no_column_known
+from weighbridge.rules.row_digests import group_digests, rows_digest, skip_ranges
 from weighbridge.storage.blobs import BlobMissing
 from weighbridge.storage.files import sha256
 from weighbridge.uploads import fixes, queue, rejections, staging, unchanged
@@ -50,7 +50,7 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
     async with stored_file(upload, ctx) as (path, scratch):
         checked = await _checked(attempt, ctx, pipeline, path, scratch)
         try:
-            whole = await asyncio.to_thread(digest, checked)
+            whole = await asyncio.to_thread(rows_digest, checked)
             begun, grouped = await _begin(attempt, ctx, pipeline, checked, whole)
             rows = _to_stage(pipeline, checked, upload.staged if begun else {}, grouped)
             await _stage(attempt, ctx, pipeline, rows)
@@ -81,7 +81,7 @@ async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> lis
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
 
-    def collect(checked: Checked) -> list[Part]:
+    def collect(checked: CheckResult) -> list[Part]:
         with checked:
             rows = [Part(**row) for batch in checked.parts() for row in batch.to_pylist()]
         return [row for row in rows if row.first in firsts]
@@ -129,19 +129,21 @@ def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> She
         sheet = open_sheet(
             path,
             upload.file_kind,
-            wanted=wanted(pipeline, profile),
+            count_fields=field_counter(pipeline, profile),
             scratch=scratch,
             headerless=list_header(pipeline, profile),
             options=upload.reading,
             show_cell=not pipeline.personal,
         )
     except UnknownHeader as unknown:
-        found = Unknown(unknown.columns, unknown.line, unknown.below)
+        found = UnknownColumns(unknown.columns, unknown.line, unknown.below)
         raise no_column_known(found, pipeline, profile) from None
-    return without_added(sheet)
+    return without_added_columns(sheet)
 
 
-async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path) -> Checked:
+async def _checked(
+    attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path
+) -> CheckResult:
     """Check the file in its own thread and record progress meanwhile."""
     read = 0
 
@@ -150,7 +152,7 @@ async def _checked(attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Pat
         read = rows
         attempt.check()
 
-    async def work() -> Checked:
+    async def work() -> CheckResult:
         sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
         how = await inherited(ctx, attempt.upload, sheet)
         await refuse_without_original(ctx, attempt.upload, how.originals)
@@ -181,7 +183,9 @@ class _Reading:
     how: Inherited
 
 
-async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callable[[int], None]) -> Checked:
+async def _check(
+    reading: _Reading, ctx: Context, scratch: Path, on_rows: Callable[[int], None]
+) -> CheckResult:
     pipeline = pipeline_of(reading.upload, ctx)
     async with ctx.db.tx() as tx:
         today = (await clock.now(tx)).date()
@@ -203,7 +207,7 @@ async def _check(reading: _Reading, ctx: Context, scratch: Path, on_rows: Callab
 
 
 async def _record_progress(
-    attempt: Attempt, ctx: Context, checking: asyncio.Task[Checked], read: Callable[[], int]
+    attempt: Attempt, ctx: Context, checking: asyncio.Task[CheckResult], read: Callable[[], int]
 ) -> None:
     """Record every second how many rows have been read, until the check ends."""
     recorded = 0
@@ -223,10 +227,10 @@ class _Grouped:
 
 
 async def _begin(
-    attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: Checked, whole: bytes
+    attempt: Attempt, ctx: Context, pipeline: Pipeline, checked: CheckResult, whole: bytes
 ) -> tuple[bool, _Grouped]:
     """Whether the rows that an earlier attempt staged are kept, and the groups of the grain's rows."""
-    batches = await asyncio.to_thread(lambda: list(groups(checked, fingerprint(pipeline))))
+    batches = await asyncio.to_thread(lambda: list(group_digests(checked, fingerprint(pipeline))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
@@ -250,12 +254,12 @@ class _Rows:
 
 
 def _to_stage(
-    pipeline: Pipeline, checked: Checked, staged: Mapping[str, int], grouped: _Grouped
+    pipeline: Pipeline, checked: CheckResult, staged: Mapping[str, int], grouped: _Grouped
 ) -> Iterator[_Rows]:
     """The rows of every entity, except rows already staged and rows already in production."""
     for entity in pipeline.entities:
         rows = checked.staged(entity.name, staged.get(entity.name, 0))
-        for seq, batch in without(rows, grouped.known if entity is pipeline.grain else []):
+        for seq, batch in skip_ranges(rows, grouped.known if entity is pipeline.grain else []):
             yield _Rows(entity, seq, batch)
 
 
@@ -269,7 +273,9 @@ async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, rows: Itera
             await queue.note_staged(tx, attempt.lease, {each.entity.name: each.seq for each in chunk})
 
 
-async def _finish(attempt: Attempt, ctx: Context, checked: Checked, grouped: _Grouped, whole: bytes) -> None:
+async def _finish(
+    attempt: Attempt, ctx: Context, checked: CheckResult, grouped: _Grouped, whole: bytes
+) -> None:
     """Rejected rows, links, id resolution, groups, the new status and warnings, all in one transaction."""
     pipeline = checked.plan.pipeline
     found = queue.Staged(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from weighbridge.formats import UnknownHeader, open_sheet, text_of, without_added
+from weighbridge.formats import UnknownHeader, open_sheet, text_of, without_added_columns
 from weighbridge.model.errors import FileRefused, RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
@@ -20,14 +20,14 @@ from weighbridge.model.reading import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.rules.headers import (
     CLEARLY,
+    field_counter,
+    find_columns,
     is_value,
-    lacking,
-    lay_out,
     list_header,
     match,
-    missing,
+    missing_expected,
+    missing_required,
     synonyms,
-    wanted,
 )
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.file_kind import kind_of, named
@@ -186,14 +186,14 @@ class _Reader:
         """The fit with this pipeline; FileRefused if no header is found."""
         platform = profile.name if profile else None
         try:
-            sheet = without_added(
+            sheet = without_added_columns(
                 open_sheet(
                     self.path,
                     self.kind,
-                    wanted=wanted(pipeline, profile),
+                    count_fields=field_counter(pipeline, profile),
                     scratch=self.path.parent,
                     headerless=list_header(pipeline, profile),
-                    cut=self.cut,
+                    head_only=self.cut,
                     options=ReadOptions(delimiter=self.delimiter),
                 )
             )
@@ -201,12 +201,14 @@ class _Reader:
                 return self._list(pipeline, platform)
             if len(sheet.header) == 1 and sheet.header_line > 1 and not pipeline.headerless:
                 return UnknownHeader((), 1, ())  # a word in a list, such as Total
-            layout = lay_out(sheet.header, pipeline, profile)
+            layout = find_columns(sheet.header, pipeline, profile)
         except FileRefused as refusal:
             return refusal
-        places = {place for places in layout.columns.values() for place in places} | {layout.ends} - {None}
+        places = {place for places in layout.columns.values() for place in places} | {layout.period_end} - {
+            None
+        }
         matched = tuple(cell for place, cell in enumerate(sheet.header) if place in places)
-        expected = {*lacking(layout, pipeline), *missing(layout, pipeline, profile)}
+        expected = {*missing_required(layout, pipeline), *missing_expected(layout, pipeline, profile)}
         lost = (
             synonyms(name, pipeline.fields[name], pipeline, profile)
             for name in pipeline.fields

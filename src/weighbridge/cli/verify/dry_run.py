@@ -17,7 +17,7 @@ from weighbridge.formats import open_sheet
 from weighbridge.model.errors import WeighbridgeError
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules.check import check
-from weighbridge.rules.headers import wanted
+from weighbridge.rules.headers import field_counter
 from weighbridge.uploads import receive, request
 
 _SCHEMA: dict[str, tuple[Question, ...]] = {
@@ -70,7 +70,9 @@ async def _accepted(app: App, batch: Batch) -> Step:
 
 def _check_rows(app: App, spooled: receive.Spooled, scratch: Path) -> Bins:
     pipeline = app.ctx.pipelines[PIPELINE]
-    sheet = open_sheet(spooled.path, spooled.kind, wanted=wanted(pipeline, None), scratch=scratch)
+    sheet = open_sheet(
+        spooled.path, spooled.kind, count_fields=field_counter(pipeline, None), scratch=scratch
+    )
     checked = check(pipeline, sheet, Scope(uuid4(), WORKSPACE), scratch=scratch)
     try:
         return checked.bins

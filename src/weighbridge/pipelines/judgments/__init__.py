@@ -51,7 +51,7 @@ NOT_ROUNDED = Validator(
     r"NOT regexp_full_match({x}, '[0-9]+[.,][0-9]+[eE]\+?[0-9]+|[0-9]+[eE]\+[0-9]+|[0-9]{7,}[.,]0+')",
     "mangled_id",
     "a number with all its digits",
-    "A spreadsheet program has rounded it. Export the file again and upload it without opening it there.",
+    "A spreadsheet program has rounded it. Export the file again, and do not open it in such a program.",
 )
 
 plaintiff = Entity(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules.rewrite import rewritten
+from weighbridge.rules.apply_rules import apply_rules
 
 # Stop words after folding: articles, prepositions, conjunctions, auxiliaries, pronouns. Not those that change what is
 # searched for (how, best, near, from, not, without, or, vs), nor those that are also other words (can, will, it, us,
@@ -53,12 +53,12 @@ IRREGULAR = {
 
 def tokens_of(texts: Sequence[str]) -> list[str]:
     """The tokens of each text, computed as for the keywords of a file."""
-    return [tokens or "" for tokens in rewritten(texts, TOKENS)]
+    return [tokens or "" for tokens in apply_rules(texts, TOKENS)]
 
 
 def normalised(texts: Sequence[str]) -> list[str]:
     """Each text as the identity of a keyword."""
-    return [text or "" for text in rewritten(texts, (identity,))]
+    return [text or "" for text in apply_rules(texts, (identity,))]
 
 
 def _listed(words: Iterable[str]) -> str:

@@ -1,0 +1,158 @@
+"""Beside the checks: entities with several values, or under several parents, in one file. The later one is kept.
+
+The questions are asked of `tuples`, never of each record. Platforms rename and change what has an id of theirs, so of
+these only the parents count here; for their names see ids.py.
+"""
+
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+
+from __future__ import annotations
+
+from typing import Any
+
+from weighbridge.model.counts import counted
+from weighbridge.model.pipeline import Entity, NamePath
+from weighbridge.rules import dimensions
+from weighbridge.rules.plan import Column, Plan, quoted
+
+FEW = 1_000  # combinations that are looked at here: planning a question takes longer
+
+
+def warnings(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
+    """`several_values` and `several_parents` of the entities in `tuples`, which are made of `combos`."""
+    found: dict[str, str] = {}
+    for entity in _possible(db, plan, combos):
+        columns = _columns(entity, plan)
+        if columns and (sentence := _several_values(db, entity, columns)):
+            found.setdefault("several_values", sentence)
+        for parent in _parents(entity, plan):
+            if sentence := _several_parents(db, plan, entity, parent):
+                found.setdefault("several_parents", sentence)
+    return found
+
+
+def _possible(db: Any, plan: Plan, combos: Any) -> list[Entity]:
+    """The entities of which several combinations of cells may be one. In most files there are none."""
+    asked = [
+        entity
+        for entity in dimensions.entities(plan)
+        if (_columns(entity, plan) or _parents(entity, plan)) and not _made_of_names(entity, plan)
+    ]
+    if len(combos) < FEW:
+        asked = [entity for entity in asked if _may_differ(entity, plan, combos)]
+    if not asked:
+        return []
+    counts = ", ".join(
+        f"(SELECT count(*) FROM {dimensions.table(entity)}) < count(*) FILTER (NOT bad AND {_id(entity)} IS NOT NULL)"
+        for entity in asked
+    )
+    [answers] = db.execute(f"SELECT {counts} FROM tuples").fetchall()
+    return [entity for entity, several in zip(asked, answers, strict=True) if several]
+
+
+def _may_differ(entity: Entity, plan: Plan, combos: Any) -> bool:
+    """Do the cells of one key stand with several others? It may be said too often: they have not met their rules."""
+    key = [plan.layout.columns.get(f"{entity.name}.{name}", ()) for name in entity.key]
+    if not all(key):
+        return True  # what its key is made of is known in `tuples` only
+    own = [p for cells in key for p in cells]
+    others = [p for column in _columns(entity, plan) for p in column.cells]
+    for parent in _parents(entity, plan):
+        ids = [p for name in parent.key for p in plan.layout.columns.get(f"{parent.name}.{name}", ())]
+        others += ids or [p for column in _entity_columns(parent, plan) for p in column.cells]
+    texts = [combos.column(f"t{p}").to_pylist() for p in (*own, *others)]
+    found = set(zip(*texts, strict=True))
+    return len({cells[: len(own)] for cells in found}) < len(found)
+
+
+def _several_values(db: Any, entity: Entity, columns: list[Column]) -> str | None:
+    """In which of its columns, how many there are, and the lines of one."""
+    asked, found = [], []
+    for no, column in enumerate(columns):
+        value = _folded(column)
+        asked += [f"min({value}) <> max({value}) AS several{no}"]
+        asked += [f"[arg_min(line, {value}), arg_max(line, {value})] AS lines{no}"]
+        found += [f"count(*) FILTER (several{no})", f"min(lines{no}) FILTER (several{no})"]
+    any_of = " OR ".join(f"coalesce(several{no}, false)" for no in range(len(columns)))
+    [(count, *answers)] = db.execute(f"""SELECT count(*) FILTER ({any_of}), {", ".join(found)}
+        FROM (SELECT {", ".join(asked)} FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL
+            GROUP BY {_id(entity)})""").fetchall()
+    if not count:
+        return None
+    differing = [column for column, several in zip(columns, answers[::2], strict=True) if several]
+    lines = min(each for each in answers[1::2] if each)
+    headers = _and([repr(column.header) for column in differing])
+    key = _and([name.replace("_", " ") for name in entity.key])
+    return (
+        f"{headers}: {counted(count, _noun(entity))} {'has' if count == 1 else 'have'} several values, as on "
+        f"{_on(lines)}. Records with the same {key} are one {_noun(entity)}, and the later value was kept."
+    )
+
+
+def _several_parents(db: Any, plan: Plan, entity: Entity, parent: Entity) -> str | None:
+    [(count, lines)] = db.execute(f"""SELECT count(*), min(lines) FROM (
+            SELECT [arg_min(line, {_id(parent)}), arg_max(line, {_id(parent)})] AS lines
+            FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL
+            GROUP BY {_id(entity)} HAVING min({_id(parent)}) <> max({_id(parent)}))""").fetchall()
+    if not count:
+        return None
+    columns = _entity_columns(entity, plan)
+    header = next((c.header for c in columns if c.field.name in entity.key), columns[0].header)
+    many = f"{'It belongs' if count == 1 else 'Each belongs'} to the {_noun(parent)} of its latest day."
+    return (
+        f"{header!r}: {counted(count, _noun(entity))} {'is' if count == 1 else 'are'} in several {_noun(parent)}s, "
+        f"as on {_on(lines)}. {many}"
+    )
+
+
+def _columns(entity: Entity, plan: Plan) -> list[Column]:
+    """The columns of its values, where one value in a file is expected."""
+    if any(isinstance(declared.otherwise, NamePath) for declared in entity.fields):
+        return []
+    return [column for column in _entity_columns(entity, plan) if column.field.name not in entity.key]
+
+
+def _entity_columns(entity: Entity, plan: Plan) -> list[Column]:
+    return [column for column in plan.dimension_columns if column.name.startswith(f"{entity.name}.")]
+
+
+def _parents(entity: Entity, plan: Plan) -> list[Entity]:
+    """The entities that its rows refer to. One in its key is always the same."""
+    found = dimensions.entities(plan)
+    refs = [plan.pipeline.entity(ref.entity) for ref in entity.refs if ref.name not in entity.key]
+    return [parent for parent in refs if parent in found]
+
+
+def _made_of_names(entity: Entity, plan: Plan) -> bool:
+    """Its id has the names of its parents in it."""
+    return any(
+        isinstance(declared.otherwise, NamePath)
+        and f"{entity.name}.{declared.name}" not in plan.layout.columns
+        for declared in entity.fields
+    )
+
+
+def _folded(column: Column) -> str:
+    """SQL: the value, of a text its letters and digits: `Acme, Inc` is `ACME INC.`"""
+    name = quoted(column.name)
+    return (
+        rf"regexp_replace(lower({name}), '[^\p{{L}}\p{{N}}]', '', 'g')" if column.field.type is str else name
+    )
+
+
+def _id(entity: Entity) -> str:
+    return quoted(f"{entity.name} id")
+
+
+def _noun(entity: Entity) -> str:
+    return entity.name.replace("_", " ")
+
+
+def _on(lines: list[int]) -> str:
+    first, *others = sorted(set(lines))
+    return f"lines {first} and {others[0]}" if others else f"line {first}"
+
+
+def _and(words: list[str]) -> str:
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
