@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -31,6 +31,7 @@ from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.imports import imported
 from weighbridge.model.limits import Allowance, Limits
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.retry import CONVERSION
 from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find
 from weighbridge.postgres import address, readiness
@@ -130,7 +131,7 @@ async def _open_outbound(
                 slots=slots,
                 http=http,
                 limits=limits,
-                patience=delivery_queue.Patience(settings.deliver_retries),
+                retries=replace(CONVERSION, tries=settings.deliver_retries),
                 full_counts=settings.full_opens_circuit,
             )
     finally:

@@ -22,6 +22,7 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
+from weighbridge.model.retry import PROVIDER_PAUSE
 
 log = structlog.get_logger()
 
@@ -48,7 +49,7 @@ async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResul
         outcomes = _all(
             claimed, Outcome.retry(error.code, error.message, Category.RATE_LIMIT, error.retry_after)
         )
-        pause = (error.pause or error.retry_after or timedelta(minutes=1)) if error.whole_provider else None
+        pause = (error.pause or error.retry_after or PROVIDER_PAUSE) if error.whole_provider else None
         failed = True
     except ProviderTransientError as error:
         outcomes = _all(claimed, Outcome.retry(error.code, error.message, after=error.retry_after))

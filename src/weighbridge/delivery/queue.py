@@ -16,6 +16,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from weighbridge.model.delivery import Conversion, Outcome, Verdict
+from weighbridge.model.retry import Backoff
 from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
 
@@ -98,15 +99,6 @@ class CallResult:
     pause: timedelta | None = None  # of the whole provider
     unclassified: bool = False  # an unknown error code
     confirm_after: timedelta | None = None
-
-
-@dataclass(frozen=True)
-class Patience:
-    """Retry policy for temporary errors: number of retries, and a random delay up to first · 2^n, at most longest."""
-
-    retries: int = 10
-    first: timedelta = timedelta(seconds=30)
-    longest: timedelta = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
@@ -214,7 +206,7 @@ def _conversion(row: tuple[Any, ...]) -> Conversion:
     return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
 
 
-async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dict[UUID, Settled]:
+async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[UUID, Settled]:
     """Write the results of calls. Returns counts by batch; missing batches have lost their lease."""
     outcomes: list[dict[str, Any]] = []
     batches: list[UUID] = []
@@ -233,7 +225,7 @@ async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dic
         outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
     results = [_result(call) for call in calls]
     odd = (batches, ids, numbers)
-    params = (Jsonb(results), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
+    params = (Jsonb(results), Jsonb(outcomes), *odd, retries.tries, retries.first, retries.longest)
     return {
         batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
     }

@@ -14,10 +14,9 @@ from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.outbound import ROLE
 from weighbridge.delivery.queue import CallResult, Settled
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import RESULT
 
 log = structlog.get_logger()
-
-PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays unavailable, the leases expire
 
 
 @dataclass
@@ -41,11 +40,11 @@ class Tally:
 
 
 async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) -> list[Settled | None]:
-    """Write the results of calls. None: the lease was lost, or writing failed; the rows are recovered."""
-    for pause in PATIENCE:
+    """Write the results of calls. None: the lease was lost or has expired; the rows are recovered."""
+    for pause in RESULT.pauses():
         try:
             async with ctx.db.tx(ROLE) as tx:
-                written = await queue.settle(tx, calls, outbound.patience)
+                written = await queue.settle(tx, calls, outbound.retries)
         except RetryLater:
             await asyncio.sleep(pause)
         except Exception:

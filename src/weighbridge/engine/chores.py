@@ -11,10 +11,9 @@ from typing import Any
 import structlog
 
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import LONGEST_CHORE_PAUSE
 
 log = structlog.get_logger()
-
-LONGEST_PAUSE = timedelta(seconds=60)  # after failures, unless the interval itself is longer
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ async def repeat(chore: Chore) -> None:
     pause = chore.every
     while True:
         succeeded = await attempt(chore.do)
-        longer = min(pause * 2, max(chore.every, LONGEST_PAUSE))
+        longer = min(pause * 2, max(chore.every, LONGEST_CHORE_PAUSE))
         pause = longer if chore.backs_off and not succeeded else chore.every
         await asyncio.sleep(pause.total_seconds())
 

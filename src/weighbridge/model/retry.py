@@ -1,26 +1,45 @@
-"""Backoff policies: how long to wait and how often to retry, by kind of failure."""
+"""The one table of retry policies: how often to retry, and how long to wait, by kind of work and failure.
+
+Two limits are fixed in SQL, as the database applies them: the circuit breaker and the pause without a free slot
+(delivery/functions.sql). A provider's own answer may ask for a longer pause than its policy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Wait `first · factor^(n-1)` before attempt n+1, with at most `tries` repeats."""
+    """Wait `first · factor^(n-1)`, at most `longest`, after failure n, with at most `tries` retries."""
 
-    tries: int
+    tries: int | None  # None: until it succeeds
     first: timedelta
     factor: int = 2
+    longest: timedelta = timedelta.max
 
     def wait(self, failures: int) -> timedelta | None:
-        """The pause after this many failures; None after the last attempt."""
-        if failures > self.tries:
+        """The pause after this many failures; None after the last retry."""
+        if self.tries is not None and failures > self.tries:
             return None
-        return self.first * int(self.factor ** (failures - 1))
+        pause = self.first
+        for _ in range(failures - 1):
+            if pause >= self.longest / self.factor:
+                return self.longest
+            pause *= self.factor
+        return pause
+
+    def pauses(self) -> Iterator[float]:
+        """The seconds to wait after each failure in turn."""
+        failures = 1
+        while (pause := self.wait(failures)) is not None:
+            yield pause.total_seconds()
+            failures += 1
 
 
+# An attempt at an upload, by the kind of its failure. Fixed by docs/contracts.md.
 POLICIES: dict[str, Backoff] = {
     "connection": Backoff(tries=3, first=timedelta(seconds=1)),  # 1 s, 2 s, 4 s, then the upload fails
     "timeout": Backoff(tries=3, first=timedelta(seconds=1)),
@@ -30,16 +49,27 @@ POLICIES: dict[str, Backoff] = {
     "rate_limit": Backoff(tries=5, first=timedelta(seconds=60), factor=1),  # fixed
 }
 
-# Deliveries of events to their consumers: about 85 minutes in all, then an operator decides.
+# A file that the store did not accept. The setting `storage_retries` replaces the number of tries.
+STORAGE = Backoff(tries=5, first=timedelta(seconds=30), factor=5, longest=timedelta(days=1))
+
+# An event for one of its consumers: about 85 minutes in all, then an operator decides.
 ANNOUNCEMENT = Backoff(tries=10, first=timedelta(seconds=5))
 
-_DAY = timedelta(days=1)
+# Grouping of a project.
+GROUPING = Backoff(tries=None, first=timedelta(seconds=1), longest=timedelta(minutes=1))
 
+# A conversion after a temporary error; the pause is random, up to this. The setting `deliver_retries` replaces the
+# number of tries.
+CONVERSION = Backoff(tries=10, first=timedelta(seconds=30), longest=timedelta(hours=2))
 
-def storage_pause(failures: int, retries: int) -> timedelta | None:
-    """The pause before a file is stored again: 30 s, then five times longer each time, at most a day.
+# All sites of a provider that limits the rate without saying for how long.
+PROVIDER_PAUSE = timedelta(minutes=1)
 
-    None after the last of `retries`.
-    """
-    policy = Backoff(tries=min(retries, 5), first=timedelta(seconds=30), factor=5)
-    return policy.wait(failures) or (_DAY if failures <= retries else None)
+# Writing the result of finished work while the database is unavailable: about as long as a lease.
+RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(seconds=20))
+
+# A connection that listens for notifications.
+LISTEN = Backoff(tries=None, first=timedelta(milliseconds=500), longest=timedelta(seconds=10))
+
+# A chore that backs off: from its own interval up to this.
+LONGEST_CHORE_PAUSE = timedelta(minutes=1)

@@ -8,20 +8,20 @@ from collections.abc import AsyncIterator
 from psycopg import OperationalError, sql
 
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import LISTEN
 from weighbridge.postgres.pool import connect
 
 
 async def notifications(url: str, channel: str) -> AsyncIterator[str]:
     """Payloads of a channel, for ever. An empty payload also follows every (re)connection: check at once."""
-    pause = 0.5
+    pauses = LISTEN.pauses()
     while True:
         try:
             connection = await connect(url)
         except RetryLater:
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 10)
+            await asyncio.sleep(next(pauses))
             continue
-        pause = 0.5
+        pauses = LISTEN.pauses()
         try:
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             yield ""

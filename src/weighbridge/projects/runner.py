@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -22,6 +21,7 @@ from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
 from weighbridge.model.project import Project
+from weighbridge.model.retry import GROUPING
 from weighbridge.observe import journal
 from weighbridge.postgres.pool import Lease
 from weighbridge.projects import queue
@@ -32,8 +32,6 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import ClaimRequest
 
 log = structlog.get_logger()
-
-LONGEST_PAUSE = timedelta(minutes=1)  # between two attempts of a failing run
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,8 @@ class Runner:
             await self._release(anyway=True)
 
     async def _fail(self, error: str) -> None:
-        pause = min(timedelta(seconds=2 ** min(self.project.failures, 20)), LONGEST_PAUSE)
+        pause = GROUPING.wait(self.project.failures + 1)
+        assert pause is not None  # grouping is retried until it succeeds
         with suppress(RetryLater, LeaseLost):
             async with self.ctx.db.tx() as tx:
                 await queue.fail(tx, self.lease, pause, error)

@@ -12,7 +12,7 @@ import structlog
 
 from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
-from weighbridge.model.retry import storage_pause
+from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
 from weighbridge.postgres.pool import Database
 from weighbridge.storage import queue, quota
@@ -54,9 +54,7 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
         await _release(ctx, waiting)
         return False
     except RetryLater as failure:
-        await _fail(
-            ctx, waiting, failure.message, storage_pause(waiting.retry_count + 2, waiting.max_retries)
-        )
+        await _fail(ctx, waiting, failure.message, _pause(waiting))
         return False
     except asyncio.CancelledError:
         await _release(ctx, waiting)
@@ -64,7 +62,7 @@ async def replay(ctx: Context, waiting: Replay) -> bool:
     except Exception as error:
         log.exception("Bug", queue_id=str(waiting.queue_id))
         text = f"Internal error in Weighbridge ({type(error).__name__})."
-        await _fail(ctx, waiting, text, storage_pause(waiting.retry_count + 2, waiting.max_retries))
+        await _fail(ctx, waiting, text, _pause(waiting))
         return False
 
 
@@ -122,8 +120,13 @@ async def _verify(ctx: Context, waiting: Replay) -> None:
         raise RetryLater("connection", "The file store has other bytes than were just stored.")
 
 
+def _pause(waiting: Replay) -> timedelta | None:
+    """The pause before the next try; None after the last. The first failure was at intake, and its pause is over."""
+    return replace(STORAGE, tries=waiting.max_retries).wait(waiting.retry_count + 2)
+
+
 async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | None) -> None:
-    """Postpone the file; without a delay, give it up. The first failure was at intake: its pause is over."""
+    """Postpone the file; without a delay, give it up."""
     consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
     how = Failure(error, delay, counts=not waiting.early, consumers=consumers)
     with suppress(LeaseLost, RetryLater):  # else the lease expires, and the file is tried again

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import RequestRefused, RetryLater
-from weighbridge.model.retry import storage_pause
+from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
 from weighbridge.postgres.pool import Tx
 from weighbridge.storage import queue as storage_queue
@@ -65,7 +65,7 @@ async def _enqueue(
     on_recorded: OnRecorded | None,
 ) -> UUID | Known:
     """Record the upload and its queue row in one transaction."""
-    delay = storage_pause(1, ctx.limits.storage_retries)
+    delay = replace(STORAGE, tries=ctx.limits.storage_retries).wait(1)
     assert delay is not None
     async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
         received = await uploads_queue.receive(tx, replace(new, file_url=None))

@@ -10,7 +10,7 @@ import structlog
 
 from weighbridge.engine.attempt import Attempt
 from weighbridge.model.errors import HandBack, LeaseLost, Refused, RetryLater
-from weighbridge.model.retry import POLICIES
+from weighbridge.model.retry import POLICIES, RESULT
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
@@ -93,7 +93,7 @@ async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
 
 async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
     """Write a verdict. Retry while the database is unavailable; if it stays so, the lease expires."""
-    for pause in (0.2, 0.5, 1, 2, 5, 10, 20):
+    for pause in RESULT.pauses():
         try:
             async with ctx.db.tx() as tx:
                 await write(tx)
