@@ -130,7 +130,7 @@ async def _open_outbound(
                 slots=slots,
                 http=http,
                 limits=limits,
-                patience=delivery_queue.Patience(settings.deliver_retries),
+                retry_policy=delivery_queue.RetryPolicy(settings.deliver_retries),
                 full_counts=settings.full_opens_circuit,
             )
     finally:

@@ -19,7 +19,7 @@ from tests.deliver.conftest import Scripted
 from weighbridge.app import open_app
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.queue import Patience
+from weighbridge.delivery.queue import RetryPolicy
 from weighbridge.delivery.slots.base import SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.delivery.vault import Vault, new_key
@@ -109,7 +109,7 @@ class World:
     def context(self, providers: dict[str, Any]) -> Context:
         limits = SlotLimits(ttl=LEASE)
         slots = PostgresSlots(self.app.db, limits)
-        outbound = Outbound(providers, self.vault, slots, self._http, limits, Patience(retries=RETRIES))
+        outbound = Outbound(providers, self.vault, slots, self._http, limits, RetryPolicy(retries=RETRIES))
         return replace(self.app.ctx, outbound=outbound)
 
     def clean(self) -> None:

@@ -209,7 +209,7 @@ class Queue(RuleBasedStateMachine):
         before = self._everything()
         done = all(each.request_id for each in outcomes)
         call = CallResult(claimed, outcomes, success=done, transient=not done)
-        settled = self._tx(lambda tx: delivery_queue.settle(tx, [call], self.ctx.outbound.patience))
+        settled = self._tx(lambda tx: delivery_queue.settle(tx, [call], self.ctx.outbound.retry_policy))
         assert set(settled) == ({claimed.id} if live else set())
         assert live or self._everything() == before
 

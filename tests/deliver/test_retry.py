@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.queue import Patience
+from weighbridge.delivery.queue import RetryPolicy
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError, ProviderTransientError
 
 Statuses = Callable[[], dict[str, int]]
@@ -110,7 +110,7 @@ async def test_after_its_last_retry_a_row_has_failed(
         Outcome.retry("BACKEND_ERROR", "It said: later.") for _ in batch.conversions
     ]
     for _ in range(3):
-        await run(patience=Patience(retries=2))
+        await run(retry_policy=RetryPolicy(retries=2))
         query("SELECT record_provider_outcome(%s, 'google_ads', true)", (site,))
         clock.forward(hours=3)
     assert query(FIELDS) == [

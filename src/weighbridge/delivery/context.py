@@ -9,7 +9,7 @@ from datetime import timedelta
 import httpx
 
 from weighbridge.delivery.providers.base import Provider
-from weighbridge.delivery.queue import Patience
+from weighbridge.delivery.queue import RetryPolicy
 from weighbridge.delivery.slots.base import SlotLimits, Slots
 from weighbridge.delivery.vault import Vault
 from weighbridge.uploads import context
@@ -22,7 +22,7 @@ class Outbound:
     slots: Slots
     http: httpx.AsyncClient
     limits: SlotLimits = field(default_factory=SlotLimits)
-    patience: Patience = field(default_factory=Patience)
+    retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     full_counts: bool = True  # the breaker counts "no free slot" as a failure
 
     @property

@@ -101,8 +101,8 @@ class CallResult:
 
 
 @dataclass(frozen=True)
-class Patience:
-    """Retry policy for temporary errors: number of retries, and a random delay up to first · 2^n, at most longest."""
+class RetryPolicy:
+    """Retries after temporary errors: their number, and a random delay up to first · 2^n, at most longest."""
 
     retries: int = 10
     first: timedelta = timedelta(seconds=30)
@@ -214,7 +214,7 @@ def _conversion(row: tuple[Any, ...]) -> Conversion:
     return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
 
 
-async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dict[UUID, Settled]:
+async def settle(tx: Tx, calls: Sequence[CallResult], policy: RetryPolicy) -> dict[UUID, Settled]:
     """Write the results of calls. Returns counts by batch; missing batches have lost their lease."""
     outcomes: list[dict[str, Any]] = []
     batches: list[UUID] = []
@@ -233,7 +233,7 @@ async def settle(tx: Tx, calls: Sequence[CallResult], patience: Patience) -> dic
         outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
     results = [_result(call) for call in calls]
     odd = (batches, ids, numbers)
-    params = (Jsonb(results), Jsonb(outcomes), *odd, patience.retries, patience.first, patience.longest)
+    params = (Jsonb(results), Jsonb(outcomes), *odd, policy.retries, policy.first, policy.longest)
     return {
         batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
     }

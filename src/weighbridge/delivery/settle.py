@@ -17,7 +17,7 @@ from weighbridge.model.errors import RetryLater
 
 log = structlog.get_logger()
 
-PATIENCE = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays unavailable, the leases expire
+RETRY_DELAYS = (0.2, 0.5, 1, 2, 5, 10, 20)  # seconds; if the database stays unavailable, the leases expire
 
 
 @dataclass
@@ -42,10 +42,10 @@ class Tally:
 
 async def settle(ctx: Context, outbound: Outbound, calls: Sequence[CallResult]) -> list[Settled | None]:
     """Write the results of calls. None: the lease was lost, or writing failed; the rows are recovered."""
-    for pause in PATIENCE:
+    for pause in RETRY_DELAYS:
         try:
             async with ctx.db.tx(ROLE) as tx:
-                written = await queue.settle(tx, calls, outbound.patience)
+                written = await queue.settle(tx, calls, outbound.retry_policy)
         except RetryLater:
             await asyncio.sleep(pause)
         except Exception:
