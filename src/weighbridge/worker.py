@@ -37,7 +37,7 @@ from weighbridge.uploads.retention import clean, sweep
 
 log = structlog.get_logger()
 
-STORE_PATIENCE = timedelta(minutes=15)  # files that wait longer for the store raise an alert
+DEFERRED_ALERT_AFTER = timedelta(minutes=15)  # files that wait longer for the store raise an alert
 RESUMABLE_SWEEP = timedelta(minutes=5)
 
 
@@ -72,7 +72,7 @@ class Worker(Loop):
         """Raise and withdraw the alerts about all uploads together."""
         async with self._ctx.db.tx() as tx:
             await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
-            await storage_queue.watch(tx, self.options.alert_storage_queue, STORE_PATIENCE)
+            await storage_queue.watch(tx, self.options.alert_storage_queue, DEFERRED_ALERT_AFTER)
 
     async def _clean(self) -> None:
         rows = await clean(self._ctx)

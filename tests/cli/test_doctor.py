@@ -238,7 +238,7 @@ def test_a_database_that_is_away_leaves_the_other_checks(main: Command) -> None:
 def test_a_database_that_takes_calls_and_says_nothing_is_given_up(
     main: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "PATIENCE", 0.3)
+    monkeypatch.setattr(command, "DATABASE_TIMEOUT", 0.3)
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()

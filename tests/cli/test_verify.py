@@ -305,7 +305,7 @@ def test_a_table_that_is_forgotten_fails(main: Command, query: Query) -> None:
 def test_a_file_that_nobody_takes_up_is_given_up(
     main: Command, query: Query, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(golden_path, "PATIENCE", 0.5)
+    monkeypatch.setattr(golden_path, "LOAD_TIMEOUT", 0.5)
     query(
         "CREATE FUNCTION put_off() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN NEW.run_after := 'infinity'; RETURN NEW; END $$;"

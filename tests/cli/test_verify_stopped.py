@@ -93,7 +93,7 @@ def test_what_a_killed_check_leaves_is_removed_by_the_next(
     main: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(golden_path, "PATIENCE", 20)  # shorter than the lease of the killed one
+    monkeypatch.setattr(golden_path, "LOAD_TIMEOUT", 20)  # shorter than the lease of the killed one
     check = start(*VERIFY, "dev")
     until(held_up(query))
     check.kill()

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "weighbridge"
 PLACES = {
     "Refused": 0, "FileRefused": 0, "RequestRefused": 1, "Refusal": 1, "AccessRefused": 0, "problem": 1,
     "Rejection": 4, "RowFault": 0, "Discard": 0, "queue.Verdict": 2, "_fail": 2, "warn": 3,
-    "Fault": 2, "Reason": 1, "Validator": 2, "Normaliser": 4,
+    "FieldError": 2, "Reason": 1, "Validator": 2, "Normaliser": 4,
     "Outcome.failed": 0, "Outcome.retry": 0, "ProviderTransientError": 1, "ProviderRateLimitError": 1,
 }  # fmt: skip
 
@@ -31,7 +31,8 @@ NO_CODES = {
     "decode_head", "disabled_optimizers", "euc_jp", "euc_kr", "fold_header", "fold_space", "has_more", "in_full",
     "keep_known_values", "made_here", "memory_limit", "next_cursor", "next_page", "next_page_token", "nfkc_normalize",
     "not_in_future", "open_sheet", "original_row", "original_upload", "platform_id", "record_links", "row_index",
-    "records_or_cell", "temp_directory", "text_of", "unclear_keys", "utf16_of", "without_added", "zh_cn", "zh_tw",
+    "records_or_cell", "temp_directory", "text_of", "unclear_keys", "utf16_of", "without_added_columns", "zh_cn",
+    "zh_tw",
 }  # fmt: skip
 
 _SNAKE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+")

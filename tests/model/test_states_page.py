@@ -49,14 +49,14 @@ def test_the_page_names_no_code_that_the_source_does_not_have() -> None:
     ("code", "file"),
     [
         ("too_many_invalid_rows", "uploads/threshold.py"),  # Refused
-        ("bad_encoding", "formats/encoding_warnings.py"),  # FileRefused
+        ("bad_encoding", "formats/encoding_messages.py"),  # FileRefused
         ("not_held", "uploads/preview.py"),  # RequestRefused
         ("STORAGE_QUOTA_EXCEEDED", "model/errors.py"),  # a subclass with its own code
         ("CUT", "delivery/providers/answers.py"),  # ProviderTransientError
         ("HELD_BACK", "delivery/provider_call.py"),  # Outcome.retry
         ("worker_crashed", "uploads/functions.sql"),
-        ("late_key", "rules/rejected.py"),  # in SQL inside Python
-        ("…_column_not_found", "rules/columns.py"),
+        ("late_key", "rules/rejection_messages.py"),  # in SQL inside Python
+        ("…_column_not_found", "rules/column_report.py"),
         ("unique_violation", "postgres/errors.py"),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import Clock
 from tests.projects.conftest import Send, Transaction, keyword_file, numbered, wish
 from tests.proof.scene import Stage
-from tests.proof.workers import PATIENT, Fleet, Moment, until
+from tests.proof.workers import LONG_LEASE, Fleet, Moment, until
 from weighbridge.app import open_app
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import LeaseLost, ProcessingLocked
@@ -201,7 +201,7 @@ async def test_edits_and_files_that_come_at_once_never_meet(
         return went_through
 
     for _ in range(2):
-        fleet.start(database_url, **PATIENT)
+        fleet.start(database_url, **LONG_LEASE)
     edits = (lambda: regroup(editor), lambda: merge_tokens(editor, ["sneaker"], "shoe"))
     editors = [asyncio.create_task(edit_all_the_time(edit)) for edit in edits]
     await asyncio.gather(*map(send_some, range(3)))

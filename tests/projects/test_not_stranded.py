@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.projects.conftest import Send, Transaction, keyword_file
-from tests.proof.workers import PATIENT, Fleet, Worker
+from tests.proof.workers import LONG_LEASE, Fleet, Worker
 
 Query = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[..., Awaitable[Any]]
@@ -49,7 +49,7 @@ RUNS = (
 def start(home: Path, tmp_path: Path, database_url: str) -> Iterator[Callable[[], Worker]]:
     """`start()`: a worker in a process of its own."""
     fleet = Fleet(home, tmp_path)
-    yield lambda: fleet.start(database_url, **PATIENT)
+    yield lambda: fleet.start(database_url, **LONG_LEASE)
     fleet.kill()
 
 

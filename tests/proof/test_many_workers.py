@@ -18,7 +18,7 @@ import psycopg
 
 from tests.engine.conftest import HEADER, meta_line
 from tests.proof.scene import Stage, put
-from tests.proof.workers import PATIENT, Fleet, until
+from tests.proof.workers import LONG_LEASE, Fleet, until
 from weighbridge.app import open_app
 from weighbridge.settings import read
 
@@ -66,7 +66,7 @@ def test_twelve_workers_on_thirty_uploads(database_url: str, home: Path, tmp_pat
         try:
             with _gate(database_url):
                 for _ in range(WORKERS):
-                    fleet.start(database_url, **PATIENT)
+                    fleet.start(database_url, **LONG_LEASE)
                 # Nine are at work, and three workers ask in vain until one of the nine is done.
                 until(
                     lambda: stage.holds(

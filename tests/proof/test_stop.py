@@ -18,12 +18,12 @@ import pytest
 
 from tests.engine.conftest import HEADER, meta_line
 from tests.proof.scene import Stage, put
-from tests.proof.workers import PATIENT, SETTINGS, Fleet, until
+from tests.proof.workers import LONG_LEASE, SETTINGS, Fleet, until
 from weighbridge.app import open_app
 from weighbridge.settings import read
 
 ROWS = 200
-BATCH = {"WEIGHBRIDGE_BATCH_ROWS": "2", "WEIGHBRIDGE_STAGE_ROWS": "50", **PATIENT}
+BATCH = {"WEIGHBRIDGE_BATCH_ROWS": "2", "WEIGHBRIDGE_STAGE_ROWS": "50", **LONG_LEASE}
 
 
 @pytest.fixture

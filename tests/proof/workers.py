@@ -38,7 +38,7 @@ SETTINGS = {
     "WEIGHBRIDGE_POLL_SECONDS": "0.05",
     "WEIGHBRIDGE_WORKER_SLOTS": "1",
 }
-PATIENT = {"WEIGHBRIDGE_LEASE_SECONDS": "60"}  # where nobody is to be taken over, however busy the machine
+LONG_LEASE = {"WEIGHBRIDGE_LEASE_SECONDS": "60"}  # no takeover, however busy the machine is
 
 
 def until(question: Callable[[], T], *, within: float = 30) -> T:

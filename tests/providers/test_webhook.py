@@ -19,7 +19,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from tests.providers.cases import WEBHOOK
 from weighbridge.delivery.providers import addresses
 from weighbridge.delivery.providers.base import Credentials
-from weighbridge.delivery.providers.webhook import AT_ONCE, PATIENCE, Webhook
+from weighbridge.delivery.providers.webhook import AT_ONCE, MAX_FAILED_MESSAGES, Webhook
 from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
 from weighbridge.settings import Settings
 from weighbridge.testing import FakeWebhook, Fault
@@ -216,7 +216,7 @@ async def test_a_dead_endpoint_does_not_hold_a_whole_batch_up(
     outcomes = await webhook.send(WEBHOOK.batch(fake, 40, now=NOW), hasty)
     assert {(each.verdict, each.code) for each in outcomes} == {(Verdict.RETRY, "TIMEOUT")}
     sent = [each.counts for each in outcomes].count(True)
-    assert PATIENCE <= sent < AT_ONCE + PATIENCE  # those on the way when it was clear
+    assert MAX_FAILED_MESSAGES <= sent < AT_ONCE + MAX_FAILED_MESSAGES  # those on the way when it was clear
     assert len(fake.calls) <= sent
 
 

@@ -17,7 +17,7 @@ CASES = "Case Number,Plaintiff,Email,Phone,Defendant,Judgment Amount,Filing Date
 @pytest.fixture(params=["small", "large"])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "large":
-        monkeypatch.setattr(inconsistent_entities, "FEW", 0)
+        monkeypatch.setattr(inconsistent_entities, "FEW_COMBINATIONS", 0)
 
 
 @pytest.mark.usefixtures("size")

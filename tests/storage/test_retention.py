@@ -25,7 +25,7 @@ from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.storage.recount import recount
-from weighbridge.storage.retention import PATIENCE, retain
+from weighbridge.storage.retention import MAX_FAILED_REMOVALS, retain
 from weighbridge.storage.store import open_store
 from weighbridge.uploads import queue
 from weighbridge.uploads.retry import reopen
@@ -289,15 +289,17 @@ async def test_a_removal_that_was_begun_is_ended_by_the_next_run(
 async def test_a_blob_that_the_store_does_not_remove_holds_up_no_other_and_a_dead_store_is_left_alone(
     kept: Context, workspace: UUID, run: Run, query: Any, clock: Any
 ) -> None:
-    for n in range(PATIENCE + 2):
+    for n in range(MAX_FAILED_REMOVALS + 2):
         await ended(kept, workspace, run, CSV.replace(b"10.50", b"%d" % n))
     clock.forward(days=4)
     dead = Dying(kept, RetryLater("connection", "The file store cannot be used now."), after=False)
     with pytest.raises(RetryLater):
         await retain(replace(kept, blobs=dead))
-    assert dead.asked == PATIENCE
-    assert query("SELECT count(*) FROM data_uploads WHERE storage_status = 'removed'") == [(PATIENCE,)]
-    assert await retain(kept) == PATIENCE + 2
+    assert dead.asked == MAX_FAILED_REMOVALS
+    assert query("SELECT count(*) FROM data_uploads WHERE storage_status = 'removed'") == [
+        (MAX_FAILED_REMOVALS,)
+    ]
+    assert await retain(kept) == MAX_FAILED_REMOVALS + 2
 
 
 # Around it ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from weighbridge.model.errors import RetryLater
 from weighbridge.storage.blobs import BlobMissing, Blobs
 from weighbridge.storage.store import open_store
 
-PATIENCE = timedelta(seconds=1)
+REQUEST_TIMEOUT = timedelta(seconds=1)
 SMALL, LARGE = 1000, 12 * 2**20  # one request; several parts, and two requests around them
 
 MakeFile = Callable[[int], Path]
@@ -47,7 +47,7 @@ def full(small_s3: S3, home: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
 def reached(s3: S3, port: int, home: Path, monkeypatch: pytest.MonkeyPatch) -> Blobs:
     for name, value in s3.environment(port).items():
         monkeypatch.setenv(name, value)
-    return open_store(s3.bucket_url, home, patience=PATIENCE)
+    return open_store(s3.bucket_url, home, request_timeout=REQUEST_TIMEOUT)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ async def test_a_server_that_hangs_is_left_after_store_seconds(
     began = time.monotonic()
     with pytest.raises(RetryLater):
         await store.put(a_key(), file)
-    assert time.monotonic() - began < PATIENCE.total_seconds() + 1
+    assert time.monotonic() - began < REQUEST_TIMEOUT.total_seconds() + 1
     assert file.exists()
     s3.go_on()
     await store.put(a_key(), file)
@@ -135,7 +135,7 @@ async def test_a_server_that_falls_silent_in_the_middle_is_left_too(
     began = time.monotonic()
     with pytest.raises(RetryLater):
         await store.put(a_key(), file)
-    assert time.monotonic() - began < 2 * PATIENCE.total_seconds() + 1
+    assert time.monotonic() - began < 2 * REQUEST_TIMEOUT.total_seconds() + 1
     assert file.exists()
 
 

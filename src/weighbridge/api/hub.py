@@ -58,10 +58,12 @@ class Subscriber:
             self._queue.get_nowait()
         self._queue.put_nowait(message)
 
-    async def next(self, patience: float) -> Message | None:
+    async def next(self, wait_seconds: float) -> Message | None:
         """The next message; an empty one after a timeout; None when the server is stopping."""
         try:
-            async with asyncio.timeout(patience):  # wait_for can lose a message, or a cancellation, in 3.11
+            async with asyncio.timeout(
+                wait_seconds
+            ):  # wait_for can lose a message, or a cancellation, in 3.11
                 message = await self._queue.get()
         except TimeoutError:
             return {}

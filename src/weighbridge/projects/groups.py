@@ -14,7 +14,7 @@ from weighbridge.postgres.queries import load
 
 _SQL = load(__name__)
 WORK_MEMORY = "64MB"  # for sorts and hashes of any project; the rest spills to disk
-PATIENCE = "1h"  # statement timeout for all keywords of a project
+STATEMENT_TIMEOUT = "1h"  # grouping reads all keywords of a project
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Keyword:
 
 async def prepare(tx: Tx) -> None:
     """Set up a transaction for statements over all keywords of a project."""
-    await tx.execute(_SQL["prepare"], (WORK_MEMORY, PATIENCE))
+    await tx.execute(_SQL["prepare"], (WORK_MEMORY, STATEMENT_TIMEOUT))
 
 
 async def group(tx: Tx, key: ProjectKey) -> Grouped:

@@ -1,11 +1,11 @@
-"""Fourth of the checks: the texts of the dimensions' columns → entities with ids.
+"""Called by check.py: cells of the dimensions' columns → entities with ids. It makes these tables:
 
-    tuples   the distinct combinations of the dimensions' cells, typed, with the ids of the entities that
-             they name and the last record of each
-    links    combo → entities, numbered in the order of their ids: sorting facts by number sorts by id
+    tuples   the distinct combinations of these cells, typed, with the ids of their entities and the last
+             record of each
+    links    combination → number of each entity, in the order of the ids: sorting by number sorts by id
     dim …    one row per entity, with its last known values, in the order of its key
 
-Rules and hashes run once for each combination, not once a record.
+Rules and hashes run once per combination, not once per record.
 """
 
 # ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
@@ -25,7 +25,7 @@ _SEPARATOR = " || chr(31) || "
 
 
 def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
-    """Make these tables from the accepted records; those with a fault in them are rejected."""
+    """Make these tables from the accepted records. Reject records with an error in a dimension's cell."""
     if not plan.dimension_columns:
         return
     db.execute(f"CREATE OR REPLACE TEMP TABLE tuples AS {_tuples(plan, locale, scope)}")
@@ -38,9 +38,9 @@ def build(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
 
 
 def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
-    """Make `rejected_links`, as `links` but of the rejected records. 0: an entity that no accepted record names.
+    """Make `rejected_links`: as `links`, for rejected records. Number 0: no accepted record has this entity.
 
-    `readable`: whether the cells show the key of the record.
+    `readable`: whether the key of the record can be read from its cells.
     """
     same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.dimension_cells)
     in_key = {ref.entity for ref in plan.pipeline.grain.refs if ref.name in plan.pipeline.grain.key}
@@ -60,12 +60,12 @@ def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
 
 
 def entities(plan: Plan) -> list[Entity]:
-    """The dimensions that the file names."""
+    """The dimensions that the file has."""
     return [entity for entity in plan.pipeline.dimensions if _named(entity, plan)]
 
 
 def made(entity: Entity, plan: Plan) -> list[str]:
-    """The fields of an entity that are made of others that the file has."""
+    """The fields of an entity that are computed from columns of the file."""
     return [
         declared.name
         for declared in entity.fields
@@ -74,12 +74,12 @@ def made(entity: Entity, plan: Plan) -> list[str]:
 
 
 def number(entity: Entity) -> str:
-    """The column of `links` and `grain` that says which entity."""
+    """The column of `links` and `grain` with the number of the entity."""
     return quoted(f"{entity.name}#")
 
 
 def join(plan: Plan) -> str:
-    """From records to the numbers of their entities."""
+    """SQL: joins records with the numbers of their entities."""
     return "LEFT JOIN links ON typed.combo = links.combo" if plan.dimension_columns else ""
 
 
@@ -119,7 +119,7 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> s
 
 
 def _links(plan: Plan) -> str:
-    """combo, bad, and the number of each entity."""
+    """SELECT combo, bad, and the number of each entity."""
     same = " AND ".join(f"combos.{cell} IS NOT DISTINCT FROM tuples.{cell}" for cell in plan.dimension_cells)
     columns = ["combo", "bad"]
     for entity in entities(plan):
@@ -130,7 +130,7 @@ def _links(plan: Plan) -> str:
 
 
 def _rows(entity: Entity, plan: Plan) -> str:
-    """One row per entity, in the order of its key: row_index, line, id, hash, and the last known values."""
+    """SELECT one row per entity, in the order of its key: row_index, line, id, hash, last known values."""
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     columns = []
     for name in entity.columns:
@@ -153,7 +153,7 @@ def _rows(entity: Entity, plan: Plan) -> str:
 
 
 def _name_key(path: NamePath, plan: Plan) -> str:
-    """An external id made of folded names; NULL where the entity's own name is missing."""
+    """SQL: an external id computed from folded names; NULL if the entity's own name is missing."""
     folded = [[f"k{p}" for p in plan.layout.columns.get(name, ())] for name in path.names]
     parts = [f"coalesce({', '.join([*cells, literal('')])})" for cells in folded]
     key = f"'name:' || sha256({_SEPARATOR.join(parts)})[:32]"
@@ -161,7 +161,7 @@ def _name_key(path: NamePath, plan: Plan) -> str:
 
 
 def _made(made: Made, entity: Entity, plan: Plan) -> str:
-    """The expression over the values of its fields, NULL for those that the file lacks."""
+    """SQL: the declared expression over the values of its fields; NULL for fields that the file lacks."""
     values = {column.name: column.value for column in plan.dimension_columns}
     parts = {
         f"{{{name}}}": values.get(
@@ -173,7 +173,7 @@ def _made(made: Made, entity: Entity, plan: Plan) -> str:
 
 
 def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
-    """SHA-256 of entity, workspace, scope and key. Postgres makes the same, so nothing here may change."""
+    """SQL: SHA-256 of entity, workspace, scope and key. Postgres computes the same hash: do not change it."""
     parts = [literal(entity.name), literal(str(scope.workspace_id))]
     parts += [literal(scope.value(name) or "") for name in entity.scope]
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
@@ -212,7 +212,7 @@ def _hash(entity: Entity) -> str:
 
 
 def _named(entity: Entity, plan: Plan) -> bool:
-    """Does the file have the key of this entity, or the name that makes it? A key of refs alone needs them all."""
+    """Whether the file has the key of this entity or can compute it. A key of references needs all of them."""
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     own = [plan.pipeline.fields[f"{entity.name}.{name}"] for name in entity.key if name not in refs]
     for declared in own:

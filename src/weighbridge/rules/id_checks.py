@@ -1,6 +1,6 @@
-"""Beside the checks: ids that were made of names, ids that a spreadsheet has rounded, ids with several names.
+"""Called by check.py: ids computed from names, ids that a spreadsheet has rounded, ids with several names.
 
-The questions are asked of the header and of `tuples`, never of each record.
+These checks read the header and the table `tuples` (dimensions.py), not every record.
 """
 
 # ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
@@ -17,19 +17,19 @@ from weighbridge.rules import dimensions, normalise
 from weighbridge.rules.headers import nearest, synonyms
 from weighbridge.rules.plan import Plan, literal, quoted
 
-EXACT = 15  # digits that a spreadsheet keeps; it writes zeros in the place of the others
-# So many zeros beyond them, over all ids of a column, are no accident: one file in ten thousand has them by chance.
-SURE = 4
-LIKELY = 2
-FEW = 1_000
-RENAMED = 3  # of a single id: two campaigns that became one have two names
-_ROUNDED = f"length(id) > {EXACT} AND rtrim(id[{EXACT + 1}:], '0') = ''"
+KEPT_DIGITS = 15  # a spreadsheet replaces further digits with zeros
+# Zeros after these digits, over all ids of a column. Four occur by chance in one file of ten thousand.
+ZEROS_TO_REFUSE = 4
+ZEROS_TO_WARN = 2
+ZEROS_TO_REFUSE_RENAMED = 3  # of a single id with two names: two campaigns became one
+FEW_COMBINATIONS = 1_000
+_ROUNDED = f"length(id) > {KEPT_DIGITS} AND rtrim(id[{KEPT_DIGITS + 1}:], '0') = ''"
 _DOUBTFUL = f"first <> last OR ({_ROUNDED})"
 _ID_WORDS = {"id", "ids", "identifier", "identifiant", "identificador", "kennung", "key", "number", "no"}
 
 
 def from_names(plan: Plan) -> dict[str, str]:
-    """The warning `ids_from_names`: the entities whose ids the file does not have."""
+    """The warning `ids_from_names`: entities whose ids are not in the file."""
     made = [
         (entity, field) for entity in dimensions.entities(plan) if (field := _made_of_names(entity, plan))
     ]
@@ -49,16 +49,16 @@ def from_names(plan: Plan) -> dict[str, str]:
 
 
 def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
-    """The warnings `ids_rounded` and `several_names` of the ids in `tuples`, which are made of `combos`.
+    """The warnings `ids_rounded` and `several_names`. `combos`: the combinations of cells that `tuples` is made of.
 
     Raises FileRefused: `ids_rounded`.
     """
     with_ids = [entity for entity in dimensions.entities(plan) if _id_column(entity) in plan.layout.columns]
-    if len(combos) < FEW:  # for so few, planning a question takes longer than to look at them here
+    if len(combos) < FEW_COMBINATIONS:  # planning a query would take longer than this loop
         with_ids = [entity for entity in with_ids if _may_be_doubtful(entity, plan, combos)]
     if not with_ids:
         return {}
-    # Nearly no file has any: a short question for all, and the long one only for those that have.
+    # Nearly all files pass: one short query for all entities, a detailed one only for doubtful ids.
     asked = " UNION ALL ".join(
         f"SELECT bool_or({_DOUBTFUL}) FROM ({_ids(entity, plan)})" for entity in with_ids
     )
@@ -69,13 +69,13 @@ def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
     for row in rows:
         found = _Found(*row)
         header = plan.layout.mapping[found.column]
-        if found.rounded and found.rounded == found.long and found.zeros >= LIKELY:
+        if found.rounded and found.rounded == found.long and found.zeros >= ZEROS_TO_WARN:
             sentence = (
                 f"{header!r}: ids have lost digits in a spreadsheet, such as {found.example!r}: from the 16th digit on "
                 "{all} zeros. Export again and do not open the file in a spreadsheet program."
             )
-            several = found.rounded > 1 and found.zeros >= SURE
-            if several or (found.names and found.zeros >= RENAMED):
+            several = found.rounded > 1 and found.zeros >= ZEROS_TO_REFUSE
+            if several or (found.names and found.zeros >= ZEROS_TO_REFUSE_RENAMED):
                 raise FileRefused("ids_rounded", sentence.format(all="all of them have"))
             warnings.setdefault(
                 "ids_rounded", sentence.replace("have lost", "may have lost").format(all="they have")
@@ -91,10 +91,10 @@ def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
 
 
 def _may_be_doubtful(entity: Entity, plan: Plan, combos: Any) -> bool:
-    """May an id be rounded, or have several names? It may be said too often: the cells have not met their rules."""
+    """Whether an id may be rounded or have several names. True too often: rules are not applied to these cells yet."""
     own = next(column for column in plan.columns if column.name == _id_column(entity))
     if len(own.cells) > 1 or any(step.expression != normalise.platform_id.expression for step in own.steps):
-        return True  # what its rules make of it is known in `tuples` only
+        return True  # only `tuples` has the value after its rules
     path = own.field.otherwise
     assert isinstance(path, NamePath)
     cells = [*own.cells, *plan.layout.columns.get(path.names[-1], ())]
@@ -104,34 +104,34 @@ def _may_be_doubtful(entity: Entity, plan: Plan, combos: Any) -> bool:
 
 
 def _is_rounded(written: str) -> bool:
-    beyond = written[EXACT:]
+    beyond = written[KEPT_DIGITS:]
     return bool(beyond) and not beyond.strip("0")
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What `tuples` shows of one entity's ids."""
+    """Counts and examples of one entity's ids in `tuples`."""
 
     column: str
-    long: int  # ids of more digits than a spreadsheet keeps
-    rounded: int  # those of them that have only zeros beyond
-    zeros: int  # so many, over all of them
+    long: int  # number of ids with more digits than a spreadsheet keeps
+    rounded: int  # number of these with only zeros after the kept digits
+    zeros: int  # number of these zeros in all ids
     example: str | None
-    id: str | None  # one that has several names
+    id: str | None  # an id with several names
     names: list[str] | None
 
 
 def _summary(entity: Entity, plan: Plan) -> str:
     """SELECT the parts of `_Found` for one entity."""
-    long = f"length(id) > {EXACT}"
+    long = f"length(id) > {KEPT_DIGITS}"
     return f"""SELECT {literal(_id_column(entity))}, count(*) FILTER ({long}), count(*) FILTER ({_ROUNDED}),
-            coalesce(sum(length(id) - {EXACT}) FILTER ({_ROUNDED}), 0)::BIGINT, min(id) FILTER ({_ROUNDED}),
+            coalesce(sum(length(id) - {KEPT_DIGITS}) FILTER ({_ROUNDED}), 0)::BIGINT, min(id) FILTER ({_ROUNDED}),
             min(id) FILTER (first <> last), arg_min([first, last], id) FILTER (first <> last)
         FROM ({_ids(entity, plan)})"""
 
 
 def _ids(entity: Entity, plan: Plan) -> str:
-    """SELECT each id of an entity once, with the first and the last of its names in the alphabet."""
+    """SELECT each id of an entity once, with its alphabetically first and last name."""
     full = _id_column(entity)
     path = plan.pipeline.fields[full].otherwise
     assert isinstance(path, NamePath)
@@ -141,7 +141,7 @@ def _ids(entity: Entity, plan: Plan) -> str:
 
 
 def _id_column(entity: Entity) -> str:
-    """The field of an entity's id that names can make; empty where it has none."""
+    """The id field of an entity that can be computed from names; empty if it has none."""
     for declared in entity.fields:
         if isinstance(declared.otherwise, NamePath):
             return f"{entity.name}.{declared.name}"
@@ -154,7 +154,7 @@ def _made_of_names(entity: Entity, plan: Plan) -> str:
 
 
 def _is_id(header: str) -> bool:
-    """`Campaign delivery` is close to `Campaign ID` and is none."""
+    """Whether a header names an id. `Campaign delivery` is similar to `Campaign ID`, but is not an id."""
     words = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header).lower())
     return bool(_ID_WORDS & set(words)) or "#" in header
 

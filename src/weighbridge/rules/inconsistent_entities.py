@@ -1,7 +1,7 @@
-"""Beside the checks: entities with several values, or under several parents, in one file. The later one is kept.
+"""Called by check.py: entities with several values or several parents in one file. The later one is kept.
 
-The questions are asked of `tuples`, never of each record. Platforms rename and change what has an id of theirs, so of
-these only the parents count here; for their names see ids.py.
+These checks read the table `tuples` (dimensions.py), not every record. Values of entities with a platform's id may
+change within a file, so only their parents are checked here; id_checks.py checks their names.
 """
 
 # ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
@@ -15,11 +15,11 @@ from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Column, Plan, quoted
 
-FEW = 1_000  # combinations that are looked at here: planning a question takes longer
+FEW_COMBINATIONS = 1_000  # up to here a loop is faster than planning a query
 
 
 def warnings(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
-    """`several_values` and `several_parents` of the entities in `tuples`, which are made of `combos`."""
+    """`several_values` and `several_parents`. `combos`: the combinations of cells that `tuples` is made of."""
     found: dict[str, str] = {}
     for entity in _possible(db, plan, combos):
         columns = _columns(entity, plan)
@@ -32,13 +32,13 @@ def warnings(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
 
 
 def _possible(db: Any, plan: Plan, combos: Any) -> list[Entity]:
-    """The entities of which several combinations of cells may be one. In most files there are none."""
+    """Entities that may have several combinations of cells. Most files have none."""
     asked = [
         entity
         for entity in dimensions.entities(plan)
         if (_columns(entity, plan) or _parents(entity, plan)) and not _made_of_names(entity, plan)
     ]
-    if len(combos) < FEW:
+    if len(combos) < FEW_COMBINATIONS:
         asked = [entity for entity in asked if _may_differ(entity, plan, combos)]
     if not asked:
         return []
@@ -51,10 +51,10 @@ def _possible(db: Any, plan: Plan, combos: Any) -> list[Entity]:
 
 
 def _may_differ(entity: Entity, plan: Plan, combos: Any) -> bool:
-    """Do the cells of one key stand with several others? It may be said too often: they have not met their rules."""
+    """Whether one key may have several values. True too often: rules are not applied to these cells yet."""
     key = [plan.layout.columns.get(f"{entity.name}.{name}", ()) for name in entity.key]
     if not all(key):
-        return True  # what its key is made of is known in `tuples` only
+        return True  # the key is computed: only `tuples` has it
     own = [p for cells in key for p in cells]
     others = [p for column in _columns(entity, plan) for p in column.cells]
     for parent in _parents(entity, plan):
@@ -66,7 +66,7 @@ def _may_differ(entity: Entity, plan: Plan, combos: Any) -> bool:
 
 
 def _several_values(db: Any, entity: Entity, columns: list[Column]) -> str | None:
-    """In which of its columns, how many there are, and the lines of one."""
+    """The message, with the columns that differ, the number of entities, and the lines of one."""
     asked, found = [], []
     for no, column in enumerate(columns):
         value = _folded(column)
@@ -106,7 +106,7 @@ def _several_parents(db: Any, plan: Plan, entity: Entity, parent: Entity) -> str
 
 
 def _columns(entity: Entity, plan: Plan) -> list[Column]:
-    """The columns of its values, where one value in a file is expected."""
+    """The columns in which each entity should have one value per file."""
     if any(isinstance(declared.otherwise, NamePath) for declared in entity.fields):
         return []
     return [column for column in _entity_columns(entity, plan) if column.field.name not in entity.key]
@@ -117,14 +117,14 @@ def _entity_columns(entity: Entity, plan: Plan) -> list[Column]:
 
 
 def _parents(entity: Entity, plan: Plan) -> list[Entity]:
-    """The entities that its rows refer to. One in its key is always the same."""
+    """The entities that its rows refer to, except those in its key, which cannot differ."""
     found = dimensions.entities(plan)
     refs = [plan.pipeline.entity(ref.entity) for ref in entity.refs if ref.name not in entity.key]
     return [parent for parent in refs if parent in found]
 
 
 def _made_of_names(entity: Entity, plan: Plan) -> bool:
-    """Its id has the names of its parents in it."""
+    """Whether its id is computed from names, which include those of its parents."""
     return any(
         isinstance(declared.otherwise, NamePath)
         and f"{entity.name}.{declared.name}" not in plan.layout.columns
@@ -133,7 +133,7 @@ def _made_of_names(entity: Entity, plan: Plan) -> bool:
 
 
 def _folded(column: Column) -> str:
-    """SQL: the value, of a text its letters and digits: `Acme, Inc` is `ACME INC.`"""
+    """SQL: the value; of a text only letters and digits, so that `Acme, Inc` equals `ACME INC.`"""
     name = quoted(column.name)
     return (
         rf"regexp_replace(lower({name}), '[^\p{{L}}\p{{N}}]', '', 'g')" if column.field.type is str else name

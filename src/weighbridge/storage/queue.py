@@ -185,8 +185,8 @@ async def drop(tx: Tx, queue_id: UUID, actor: str) -> bool:
     return bool(row and row[0])
 
 
-async def watch(tx: Tx, threshold: int, patience: timedelta) -> int:
+async def watch(tx: Tx, threshold: int, alert_after: timedelta) -> int:
     """Raise or withdraw the alert about queued files; returns how many there are."""
-    row = await fetch_one(tx, _SQL["watch_storage"], (threshold, patience))
+    row = await fetch_one(tx, _SQL["watch_storage"], (threshold, alert_after))
     assert row is not None
     return int(row[0])

@@ -17,7 +17,7 @@ from weighbridge.storage import usage
 from weighbridge.storage.context import Context
 
 ROLE = "weighbridge_clean"
-PATIENCE = 3  # failed removals before the run gives up on the store
+MAX_FAILED_REMOVALS = 3  # failed removals before the run stops: the store does not work
 
 
 async def retain(ctx: Context) -> int:
@@ -34,7 +34,7 @@ async def retain(ctx: Context) -> int:
             removed += await _remove(ctx, workspace_id, upload_id, days)
         except RetryLater as failure:
             failures.append(failure)
-            if len(failures) == PATIENCE:
+            if len(failures) == MAX_FAILED_REMOVALS:
                 break
     if failures:
         raise failures[-1]

@@ -34,10 +34,10 @@ _LINE = ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_ca_cert
 _KEY = re.compile(r"(?:^|/)([0-9a-f-]{36}/\d{4}/\d\d/\d\d/[0-9a-f]{64})$")
 
 
-def open_store(url: str | None, home: Path, patience: timedelta = timedelta(seconds=30)) -> Blobs:
+def open_store(url: str | None, home: Path, request_timeout: timedelta = timedelta(seconds=30)) -> Blobs:
     """The store that `blob_url` names: a folder, file:///folder, s3://bucket/prefix. None: `home`/blobs.
 
-    `patience`: time limit for a bucket to answer one request.
+    `request_timeout`: maximum time for a bucket to answer one request.
     """
     scheme, found, rest = (url or "").partition("://")
     if not found:
@@ -45,7 +45,7 @@ def open_store(url: str | None, home: Path, patience: timedelta = timedelta(seco
     if scheme == "file":
         return FolderStore(Path(rest))
     if scheme == "s3":
-        return BucketStore(url or "", patience)
+        return BucketStore(url or "", request_timeout)
     raise ConfigError(
         f"WEIGHBRIDGE_BLOB_URL: expected a folder or s3://bucket/prefix, got {_shown(url or '')}."
     )
@@ -136,7 +136,7 @@ class BucketStore:
     coroutines, and one that still does so when the process exits aborts it with SIGABRT.
     """
 
-    def __init__(self, url: str, patience: timedelta) -> None:
+    def __init__(self, url: str, request_timeout: timedelta) -> None:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store
 
@@ -152,14 +152,16 @@ class BucketStore:
             # Tried once within the request: a file that cannot be stored goes to a queue of its own.
             self._store = S3Store.from_url(
                 url,
-                client_options=_client(patience, timeout=patience),
+                client_options=_client(request_timeout, timeout=request_timeout),
                 retry_config={"max_retries": 0},
             )
             # Short: an upload that cannot reach the store goes back to the queue and is tried again from there. The
             # total time for a large blob is not limited, only the time without any answer.
             self._reader = S3Store.from_url(
                 url,
-                client_options=_client(patience, timeout=timedelta(days=1), read_timeout=patience),
+                client_options=_client(
+                    request_timeout, timeout=timedelta(days=1), read_timeout=request_timeout
+                ),
                 retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
             )
         except BaseError as error:
@@ -229,10 +231,12 @@ class BucketStore:
         return None
 
 
-def _client(patience: timedelta, **more: timedelta) -> ClientConfig:
+def _client(request_timeout: timedelta, **more: timedelta) -> ClientConfig:
     """Options of the connection to a bucket. They replace those that obstore reads from the environment."""
     named = {name: os.environ[f"AWS_{name.upper()}"] for name in _LINE if f"AWS_{name.upper()}" in os.environ}
-    return cast("ClientConfig", {"connect_timeout": min(patience, timedelta(seconds=5)), **named, **more})
+    return cast(
+        "ClientConfig", {"connect_timeout": min(request_timeout, timedelta(seconds=5)), **named, **more}
+    )
 
 
 # Senders read these messages too, so they do not name the place where the service stores its files.

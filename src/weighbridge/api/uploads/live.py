@@ -22,7 +22,7 @@ Admitted = Callable[[], Awaitable[object]]  # RequestRefused if the key or sessi
 KEEP_ALIVE = (
     15.0  # seconds; proxies close connections that are silent for longer. Also the interval of key checks
 )
-_PATIENCE = 10.0  # seconds that a WebSocket may take to send its key
+_KEY_TIMEOUT = 10.0  # seconds within which a WebSocket client must send its key
 
 _EXAMPLE = """event: snapshot
 data: {"type": "snapshot", "uploads": []}
@@ -103,7 +103,7 @@ async def notify(socket: WebSocket) -> None:
 async def _first_message(socket: WebSocket) -> str | None:
     """Read the key from the first message, `{"key": "wb_…"}`, for clients that cannot set a header."""
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_KEY_TIMEOUT):
             message = json.loads(await socket.receive_text())
     except (TimeoutError, ValueError, KeyError):
         return None

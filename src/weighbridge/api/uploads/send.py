@@ -97,16 +97,18 @@ def _length(request: Request) -> int | None:
 
 async def _body(request: Request, app: App) -> AsyncIterator[bytes]:
     """The body as a stream, with a timeout: senders that hang would occupy all connections."""
-    patience = app.settings.sender_seconds
+    silence_limit = app.settings.sender_seconds
     stream = aiter(request.stream())
     while True:
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(silence_limit):
                 chunk = await anext(stream)
         except StopAsyncIteration:
             return
         except TimeoutError:
-            message = f"No data received for {patience:g} seconds. Nothing was stored; send the files again."
+            message = (
+                f"No data received for {silence_limit:g} seconds. Nothing was stored; send the files again."
+            )
             raise RequestRefused(408, "sender_silent", message) from None
         yield chunk
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from weighbridge.model.errors import RequestRefused
 
-_PATIENCE = 5.0  # seconds that an older request has to end: it may be in intake
+_TURN_TIMEOUT = 5.0  # seconds for the older request to end: it may be in intake
 
 
 class Turn:
@@ -63,7 +63,7 @@ class Turns:
     async def take(self, id_: UUID) -> AsyncIterator[Turn]:
         """RequestRefused(423) if the older request does not end in time."""
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_TURN_TIMEOUT):
                 while (older := self._taken.get(id_)) is not None:
                     older.ask()
                     await older.over.wait()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weighbridge.postgres.pool import Database
     from weighbridge.settings import Settings
 
-PATIENCE = 10  # seconds to wait for an external database
+DATABASE_TIMEOUT = 10  # seconds to wait for an external database
 _MARKS = {
     Status.OK: "[green]✓[/]",
     Status.WARNING: "[yellow]![/]",
@@ -134,10 +134,10 @@ async def _reached(settings: Settings) -> tuple[Check, str | None]:
 
     try:
         # Creating the embedded database may take a while; an external one must respond quickly.
-        async with asyncio.timeout(PATIENCE if settings.database_url else None):
+        async with asyncio.timeout(DATABASE_TIMEOUT if settings.database_url else None):
             url = await database_url(settings)
     except TimeoutError:
-        found = f"DATABASE_URL: no response within {PATIENCE} seconds."
+        found = f"DATABASE_URL: no response within {DATABASE_TIMEOUT} seconds."
         return failed("database", found, "Check the address and the firewall."), None
     except ConfigError as error:
         return failed("database", str(error), "Start the database, or correct DATABASE_URL."), None

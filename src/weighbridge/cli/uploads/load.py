@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from weighbridge.uploads.queue import Holder
     from weighbridge.uploads.request import Request
 
-PATIENCE = 5  # seconds that another worker may hold a file before the user is told
+REPORT_HOLDER_AFTER = 5  # seconds that another worker holds a file before the command says so
 
 Files = Annotated[
     list[Path],
@@ -159,7 +159,7 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
         with progress(waiting, shown=bar) as on_progress:
             options = worker_options(app.settings)
             done = await run_until(
-                app.ctx, options, list(waiting), on_progress, _Patience(waiting), _Once(bar)
+                app.ctx, options, list(waiting), on_progress, _HolderReport(waiting), _Once(bar)
             )
         ended = {upload.id: upload for upload in done}
     return [
@@ -223,7 +223,7 @@ class _Once:
             err().print("All files are loaded; grouping the project's keywords …")
 
 
-class _Patience:
+class _HolderReport:
     """Prints once per file that another worker holds it: the wait may be as long as a lease."""
 
     def __init__(self, names: dict[UUID, str]) -> None:
@@ -233,7 +233,7 @@ class _Patience:
 
     def __call__(self, holder: Holder) -> None:
         waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
-        if holder.upload_id not in self._reported and waited > PATIENCE:
+        if holder.upload_id not in self._reported and waited > REPORT_HOLDER_AFTER:
             self._reported.add(holder.upload_id)
             complain(
                 f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that one "

@@ -26,7 +26,7 @@ from weighbridge.worker import run_until
 
 WORKSPACE = UUID("00000000-0000-4000-8000-00000000901d")  # used only here
 PIPELINE = "judgments"
-PATIENCE = 300  # seconds; other files may come first
+LOAD_TIMEOUT = 300  # seconds; other files may come first
 TRIES = 5  # to delete rows that workers still hold
 DUPLICATE = "duplicate_completed"
 _TROUBLE = (WeighbridgeError, RowFault)
@@ -102,10 +102,10 @@ async def _complete(app: App, batch: Batch) -> Step:
         if received.duplicate:
             return Step(name, f"recognised as a duplicate: {received.reason}")
         ctx = replace(app.ctx, pipelines={PIPELINE: app.ctx.pipelines[PIPELINE]})  # process no other files
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(LOAD_TIMEOUT):
             await run_until(ctx, worker_options(app.settings), [received.upload_id], lambda upload: None)
     except TimeoutError:
-        return Step(name, f"not finished after {PATIENCE} s")
+        return Step(name, f"not finished after {LOAD_TIMEOUT} s")
     except _TROUBLE as error:
         return Step(name, str(error))
     async with app.db.tx() as tx:

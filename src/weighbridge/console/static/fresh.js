@@ -4,7 +4,7 @@
 // server sets while something is queued or running, or fewer files are processed than were uploaded.
 // Only the server ends the polling. While the event stream is interrupted, the page polls, so that no change is missed.
 
-const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, PATIENCE = 10000;
+const EVERY = 1000, CUT_OFF = 5000, SLOW = 15000, AT_MOST_EVERY = 350, FETCH_TIMEOUT = 10000;
 const AWAY = "You are offline. Waiting for the network…";
 const regions = (root) => [...root.querySelectorAll("[data-fresh]")];
 const connection = document.getElementById("connection");
@@ -55,7 +55,7 @@ async function renew(source) {
 }
 
 async function page(source) {
-  const answer = await fetch(source, { headers: { "X-Fresh": "1", Accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  const answer = await fetch(source, { headers: { "X-Fresh": "1", Accept: "text/html" }, cache: "no-store", signal: AbortSignal.timeout(FETCH_TIMEOUT) });
   if (answer.redirected && new URL(answer.url).pathname === "/sign-in") { location.assign(answer.url); return null; }
   if (!answer.ok) throw Object.assign(new Error(answer.statusText), { status: answer.status < 500 && answer.status });
   return new DOMParser().parseFromString(await answer.text(), "text/html");

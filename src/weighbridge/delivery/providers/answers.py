@@ -76,7 +76,7 @@ async def request(
     response: httpx.Response | Answer | None = None
     try:
         async with (
-            asyncio.timeout(_patience(http)),
+            asyncio.timeout(_request_timeout(http)),
             _asked(http, method, url, headers=sent, **more) as response,
         ):
             return _answer(response, await _body(response, LONGEST if reads else LONGEST_UNREAD))
@@ -99,10 +99,10 @@ def in_time(batch: Batch, http: httpx.AsyncClient) -> bool:
 
     An adapter does not ask before its first: where a request may take longer than a call, nothing would ever be sent.
     """
-    return batch.deadline is None or batch.deadline - monotonic() >= (_patience(http) or 0)
+    return batch.deadline is None or batch.deadline - monotonic() >= (_request_timeout(http) or 0)
 
 
-def _patience(http: httpx.AsyncClient) -> float | None:
+def _request_timeout(http: httpx.AsyncClient) -> float | None:
     """Maximum seconds for a whole request. httpx's timeouts restart with every byte."""
     known = [seconds for seconds in http.timeout.as_dict().values() if seconds is not None]
     return max(known, default=None)

@@ -30,7 +30,7 @@ from weighbridge.model.delivery import (
 )
 
 AT_ONCE = 10
-PATIENCE = 10  # so many messages of a batch may come to nothing before the rest is not tried
+MAX_FAILED_MESSAGES = 10  # failed messages of a batch after which the rest is not sent
 _PREFIX = "whsec_"
 
 NEEDS = (
@@ -138,7 +138,7 @@ class _Round:
                 said = await self._sender.post(*_message(conversion, self._batch))
             except ProviderTransientError as error:
                 self._failures += 1
-                if isinstance(error, ProviderRateLimitError) or self._failures == PATIENCE:
+                if isinstance(error, ProviderRateLimitError) or self._failures == MAX_FAILED_MESSAGES:
                     self._over = answers.retry_of(error, sent=False)
                 return error
             if said.category is Category.AUTH:

@@ -27,7 +27,7 @@ from weighbridge.delivery.slots.base import Held, SlotLimits
 from weighbridge.delivery.slots.leased import Leased
 from weighbridge.model.errors import ConfigError
 
-PATIENCE = 1.0  # seconds for a call as a whole; who waits for a slot does nothing else
+CALL_TIMEOUT = 1.0  # seconds for one call of Redis as a whole: delivery waits for it
 CONNECTIONS = 8
 
 # KEYS: each key once. ARGV: how long a slot lasts in ms, the limit of a site's key, the limit of a provider's key; then
@@ -101,13 +101,13 @@ class RedisSlots(Leased):
                 numbers.setdefault(held.slot.global_key, len(numbers) + 1) if self.limits.per_provider else 0
             )
             args += [str(held.token), site, provider]
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CALL_TIMEOUT):
             answer = await self._acquire(keys=list(numbers), args=args)
         return {held.token for held, granted in zip(wanted, answer, strict=True) if granted}
 
     async def _give(self, held: Sequence[Held]) -> None:
         keys = [key for each in held for key in (each.slot.site_key, each.slot.global_key)]
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CALL_TIMEOUT):
             await self._release(keys=keys, args=[str(each.token) for each in held])
 
     async def _close(self) -> None:
@@ -140,9 +140,9 @@ def _client(url: str) -> Redis:
             pool = BlockingConnectionPool.from_url(
                 url,
                 max_connections=CONNECTIONS,
-                timeout=PATIENCE,
-                socket_timeout=PATIENCE,
-                socket_connect_timeout=PATIENCE,
+                timeout=CALL_TIMEOUT,
+                socket_timeout=CALL_TIMEOUT,
+                socket_connect_timeout=CALL_TIMEOUT,
                 # Once more at once, over a new line: one of a server that was started anew looks as good as ever.
                 retry=Retry(NoBackoff(), 1, (trouble.ConnectionError,)),
                 protocol=2,  # no greeting that older servers do not know
