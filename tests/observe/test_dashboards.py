@@ -22,6 +22,7 @@ from .promql import Named, named
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = ROOT / "docs" / "runbook.md"
+ALERTS = ROOT / "docs" / "alerts.md"
 FROM_PROMETHEUS = {"up"}
 LABELS_FROM_PROMETHEUS = {"job", "instance"}
 
@@ -120,7 +121,7 @@ async def test_every_metric_of_ours_is_on_the_dashboard(exposed: Exposed) -> Non
 
 async def test_the_documentation_lists_every_metric_and_no_other(exposed: Exposed) -> None:
     page = (ROOT / "docs/metrics.md").read_text()
-    ours = r"(?:weighbridge|storage|quota)_\w+"  # S5's metrics bear its own names
+    ours = r"(?:weighbridge|storage|quota)_\w+"  # the names that docs/contracts.md fixes
     assert set(re.findall(rf"^\| `({ours})` \|", page, re.MULTILINE)) == exposed.families
     conditions = {"storage_queue", "storage_left"}
     assert set(re.findall(rf"\b{ours}", page)) - conditions == exposed.families
@@ -132,16 +133,16 @@ async def test_the_documentation_lists_every_metric_and_no_other(exposed: Expose
 @pytest.mark.parametrize(
     ("alert", "metric", "threshold", "severity"),
     [
-        ("WeighbridgeUploadsFailed", "weighbridge_failed_24h", 0, "error"),  # §5.2, §6.1
-        ("WeighbridgeStaleTakeover", "weighbridge_takeovers_total", 0, "warning"),  # §5.2
-        ("WeighbridgeDeadLetters", "weighbridge_dead_letters", 5, "warning"),  # §5.2
-        ("WeighbridgeBacklog", "weighbridge_backlog", 100, "warning"),  # §5.2, §6.1
-        ("WeighbridgeStaleRuns", "weighbridge_stale_runs", 0, "warning"),  # §6.1
-        ("WeighbridgeSlow", "weighbridge_stage_seconds_sum", 300, "warning"),  # §6.1
-        ("WeighbridgeStorageQueue", "storage_queue_depth", 100, "warning"),  # S5
+        ("WeighbridgeUploadsFailed", "weighbridge_failed_24h", 0, "error"),
+        ("WeighbridgeStaleTakeover", "weighbridge_takeovers_total", 0, "warning"),
+        ("WeighbridgeDeadLetters", "weighbridge_dead_letters", 5, "warning"),
+        ("WeighbridgeBacklog", "weighbridge_backlog", 100, "warning"),
+        ("WeighbridgeStaleRuns", "weighbridge_stale_runs", 0, "warning"),
+        ("WeighbridgeSlow", "weighbridge_stage_seconds_sum", 300, "warning"),
+        ("WeighbridgeStorageQueue", "storage_queue_depth", 100, "warning"),
     ],
 )
-def test_the_conditions_of_the_seed_are_alerted_at_its_thresholds(
+def test_the_specified_conditions_are_alerted_at_the_specified_thresholds(
     alert: str, metric: str, threshold: int, severity: str
 ) -> None:
     [rule] = [each for each in RULES if each["alert"] == alert]
@@ -194,10 +195,35 @@ def test_the_example_scrapes_with_the_rules_and_the_token() -> None:
     assert "credentials_file" in jobs["weighbridge-api"]["authorization"]
 
 
-def test_every_rule_leads_to_a_page_of_the_runbook() -> None:
-    headings = re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.MULTILINE)
-    pages = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert {rule["annotations"]["runbook_url"].partition("#")[2] for rule in RULES} <= pages
+def slug(heading: str) -> str:
+    """The anchor that a Markdown page has for a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_every_rule_links_to_a_section_of_the_runbook() -> None:
+    sections = set(map(slug, re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.MULTILINE)))
+    assert {rule["annotations"]["runbook_url"].partition("#")[2] for rule in RULES} <= sections
+
+
+def test_the_page_of_alerts_lists_every_rule_with_its_severity_and_section() -> None:
+    listed = re.findall(
+        r"^\| `(\w+)` \| (error|warning) \| [^|]+ \| \[([^]]+)\]\(runbook\.md#([a-z-]+)\) \|$",
+        ALERTS.read_text(),
+        re.MULTILINE,
+    )
+    assert [(alert, severity, f"docs/runbook.md#{anchor}") for alert, severity, _, anchor in listed] == [
+        (rule["alert"], rule["labels"]["severity"], rule["annotations"]["runbook_url"]) for rule in RULES
+    ]
+    assert all(slug(text) == anchor for _, _, text, anchor in listed)
+
+
+def test_the_page_of_alerts_lists_every_condition_that_weighbridge_raises() -> None:
+    sections = set(map(slug, re.findall(r"^#+ (.+)$", RUNBOOK.read_text(), re.MULTILINE)))
+    listed = re.findall(
+        r"^\| `([a-z_]+)` \|.*\[[^]]+\]\(runbook\.md#([a-z-]+)\) \|$", ALERTS.read_text(), re.MULTILINE
+    )
+    assert [condition for condition, _ in listed] == list(figures.CONDITIONS)
+    assert {anchor for _, anchor in listed} <= sections
 
 
 # The dashboard ----------------------------------------------------------------------------------------------
