@@ -1,0 +1,84 @@
+"""A shell that runs the commands of one page, as a reader's terminal does: variables, folders and jobs stay."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+# Background jobs do not inherit the two pipes: the end of the shell must be seen while they run.
+LOOP = """
+set -eo pipefail
+while IFS= read -r -d "" command <&{commands}
+do eval "$command" {commands}<&- {ended}>&-; echo >&{ended}
+done
+"""
+
+
+class Shell:
+    """The first command that fails ends it, so that no failure is overlooked."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        commands, self._commands = os.pipe()
+        self._ended, ended = os.pipe()
+        self._log = folder / ".output"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["bash", "-c", LOOP.format(commands=commands, ended=ended)],
+                cwd=folder, env=environment, pass_fds=(commands, ended), start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        os.close(commands)
+        os.close(ended)
+
+    @property
+    def written(self) -> int:
+        """How many bytes of output there are."""
+        return self._log.stat().st_size
+
+    def output(self, begins: int) -> str:
+        return self._log.read_bytes()[begins:].decode()
+
+    def run(self, command: str, *, within: float = 60) -> None:
+        """AssertionError if it fails or does not end."""
+        begins = self.written
+        os.write(self._commands, command.encode() + b"\0")
+        ready = select.select([self._ended], [], [], within)[0]
+        assert ready, f"has not ended after {within} s:\n{self.output(begins)}"
+        if not os.read(self._ended, 1):
+            raise AssertionError(f"exit code {self._process.wait()}:\n{self.output(begins)}")
+
+    def still_running(self, within: float) -> list[str]:
+        """The commands of processes that the page has started and that do not end within this time, in seconds."""
+        give_up = time.monotonic() + within
+        while left := self._left():
+            if time.monotonic() > give_up:
+                return [" ".join(process.info["cmdline"] or ()) for process in left]
+            time.sleep(0.02)
+        return []
+
+    def close(self) -> None:
+        """End the shell and everything that it started."""
+        os.close(self._commands)
+        os.close(self._ended)
+        self._process.wait(timeout=60)
+        left = self._left()
+        for process in left:
+            process.terminate()
+        for process in psutil.wait_procs(left, timeout=20)[1]:
+            process.kill()
+
+    def _left(self) -> list[psutil.Process]:
+        """Processes in the folder of the page, or with it in their command, apart from the shell itself."""
+        return [
+            process
+            for process in psutil.process_iter(["cmdline", "cwd"])
+            if process.pid != self._process.pid
+            and str(self._folder) in f"{process.info['cwd']} {' '.join(process.info['cmdline'] or ())}"
+        ]
