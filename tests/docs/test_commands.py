@@ -1,0 +1,78 @@
+"""Every `weighbridge …` in a shell block of any page is a command with these options; nothing runs here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from weighbridge.cli.root import command
+
+from .pages import ALL, blocks, text_of
+
+ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "<", "2>"}
+
+
+def lines(text: str) -> Iterator[list[str]]:
+    """The words of each command, up to a pipe, a redirection or a comment."""
+    for block in blocks(text):
+        if block.is_shell:
+            whole = re.sub(r"\\\n\s*", " ", block.text)
+            for found in re.findall(r"(?:^|[\s(/;])weighbridge ((?!listens)[^\n)]*)", _without_comments(whole)):
+                yield list(_words(found))
+
+
+def _without_comments(text: str) -> str:
+    return re.sub(r"(?:^|\s)#.*$", "", text, flags=re.MULTILINE)
+
+
+def _words(text: str) -> Iterator[str]:
+    parts = shlex.shlex(text, posix=True, punctuation_chars="|&;<>")
+    parts.whitespace_split = True
+    parts.commenters = ""
+    for word in parts:
+        if set(word) <= set("|&;<>"):
+            return
+        yield word
+
+
+def wrong(words: list[str]) -> str:
+    """Why the command line does not take them; empty if it does."""
+    found = command()
+    rest = list(words)
+    while isinstance(found, click.Group) or hasattr(found, "commands"):
+        if not rest or rest[0].startswith("-"):
+            return "" if rest[:1] in (["--version"], ["--help"]) else "no command"
+        if rest[0] not in found.commands:
+            return f"unknown command {rest[0]}"
+        found = found.commands[rest.pop(0)]
+    names = {name: option for option in found.params for name in (*option.opts, *option.secondary_opts)}
+    given = iter(rest)
+    for word in given:
+        if word.startswith("-") and word not in ("-", "--help", "-h"):
+            name, equals, _ = word.partition("=")
+            if name not in names:
+                return f"unknown option {name}"
+            if not names[name].is_flag and not equals and next(given, None) is None:
+                return f"{name} has no value"
+    return ""
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_every_command_exists_with_its_options(page: str) -> None:
+    assert [(words, why) for words in lines(text_of(page)) if (why := wrong(words))] == []
+
+
+@pytest.mark.parametrize("line", ["laod a.csv", "load a.csv --platfrom meta", "uploads sow ID", "load a.csv --batch"])
+def test_a_wrong_command_would_be_found(line: str) -> None:
+    (words,) = lines(f"```sh\nA=1 weighbridge {line} > out 2>&1   # a comment\n```")
+    assert wrong(words)
+
+
+def test_commands_are_seen_wherever_they_stand() -> None:
+    text = "```sh no-test\nX=$(weighbridge vault key)\nif .venv/bin/weighbridge doctor | cat; then a; fi\n```"
+    assert list(lines(text)) == [["vault", "key"], ["doctor"]]
+    assert sum(len(list(lines(text_of(page)))) for page in ALL) > 100
