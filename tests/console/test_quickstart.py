@@ -60,7 +60,11 @@ def fix(file: Path) -> None:
     with file.open(newline="") as opened:
         header, *rows = csv.reader(opened)
     marks = [number for number, name in enumerate(header) if name.startswith("weighbridge_")]
-    kept = [row for row in rows if any(cell in ("see invoice", "-5") for n, cell in enumerate(row) if n not in marks)]
+    kept = [
+        row
+        for row in rows
+        if any(cell in ("see invoice", "-5") for n, cell in enumerate(row) if n not in marks)
+    ]
     right = {"see invoice": "12.34", "-5": "5"}
     with file.open("w", newline="") as opened:
         csv.writer(opened).writerows([header, *([right.get(cell, cell) for cell in row] for row in kept)])

@@ -17,8 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-RUN = ["README.md", *(f"docs/start-{name}.md" for name in ("browser", "folders", "application", "operator"))]
-ALL = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+RUN = [f"docs/start-{name}.md" for name in ("browser", "folders", "application", "operator")]
+ALL = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+]
 SHOWN = "# → "
 
 

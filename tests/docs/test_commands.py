@@ -13,15 +13,15 @@ from weighbridge.cli.root import command
 
 from .pages import ALL, blocks, text_of
 
-ENDS = {"|", "||", "&&", "&", ";", ">", ">>", "<", "2>"}
-
 
 def lines(text: str) -> Iterator[list[str]]:
     """The words of each command, up to a pipe, a redirection or a comment."""
     for block in blocks(text):
         if block.is_shell:
             whole = re.sub(r"\\\n\s*", " ", block.text)
-            for found in re.findall(r"(?:^|[\s(/;])weighbridge ((?!listens)[^\n)]*)", _without_comments(whole)):
+            for found in re.findall(
+                r"(?:^|[\s(/;])weighbridge ((?!listens)[^\n)]*)", _without_comments(whole)
+            ):
                 yield list(_words(found))
 
 
@@ -66,7 +66,9 @@ def test_every_command_exists_with_its_options(page: str) -> None:
     assert [(words, why) for words in lines(text_of(page)) if (why := wrong(words))] == []
 
 
-@pytest.mark.parametrize("line", ["laod a.csv", "load a.csv --platfrom meta", "uploads sow ID", "load a.csv --batch"])
+@pytest.mark.parametrize(
+    "line", ["laod a.csv", "load a.csv --platfrom meta", "uploads sow ID", "load a.csv --batch"]
+)
 def test_a_wrong_command_would_be_found(line: str) -> None:
     (words,) = lines(f"```sh\nA=1 weighbridge {line} > out 2>&1   # a comment\n```")
     assert wrong(words)

@@ -35,9 +35,7 @@ def broken(page: str, text: str) -> list[str]:
             continue
         path, _, anchor = link.partition("#")
         target = (ROOT / page).parent / path if path else ROOT / page
-        if not target.exists():
-            found.append(link)
-        elif anchor and anchor not in anchors(str(target.resolve().relative_to(ROOT))):
+        if not target.exists() or (anchor and anchor not in anchors(str(target.resolve().relative_to(ROOT)))):
             found.append(link)
     return found
 
