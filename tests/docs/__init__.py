@@ -1,1 +1,1 @@
-"""The documentation: its links lead somewhere, its commands exist, and README and quickstarts run as printed."""
+"""The documentation: its links lead somewhere, its commands exist, and the quickstarts run as printed."""

@@ -1,7 +1,6 @@
-"""README and quickstarts: every command runs in the order of the page and prints what the page shows.
+"""Quickstarts: every command runs in the order of the page and prints what the page shows.
 
-Each page has a folder, a shell and ports of its own. README runs in a copy of the project's folder, the others in an
-empty one. start-operator.md gets an empty database of the run's server as DATABASE_URL; the others use the embedded
+Each page has an empty folder, a shell and ports of its own. README.md, once it is in RUN, gets the project's files. start-operator.md gets an empty database of the run's server as DATABASE_URL; the others use the embedded
 Postgres.
 """
 
