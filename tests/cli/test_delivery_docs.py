@@ -185,17 +185,6 @@ def test_the_first_delivery_goes_as_it_is_printed(shell: Any, google: FakeGoogle
     assert said.rstrip().endswith('{"A-1":1,"A-2":1}')
 
 
-def test_the_first_try_of_the_readme_goes_as_it_is_printed(
-    shell: Any, google: FakeGoogleAds, tmp_path: Path
-) -> None:
-    readme = (ROOT / "README.md").read_text()
-    [block] = [body for body in blocks(readme, "sh") if "weighbridge.testing" in body]
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    said = shell(block.replace(".venv/bin/", ""))
-    assert "1 conversion in 1 call: 1 delivered, 0 failed, 0 to retry." in said
-    assert google.accepted == {"A-1": 1}
-
-
 def test_the_example_on_the_page_is_the_one_that_is_tested() -> None:
     [example] = [body for body in blocks(TEXT, "python") if "class Crm" in body]
     assert example.rstrip() in (ROOT / "examples" / "crm.py").read_text()

@@ -4,6 +4,7 @@ How a page prints commands (CONTRIBUTING.md, "How pages are tested"):
 
 - A block ```sh is run, command after command. ```sh no-test is not run; its commands must exist.
 - A comment `# → text` after a command, or a block ```text output, is the output of the command before it.
+- A block ```python whose first line is `# name.py` is written to that file.
 - `…` stands for any text of a line; alone on a line, for any number of lines.
 """
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-RUN = [f"docs/start-{name}.md" for name in ("browser", "folders", "application", "operator")]
+RUN = ["README.md", *(f"docs/start-{name}.md" for name in ("browser", "folders", "application", "operator"))]
 ALL = [
     "README.md",
     "CONTRIBUTING.md",
@@ -77,6 +78,8 @@ def commands(text: str) -> list[Command]:
     for block in blocks(text):
         if block.is_run:
             found += in_block(block)
+        elif block.info == "python" and (file := re.match(r"# (\w+\.py)\n", block.text)):
+            found.append(Command(block.line, f"cat > {file[1]} <<'END'\n{block.text}\nEND"))
         elif block.info == "text output":
             found[-1].shown += block.text.splitlines()
     return found

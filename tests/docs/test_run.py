@@ -1,6 +1,6 @@
 """Quickstarts: every command runs in the order of the page and prints what the page shows.
 
-Each page has an empty folder, a shell and ports of its own. README.md, once it is in RUN, gets the project's files.
+Each page has an empty folder, a shell and ports of its own. README.md gets the project's files.
 start-operator.md gets an empty database of the run's server as DATABASE_URL; the others use the embedded
 Postgres.
 """
