@@ -1,6 +1,25 @@
 """Weighbridge: export files into Postgres, every row exactly once and accounted for.
 
-What an author of pipelines needs is here; the rest of the package is the system's own.
+This module exports the names that authors of pipelines need; all other modules are internal.
+
+cli/, __main__  commands
+console/        web pages
+api/            HTTP routes
+settings, app   the settings are read once, and the parts built from them
+worker          the queues and chores of a worker
+delivery/       conversions → ad platforms and webhooks
+projects/       keyword projects and their groups
+uploads/        files → production tables
+storage/        stored files and quotas
+engine/         claim, lease, retry, recover, events: shared by all queues
+access/         API keys and sessions
+pipelines/      the built-in pipelines
+formats/        bytes → text columns
+rules/          text columns → typed columns
+observe/        logs, metrics, traces, alerts
+postgres/       connections, roles, schema
+model/          states, declarations, errors: standard library only
+testing/        generated files and fake providers, for tests
 """
 
 from weighbridge.model import upsert

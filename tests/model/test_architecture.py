@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -28,9 +31,19 @@ def test_every_module_that_the_page_names_exists() -> None:
     assert [each for each in named if not (SOURCE / each).is_file()] == []
 
 
-def test_each_package_lists_its_modules() -> None:
+PACKAGES = sorted(each.parent for each in SOURCE.rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda each: str(each.relative_to(SOURCE.parent)))
+def test_each_package_lists_its_modules(package: Path) -> None:
     """In its docstring, so that a reader of the file tree knows where to begin."""
-    for package in ("engine", "access", "storage", "uploads", "projects", "delivery", "postgres"):
-        text = (SOURCE / package / "__init__.py").read_text()
-        modules = {each.stem for each in (SOURCE / package).glob("*.py")} - {"__init__"}
-        assert [each for each in sorted(modules) if not re.search(rf"\b{each}\b", text)] == [], package
+    text = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    modules = {each.stem for each in package.glob("*.py")} - {"__init__"}
+    subpackages = {each.parent.name for each in package.glob("*/__init__.py")}
+    assert [each for each in sorted(modules) if not re.search(rf"\b{each}\b", text)] == []
+    assert [each for each in sorted(subpackages) if not re.search(rf"\b{each}/", text)] == []
+
+    names = "|".join(re.findall(r"^ *((?:[a-z_]+/?)(?:, [a-z_]+/?)*)  +\S", text, re.MULTILINE))
+    named = {each.rstrip("/") for each in re.split(r", |\|", names) if each}
+    named |= set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text))
+    assert sorted(named - modules - subpackages) == []

@@ -1,4 +1,21 @@
-"""The HTTP API. A route without a declared scope refuses every request."""
+"""The HTTP API. A route without a declared scope refuses every request.
+
+Every request
+    cors         cross-origin requests from the allowed origins
+    requests     one log line and one span per request
+    access       API keys, scopes and workspaces; sessions checks the credentials of browsers
+    bodies       JSON bodies, read after authentication; invalid words their validation errors
+    cursor       cursors of lists
+    problems     exceptions → error responses
+
+Routes
+    uploads/, projects/, delivery/, storage/  the routes of each subject
+    hub          notifications of the database → the open live connections
+    tokens       upload tokens for pages on other origins
+    health       `/healthz` and `/readyz`
+    metrics      `/metrics` and `/api/metrics`
+    pages        `/api/docs`; reference makes its HTML from the OpenAPI document
+"""
 
 from __future__ import annotations
 

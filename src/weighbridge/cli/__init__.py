@@ -1,4 +1,20 @@
-"""The command line. Commands import their dependencies when they run, so that `--help` is fast."""
+"""The command line. Commands import their dependencies when they run, so that `--help` is fast.
+
+root         all commands, in the order of `--help`; reference makes docs/cli.md from them
+running      shared by all commands: settings, logs, event loop, output; rows prints lists
+demo         loads sample files and opens the console
+uploads/     load, watch, uploads
+serve        up, api, worker
+delivery/    deliver, sites, providers, conversions, vault
+projects/    projects
+storage/     storage
+keys         API keys
+pipelines    the available pipelines and their SQL
+database     the schema and the address of the database
+doctor/      checks of the installation
+verify/      one generated file through the whole system
+upkeep       recover and clean
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The console: web pages that use the same functions as the API. One module and one template per page.
+"""The console: web pages that use the same functions as the API.
 
-frame     shared by all pages: layout, session, forms, error messages; assets are styles and scripts
-sign_in   sign in with an API key
-uploads   the upload form and the list; upload shows one upload, preview its changes
-projects  files, groups, keywords and tokens of a project; edits are its forms
-deliveries  deliveries to providers; conversion shows one of them
-storage   storage usage, quotas and queued files
-health    backlog, failures and processing times
+frame        shared by all pages: layout, session, forms, error messages
+assets       style sheet and scripts
+listing      lists that load page after page
+words        numbers, times and states as text
+sign_in      sign in with an API key
+uploads/, projects/, delivery/, storage/  the pages of each subject
+health       backlog, failures and processing times
 """
 
 from __future__ import annotations

@@ -1,1 +1,29 @@
-"""The domain model: states, pipelines, rules, errors. Pure: only the standard library."""
+"""The domain model. Pure: only the standard library.
+
+Declarations
+    pipeline       pipelines and entities; field: one column; rule: rules for its values
+    profile        the layout of one platform's exports
+    upsert         what an upsert does with an existing row
+    capacity       columns that hold less than the type of their field
+    imports        imports modules of users
+
+Files and uploads
+    limits         limits from the settings
+    reading        read options; encodings: the encodings that they may name
+    sheet          a file as text columns; space: characters that are stripped from cells
+    read_as        how a file was read
+    columns        the use of each column
+    upload         an upload and its counts; states: its states and moves
+    rejects_file   the columns of a rejects file
+    project        a project and its jobs
+
+Deliveries
+    digests        e-mail addresses and phone numbers → digests
+    delivery       conversions and their outcomes
+    shares         rows per group and run
+
+Everywhere
+    retry          retry policies
+    errors         all exceptions
+    counts         counts in messages
+"""

@@ -1,1 +1,8 @@
-"""Observability: logs, metrics, traces and alerts."""
+"""Observability.
+
+traces       one trace id from the request to every log line
+journal      events: each is logged once and counted
+logs         log lines as JSON or for a terminal; redact removes personal data
+metrics      metrics for Prometheus
+alerts       alerts to people; tryout tests an address
+"""

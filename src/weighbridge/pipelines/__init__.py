@@ -1,4 +1,10 @@
-"""The built-in pipelines, and those of users: in modules that a setting names, or in installed packages."""
+"""The built-in pipelines, and those of users: in modules that a setting names, or in installed packages.
+
+ads/          daily exports of ad platforms
+keywords/     search terms
+judgments/    court judgments
+conversions   sales to report to ad platforms
+"""
 
 from __future__ import annotations
 

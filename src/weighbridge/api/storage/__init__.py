@@ -1,1 +1,4 @@
-"""Routes of storage: usage and limits."""
+"""Routes of storage.
+
+usage        storage usage and quotas
+"""

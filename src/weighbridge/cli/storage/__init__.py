@@ -1,1 +1,5 @@
-"""Commands of storage: the queue of files, usage and limits."""
+"""Commands of storage.
+
+queue        files that wait for the file store
+usage        storage usage, quotas, recount
+"""

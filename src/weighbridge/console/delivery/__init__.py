@@ -1,1 +1,5 @@
-"""Pages of delivery: the list, one conversion."""
+"""Pages of delivery.
+
+index        delivery status per site and provider, and the list of conversions
+conversion   one sale and its delivery to each provider
+"""

@@ -1,1 +1,5 @@
-"""Pages of projects: the list, one project, forms that edit its groups."""
+"""Pages of projects.
+
+pages        the list of projects; files, groups, keywords and tokens of one
+edits        forms that edit groups
+"""

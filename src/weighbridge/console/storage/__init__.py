@@ -1,1 +1,4 @@
-"""Page of storage: usage, quota, files that wait."""
+"""Pages of storage.
+
+index        usage, quotas and files that wait for the store
+"""

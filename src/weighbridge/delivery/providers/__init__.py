@@ -1,4 +1,18 @@
-"""The built-in providers and the user's own: from modules named in a setting, or from installed packages."""
+"""The built-in providers and the user's own: from modules named in a setting, or from installed packages.
+
+base             the interface of a provider
+addresses        the webhook addresses that are allowed
+connections      pooled connections to providers
+answers          requests, and strict parsing of responses; every failure has a code
+split            sends a batch in parts
+all_or_nothing   sending to Meta and TikTok: one bad event fails the whole request
+meta_capi        Meta Conversions API
+tiktok_events    TikTok Events API
+google           sending to Google: google_oauth has the credentials, google_rows checks and writes rows
+google_ads       Google Ads API; google_errors classifies its errors
+google_datamanager  Google Data Manager API
+webhook          the user's own webhook
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Daily exports of ad platforms: campaigns, ad sets, ads, and one row of figures per day.
 
 A record is one day of one campaign, ad set or ad, depending on the level of the file. If the file has no
-ids, an external id is made of the names from the campaign down.
+ids, an external id is made from the names, from the campaign down.
+
+google, meta, tiktok  the layouts of their exports
 """
 
 from __future__ import annotations

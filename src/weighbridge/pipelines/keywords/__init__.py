@@ -3,6 +3,8 @@
 Files of Ahrefs, Semrush, Google's Keyword Planner and Search Console are recognised by their headers; a text file
 without a header is a list of keywords. Keywords that differ only in case, width or spacing are the same. A keyword
 keeps the greatest of its figures, so the order of files does not matter.
+
+tokens       the identity of a keyword, and the tokens that it is grouped by
 """
 
 from __future__ import annotations
