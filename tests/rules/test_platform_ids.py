@@ -12,9 +12,9 @@ def test_ids_made_of_names_are_reported_with_their_levels() -> None:
     header = "Day,Campaign name,Ad set name,Impressions,Amount spent (USD)"
     outcome = check_text(meta("2025-07-01,Spring,Set,5,1", header=header))
     assert outcome.warnings == {
-        "ids_from_names": "The file has no ids of campaign and ad set: they were made of the names. An export with ids "
-        "is stored as other campaigns, and figures that are in both exports count twice. Add the columns 'Campaign ID' "
-        "and 'Ad set ID' to the export."
+        "ids_from_names": "The file has no ids of campaign and ad set: they were made from the names. An export with "
+        "ids is stored as other campaigns, and figures that are in both exports count twice. Add the columns "
+        "'Campaign ID' and 'Ad set ID' to the export."
     }
 
 

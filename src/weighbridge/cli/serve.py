@@ -32,6 +32,15 @@ Port = Annotated[
         "--port", min=0, max=65535, help="Port to listen on. Default: WEIGHBRIDGE_PORT.", metavar="PORT"
     ),
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port.", metavar="PORT"
+    ),
+]
+MetricsHost = Annotated[
+    str, typer.Option("--metrics-host", help="Address to serve metrics on.", metavar="ADDRESS")
+]
 
 
 class Level(StrEnum):
@@ -51,15 +60,8 @@ def worker(
     promote: Annotated[
         bool, typer.Option("--promote/--no-promote", help="Write staged uploads to production.")
     ] = True,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port.", metavar="PORT"
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="Address to serve metrics on.", metavar="ADDRESS")
-    ] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log_level: LogLevel = Level.INFO,
 ) -> None:
     """Process uploads and deliver conversions until stopped. Any number of workers can run."""

@@ -174,12 +174,12 @@ _FIRST = GroupCursor("", UUID(int=0))
 
 async def groups(tx: Tx, key: ProjectKey, after: GroupCursor | None, limit: int) -> list[Group]:
     """The groups of a project ordered by parent, one page at a time."""
-    params = key.params(**vars(after or _FIRST), limit=limit)
+    params = key.params(**vars(after or _FIRST), limit=limit, group=None)
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
 
 
 async def find(tx: Tx, key: ProjectKey, group: UUID) -> Group | None:
-    found = await fetch_named(tx, _SQL["group"], key.params(group=group))
+    found = await fetch_named(tx, _SQL["groups"], key.params(**vars(_FIRST), limit=0, group=group))
     return Group(**found[0]) if found else None
 
 

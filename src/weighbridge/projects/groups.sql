@@ -179,32 +179,15 @@ WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group
 -- joins: right after a load the planner has no statistics.
 
 -- name: groups
+-- One page, or one group. Two branches, so that each has its own index in every plan.
 SELECT g.id, coalesce(g.name, head.keyword, g.parent, '') AS name, g.name IS NOT NULL AS renamed, g.parent,
        g.signature AS tokens, g.confirmed, g.created_at, sums.keywords, sums.volume
 FROM (
-    SELECT * FROM public.keyword_groups
-    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND (parent, id) > (%(parent)s, %(id)s)
-    ORDER BY parent, id LIMIT %(limit)s
-) g
-LEFT JOIN LATERAL (
-    SELECT k.keyword FROM public.keywords k
-    WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id AND k.keyword_normalized = g.parent OFFSET 0
-) head ON true
-CROSS JOIN LATERAL (
-    SELECT count(*) AS keywords, coalesce(sum(k.volume), 0)::bigint AS volume
-    FROM (SELECT m.keyword_normalized FROM public.group_keywords m
-          WHERE m.workspace_id = g.workspace_id AND m.project_id = g.project_id AND m.group_id = g.id OFFSET 0) m
-    CROSS JOIN LATERAL (
-        SELECT k.volume FROM public.keywords k
-        WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id
-          AND k.keyword_normalized = m.keyword_normalized OFFSET 0) k
-) sums
-ORDER BY g.parent, g.id
-
--- name: group
-SELECT g.id, coalesce(g.name, head.keyword, g.parent, '') AS name, g.name IS NOT NULL AS renamed, g.parent,
-       g.signature AS tokens, g.confirmed, g.created_at, sums.keywords, sums.volume
-FROM (
+    (SELECT * FROM public.keyword_groups
+     WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND %(group)s::uuid IS NULL
+       AND (parent, id) > (%(parent)s, %(id)s)
+     ORDER BY parent, id LIMIT %(limit)s)
+    UNION ALL
     SELECT * FROM public.keyword_groups
     WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 ) g
@@ -221,6 +204,7 @@ CROSS JOIN LATERAL (
         WHERE k.workspace_id = g.workspace_id AND k.project_id = g.project_id
           AND k.keyword_normalized = m.keyword_normalized OFFSET 0) k
 ) sums
+ORDER BY g.parent, g.id
 
 -- name: members
 -- The keywords of some groups.

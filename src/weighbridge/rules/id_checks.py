@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from weighbridge.model.counts import with_and
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions, normalise
@@ -39,11 +40,11 @@ def from_names(plan: Plan) -> dict[str, str]:
     headers = [synonyms(name, plan.pipeline.fields[name], plan.pipeline, plan.profile)[0] for _, name in made]
     close = (nearest(name, plan.layout, plan.pipeline, plan.profile) for _, name in made)
     guesses = [header for header in dict.fromkeys(close) if _is_id(header)]
-    hint = f" Perhaps the ids are in {_and(map(repr, guesses))}, which no field uses." if guesses else ""
-    columns = f"the column{'s' if len(headers) > 1 else ''} {_and(map(repr, headers))}"
+    hint = f" Perhaps the ids are in {with_and(map(repr, guesses))}, which no field uses." if guesses else ""
+    columns = f"the column{'s' if len(headers) > 1 else ''} {with_and(map(repr, headers))}"
     return {
-        "ids_from_names": f"The file has no ids of {_and(levels)}: they were made of the names. An export with ids is "
-        f"stored as other {levels[0]}s, and figures that are in both exports count twice. Add {columns} "
+        "ids_from_names": f"The file has no ids of {with_and(levels)}: they were made from the names. An export with "
+        f"ids is stored as other {levels[0]}s, and figures that are in both exports count twice. Add {columns} "
         f"to the export.{hint}"
     }
 
@@ -157,8 +158,3 @@ def _is_id(header: str) -> bool:
     """Whether a header names an id. `Campaign delivery` is similar to `Campaign ID`, but is not an id."""
     words = re.findall(r"[^\W_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header).lower())
     return bool(_ID_WORDS & set(words)) or "#" in header
-
-
-def _and(words: Any) -> str:
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last

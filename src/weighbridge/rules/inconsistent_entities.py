@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weighbridge.model.counts import counted
+from weighbridge.model.counts import counted, with_and
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
 from weighbridge.rules.plan import Column, Plan, quoted
@@ -81,8 +81,8 @@ def _several_values(db: Any, entity: Entity, columns: list[Column]) -> str | Non
         return None
     differing = [column for column, several in zip(columns, answers[::2], strict=True) if several]
     lines = min(each for each in answers[1::2] if each)
-    headers = _and([repr(column.header) for column in differing])
-    key = _and([name.replace("_", " ") for name in entity.key])
+    headers = with_and([repr(column.header) for column in differing])
+    key = with_and([name.replace("_", " ") for name in entity.key])
     return (
         f"{headers}: {counted(count, _noun(entity))} {'has' if count == 1 else 'have'} several values, as on "
         f"{_on(lines)}. Records with the same {key} are one {_noun(entity)}, and the later value was kept."
@@ -151,8 +151,3 @@ def _noun(entity: Entity) -> str:
 def _on(lines: list[int]) -> str:
     first, *others = sorted(set(lines))
     return f"lines {first} and {others[0]}" if others else f"line {first}"
-
-
-def _and(words: list[str]) -> str:
-    *others, last = words
-    return f"{', '.join(others)} and {last}" if others else last

@@ -37,15 +37,9 @@ class Refusal:
 
 
 @dataclass(frozen=True)
-class Resumable:
+class Resumable(NewResumable):
     """Progress of a file and its result: an upload, a refusal, or none yet."""
 
-    id: UUID
-    workspace_id: UUID
-    spool_id: UUID
-    request: dict[str, Any]
-    metadata: str
-    length: int
     received: int
     expires_at: datetime
     expired: bool = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weighbridge.cli.running import AsJson, err, out, print_json, with_app
-from weighbridge.cli.serve import measured, worker_options
+from weighbridge.cli.serve import MetricsHost, MetricsPort, measured, worker_options
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -55,15 +55,8 @@ def deliver(
             help="Let the providers validate queued conversions without storing them. Exit code 1: some are refused.",
         ),
     ] = False,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port.", metavar="PORT"
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option("--metrics-host", help="Address to serve metrics on.", metavar="ADDRESS")
-    ] = "127.0.0.1",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     as_json: AsJson = False,
 ) -> None:
     """Deliver queued conversions until stopped. Any number of processes can run."""
