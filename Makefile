@@ -1,4 +1,4 @@
-# Needs make and Python 3.11 or newer, nothing else. `make` alone lists what there is to do.
+# Needs make and Python 3.11 or newer, nothing else. `make` lists the targets.
 # PYTHON=python3.12 chooses the interpreter; VENV=folder puts the environment elsewhere.
 
 VENV := .venv
@@ -11,9 +11,9 @@ PYTHONS := $(or $(PYTHON),python3.13 python3.12 python3.11 python3 python)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(VENV)/.installed ## make the virtual environment and install the pinned dependencies
+install: $(VENV)/.installed ## create the virtual environment and install the pinned dependencies
 
-demo: install ## load sample exports into an embedded Postgres and show what happened
+demo: install ## load sample exports into an embedded Postgres and show the result
 	@$(BIN)/weighbridge demo
 
 quick: install ## the tests of the inner loop: no browser, no killed processes
@@ -23,7 +23,7 @@ test: install ## run the whole test suite (make test ARGS="-k lease -n 0")
 	@$(BIN)/python -m tests.console.chromium
 	@$(BIN)/python -m pytest --durations=15 $(ARGS)
 
-soak: install ## the proofs at every commit, and long random runs of the property tests, for half an hour or more
+soak: install ## kill tests at every commit, and long property tests; half an hour or more
 	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest tests/proof tests/slots/test_model.py tests/deliver/test_model.py tests/rules/test_pollution.py tests/rules/test_values.py tests/keywords tests/judgments/test_dedupe_key.py tests/projects/test_determinism.py tests/intake/test_recognise.py $(ARGS)
 
 check: install ## lint, formatting, types, import layers
@@ -32,13 +32,13 @@ check: install ## lint, formatting, types, import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.bench ## measure us against psql and dlt (make bench ARGS="--rows 50000")
+bench: $(VENV)/.bench ## compare with psql and dlt (make bench ARGS="--rows 50000")
 	@$(BIN)/python -m bench $(ARGS)
 
 pollock: install ## load the polluted files of the Pollock benchmark (make pollock FOLDER=path/to/Pollock)
 	@$(BIN)/python -m bench.pollock $(FOLDER) $(ARGS)
 
-screenshots: install ## take a picture of every page of the console, light and dark, into docs/screenshots
+screenshots: install ## screenshot every page of the console, light and dark, into docs/screenshots
 	@$(BIN)/python -m tests.console.screenshots docs/screenshots
 
 schema: install ## print the schema of a new database
@@ -56,7 +56,7 @@ lock: $(VENV)/.installed ## pin the newest dependencies again (make lock ARGS="-
 	$(COMPILE) $(or $(ARGS),--upgrade) requirements/bench.in -o requirements/bench.txt
 	$(COMPILE) $(or $(ARGS),--upgrade) requirements/uv.in -o requirements/uv.txt
 
-clean: ## remove the virtual environment and everything that tools left behind
+clean: ## remove the virtual environment and all generated files
 	rm -rf $(VENV) build dist bench/results .coverage .hypothesis .schemathesis
 	rm -rf .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
@@ -83,12 +83,12 @@ $(BIN)/pip:
 		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
 		old_enough=$$python; \
 		"$$python" -c 'import ensurepip, venv' 2>/dev/null || continue; \
-		echo "making $(VENV) with $$("$$python" --version)"; \
+		echo "creating $(VENV) with $$("$$python" --version)"; \
 		exec "$$python" -m venv --clear $(VENV); \
 	done; \
 	if [ -n "$$old_enough" ]; then \
 		echo "$$old_enough has no venv module. On Debian and Ubuntu: apt install python3-venv" >&2; \
 	else \
-		echo "Python 3.11 or newer is needed; none of these is one: $(PYTHONS)." >&2; \
-		echo "Install it, or say where it is: make install PYTHON=/path/to/python3" >&2; \
+		echo "Python 3.11 or newer is required; not found among: $(PYTHONS)." >&2; \
+		echo "Install it, or name its path: make install PYTHON=/path/to/python3" >&2; \
 	fi; exit 1

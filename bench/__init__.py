@@ -1,1 +1,1 @@
-"""Us against a plain psql script and dlt: the same file, the same Postgres, one after another."""
+"""Weighbridge, a plain psql script and dlt: the same file, the same Postgres, one after another."""

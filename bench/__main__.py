@@ -1,4 +1,4 @@
-"""`make bench`: one generated Meta export into one Postgres, by us and by others, one after another."""
+"""`make bench`: one generated Meta export into one Postgres, by Weighbridge and other tools, one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions to a local fake of Google Ads (S4), beside a bare httpx loop that posts the same batches.
+"""Conversions to a local fake of Google Ads, beside a bare httpx loop that posts the same batches.
 
 The fake is a process of its own, the same for both: it checks every row and remembers every order id. Ours is the
 worker as it runs: it claims, writes the ledger, posts and settles, with Postgres on the same machine. The bare loop has

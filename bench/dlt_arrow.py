@@ -1,7 +1,7 @@
 """Peer: dlt's fastest path, an Arrow table merged (upsert) into one flat table; nothing is validated.
 
 Run as a program it does one import and prints its seconds. That clock starts when Python and dlt are loaded,
-which flatters dlt by some three seconds against us, whose clock starts with the process.
+which flatters dlt by some three seconds against Weighbridge, whose clock starts with the process.
 """
 
 from __future__ import annotations

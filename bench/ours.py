@@ -1,4 +1,4 @@
-"""Us: `weighbridge load`, from the start of the process to the upload's last state, everything checked."""
+"""Weighbridge: `weighbridge load`, from the start of the process to the upload's final state, with all checks."""
 
 from __future__ import annotations
 

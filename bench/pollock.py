@@ -68,7 +68,7 @@ def _pipeline(name: str, typed: bool) -> Pipeline:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of a file: its header and the accepted rows as text, or why it was refused."""
+    """The result for a file: its header and the accepted rows as text, or why it was refused."""
 
     header: Row = ()  # of a file that was only read
     rows: tuple[Row, ...] = ()

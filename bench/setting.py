@@ -1,4 +1,4 @@
-"""What every contender is given: the same server, a database of its own, the same file."""
+"""The conditions of every contender: the same server, a database of its own, the same file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to keep a file that the store could not take, and to count one (S5), beside the least that it could.
+"""What it costs to keep a file that the store could not take, and to count one, beside the least that it could.
 
 All of it on one disk and one Postgres with fsync, in turns, so that a noisy moment is everybody's; the median counts.
 """
@@ -22,8 +22,8 @@ from weighbridge.observe import logs
 from weighbridge.settings import read
 from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
-from weighbridge.uploads.defer import defer
 from weighbridge.uploads.queue import NewUpload
+from weighbridge.uploads.queue_for_store import defer
 
 from . import ours
 from .setting import COUNTED, QUEUED, Result, Setting

@@ -1,4 +1,4 @@
-"""A provider of one's own: a CRM that takes sales as JSON and says of each what is wrong with it.
+"""A provider of your own: a CRM that receives sales as JSON and reports an error for each refused one.
 
     export WEIGHBRIDGE_PROVIDERS=examples.crm
     weighbridge sites create Shop --provider crm
@@ -22,28 +22,31 @@ from weighbridge.model.delivery import Category, Outcome
 class Crm:
     name = "crm"
     max_batch = 500
-    clicks = ("gclid", "fbclid")  # the best first: of each sale it gets the first that the sale has
+    clicks = ("gclid", "fbclid")  # best first: each sale is sent with the first of these that it has
     window = timedelta(days=30)  # older sales fail as EXPIRED; None: any age
     window_from = "event"
-    needs = (Needed("url", "where it takes sales", secret=False), Needed("token", "from its settings"))
+    needs = (
+        Needed("url", "address that receives sales", secret=False),
+        Needed("token", "from the CRM's settings"),
+    )
 
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         sales = [{"order": each.order_id, "click": each.click_id} for each in batch.conversions]
         headers = {"authorization": f"Bearer {batch.credentials['token']}"}
         body = {"sales": sales, "check_only": batch.dry_run}
         response = await answers.post(http, batch.credentials["url"], headers=headers, json=body)
-        answers.raise_for_retryable(response, batch.now)  # 429, 5xx: all of them are tried again
+        answers.raise_for_retryable(response, batch.now)  # 429, 5xx: all rows are retried
         status = response.status_code
         if status >= 400:
             category = Category.AUTH if status in (401, 403) else Category.VALIDATION
             refused = Outcome.failed(f"HTTP_{status}", f"The CRM refuses the request ({status}).", category)
             return answers.whole(batch, refused)
-        said = answers.json_of(response)
-        wrong = {each["order"]: each["code"] for each in said["refused"]}
+        answer = answers.json_of(response)
+        errors = {each["order"]: each["code"] for each in answer["refused"]}
         return [
-            Outcome.failed(wrong[each.order_id], f"The CRM refuses it ({wrong[each.order_id]}).")
-            if each.order_id in wrong
-            else Outcome.completed(said["receipt"])
+            Outcome.failed(errors[each.order_id], f"The CRM refuses it ({errors[each.order_id]}).")
+            if each.order_id in errors
+            else Outcome.completed(answer["receipt"])
             for each in batch.conversions
         ]
 

@@ -36,9 +36,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from psycopg import pq
 
+from tests import prefork
 from weighbridge.pipelines import BUILT_IN
 from weighbridge.postgres import embedded, migrate, pipeline_tables
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 # How long an example takes says nothing here: machines are busy, and a new clone first makes tables of all characters.
 settings.register_profile("weighbridge", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -310,6 +311,12 @@ def home(tmp_path: Path) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
     return folder
+
+
+@pytest.fixture(scope="session")
+def weighbridge_bin() -> Path:
+    """A folder for the beginning of PATH, with a `weighbridge` that starts within 0.1 s: see tests/prefork."""
+    return prefork.command().parent
 
 
 @pytest.fixture

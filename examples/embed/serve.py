@@ -1,10 +1,10 @@
-"""A page of your own, on another origin, that hands files to Weighbridge. Standard library only.
+"""A page of your own, on another origin, that uploads files to Weighbridge. Standard library only.
 
     WEIGHBRIDGE_CORS_ORIGINS=http://127.0.0.1:8090 weighbridge up
     weighbridge keys create --name embed --scope upload
     UPLOADS_TO=http://127.0.0.1:8080 UPLOADS_WITH=wb_… python examples/embed/serve.py
 
-The key stays here. What the browser gets is a token that may only upload, for fifteen minutes.
+The key stays here. The browser gets a token that can only upload, and is valid for fifteen minutes.
 """
 
 import json
@@ -29,14 +29,14 @@ class Page(BaseHTTPRequestHandler):
         return self.answer(200, KINDS[name], text.encode())
 
     def do_POST(self) -> None:
-        """A token. Ask first who it is for, as your site does; what is said here, no file may say otherwise."""
-        wish = {"seconds": 900, "pipeline": "auto"}
+        """Returns a token. Check first who asks for it, as your site does. Uploads cannot override these fields."""
+        fields = {"seconds": 900, "pipeline": "auto"}
         headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(  # noqa: S310
-            f"{WEIGHBRIDGE}/api/tokens", json.dumps(wish).encode(), headers
+        request = urllib.request.Request(  # noqa: S310
+            f"{WEIGHBRIDGE}/api/tokens", json.dumps(fields).encode(), headers
         )
-        with urllib.request.urlopen(asked) as told:  # noqa: S310
-            self.answer(told.status, "application/json", told.read())
+        with urllib.request.urlopen(request) as answer:  # noqa: S310
+            self.answer(answer.status, "application/json", answer.read())
 
     def answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)

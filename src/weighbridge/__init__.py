@@ -32,7 +32,7 @@ from weighbridge.model.errors import (
     RetryLater,
     WeighbridgeError,
 )
-from weighbridge.model.pipeline import Entity, Field, Made, NamePath, OrMade, Pipeline, Ref
+from weighbridge.model.pipeline import Computed, ComputedDefault, Entity, Field, NamePath, Pipeline, Ref
 from weighbridge.model.profile import Profile
 from weighbridge.model.rule import Normaliser, Validator
 from weighbridge.rules import n, v
@@ -40,15 +40,15 @@ from weighbridge.rules import n, v
 __version__ = "0.1.0"
 
 __all__ = [
+    "Computed",
+    "ComputedDefault",
     "ConfigError",
     "Entity",
     "Field",
     "FileRefused",
     "LeaseLost",
-    "Made",
     "NamePath",
     "Normaliser",
-    "OrMade",
     "Pipeline",
     "Profile",
     "Ref",

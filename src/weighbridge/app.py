@@ -35,7 +35,7 @@ from weighbridge.model.retry import CONVERSION
 from weighbridge.observe.alerts import Alerts
 from weighbridge.pipelines import find
 from weighbridge.postgres import address, readiness
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.settings import Settings
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage.spool import Spool
@@ -63,7 +63,7 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def open_app(settings: Settings, *, check: bool = True, serves: bool = False) -> AsyncIterator[App]:
-    """All parts, built and connected. An embedded database is migrated on the way; any other is only checked.
+    """All parts, built and connected. An embedded database is migrated; any other is only checked.
 
     With `serves`, this process consumes alerts even without an address, and logs them; a command leaves them to others.
 
@@ -83,7 +83,7 @@ async def open_app(settings: Settings, *, check: bool = True, serves: bool = Fal
             await _ready(db, list(pipelines.values()), embedded=not settings.database_url)
             async with db.tx() as tx:
                 spool = Spool(settings.queue_folder, await storage_queue.identity(tx))
-                await delivery_queue.know(tx, _known(platforms))
+                await delivery_queue.register_providers(tx, _known(platforms))
             # Here, so that an unusable folder is reported as a setting.
             await asyncio.to_thread(lambda: spool.id)
         async with _open_outbound(settings, db, platforms, vault) as outbound:

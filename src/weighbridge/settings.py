@@ -28,7 +28,7 @@ from weighbridge.model.errors import ConfigError, did_you_mean
 
 
 class Settings(BaseSettings):
-    """Every setting there is, with its default."""
+    """All settings, with their defaults."""
 
     model_config = SettingsConfigDict(
         env_prefix="WEIGHBRIDGE_", env_ignore_empty=True, extra="forbid", frozen=True
@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     )
     max_upload_mb: int = Field(50, ge=1, description="Largest accepted file, in MB.")
     batch_rows: int = Field(1000, ge=1, description="Rows written to production in one transaction.")
-    stage_rows: int = Field(40_000, ge=1, description="Rows staged in one transaction, about.")
+    stage_rows: int = Field(40_000, ge=1, description="Approximate number of rows staged in one transaction.")
     uploads_per_workspace: int = Field(
         3, ge=1, description="Uploads of one workspace that may run at the same time."
     )
@@ -217,8 +217,8 @@ class Settings(BaseSettings):
         for each in value:
             if each == "*":
                 raise ValueError(
-                    "expected the origins of pages that you know; with * every page of the web could hand files over "
-                    "with a token that it got hold of"
+                    "expected the origins of your own pages; with *, any web page could upload files with a token that "
+                    "it obtained"
                 )
             if not re.fullmatch(r"https?://[a-z0-9.-]+(:[0-9]+)?|https?://\[[0-9a-f:]+\](:[0-9]+)?", each):
                 raise ValueError(
@@ -241,8 +241,8 @@ class Settings(BaseSettings):
 
     @property
     def in_production(self) -> bool:
-        said = [each.strip().lower() for each in (self.environment, self.node_env) if each]
-        return not said or not set(said) <= {"staging", "development", "test"}
+        names = [each.strip().lower() for each in (self.environment, self.node_env) if each]
+        return not names or not set(names) <= {"staging", "development", "test"}
 
     @property
     def lease(self) -> timedelta:
@@ -265,17 +265,17 @@ class Settings(BaseSettings):
 
 
 def read(**overrides: object) -> Settings:
-    """The settings, or a ConfigError that says which one is wrong, what was expected and what came."""
+    """The settings, or a ConfigError that names the invalid one, the expected value and the given value."""
     _refuse_unknown_names()
     named = os.environ.get("WEIGHBRIDGE_CONFIG")
     if named and not Path(named).is_file():
-        raise ConfigError(f"WEIGHBRIDGE_CONFIG: expected a file, got {named!r}, which is not there.")
+        raise ConfigError(f"WEIGHBRIDGE_CONFIG: expected a file, got {named!r}, which does not exist.")
     try:
         return Settings(**overrides)  # type: ignore[arg-type]
     except ValidationError as error:
-        told = "; ".join(map(_complaint, error.errors()))
-        end = "" if told.endswith("?") else "."
-        raise ConfigError(f"Settings: {told}{end} See docs/settings.md.") from None
+        complaints = "; ".join(map(_complaint, error.errors()))
+        end = "" if complaints.endswith("?") else "."
+        raise ConfigError(f"Settings: {complaints}{end} See docs/settings.md.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{_file()}: expected TOML, got something else: {error}.") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -293,14 +293,14 @@ def _file() -> Path:
 
 
 def _complaint(error: ErrorDetails) -> str:
-    """What is wrong with one setting. What came is shown where it can be no secret: numbers, not addresses."""
+    """The error of one setting. The value is shown only if it cannot be a secret: numbers, not addresses."""
     name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting{did_you_mean(name, Settings.model_fields)}"
-    told = f"{_spelled(name)}: {error['msg'][0].lower()}{error['msg'][1:]}"
+    complaint = f"{_spelled(name)}: {error['msg'][0].lower()}{error['msg'][1:]}"
     declared = Settings.model_fields.get(name)
     secret = "url" in name.lower() or (declared and SecretStr in get_args(declared.annotation))
-    return told if secret else f"{told}, got {error['input']!r}"
+    return complaint if secret else f"{complaint}, got {error['input']!r}"
 
 
 def _refuse_unknown_names() -> None:

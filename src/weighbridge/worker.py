@@ -1,4 +1,4 @@
-"""The worker of the service: the queues it claims from, and the chores it does beside them.
+"""The worker of the service: the queues that it claims from, and its chores.
 
 `engine.loop` claims and runs; this module selects what. `weighbridge worker` and `weighbridge up` run `Worker`.
 """
@@ -24,10 +24,10 @@ from weighbridge.model.states import TERMINAL
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
 from weighbridge.projects import queue as projects_queue
-from weighbridge.projects.runner import ProjectQueue
+from weighbridge.projects.project_run import ProjectQueue
 from weighbridge.storage import parts
 from weighbridge.storage import queue as storage_queue
-from weighbridge.storage.replayer import SHORTEST_POLL, Replayer
+from weighbridge.storage.replay_loop import SHORTEST_POLL, Replayer
 from weighbridge.storage.retention import retain
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads import resumable
@@ -64,7 +64,7 @@ class Worker(Loop):
     async def _recover(self) -> None:
         async with self._ctx.db.tx() as tx:
             abandoned = await recover.recover(tx, self.options.max_crashes)
-        recover.report(abandoned)
+        recover.log_recovered(abandoned)
         if abandoned:
             self.wake()
 
@@ -82,7 +82,7 @@ class Worker(Loop):
 
 
 def replayer(ctx: Context, options: WorkerOptions) -> Replayer:
-    """Stores files that wait on this machine, and finishes its resumable uploads. Also runs beside an API."""
+    """Stores files that wait on this machine, and finishes its resumable uploads. An API process can run it too."""
 
     async def finish_resumable() -> None:
         if parts.any_files(ctx.spool):  # otherwise the database is not queried
@@ -134,10 +134,10 @@ async def run_until(
         while True:
             worker.ended.clear()
             async with ctx.db.tx() as tx:
-                begun = await uploads_queue.begun(tx, [each for each in upload_ids if each not in ended])
-                found = await uploads_queue.get_many(tx, begun)
-                held = [] if worker.busy else await uploads_queue.holders(tx, begun)
-            for holder in held:
+                started = await uploads_queue.started(tx, [each for each in upload_ids if each not in ended])
+                found = await uploads_queue.get_many(tx, started)
+                holders = [] if worker.busy else await uploads_queue.holders(tx, started)
+            for holder in holders:
                 if holder.worker != options.name:
                     on_held(holder)
             for upload in found:
@@ -148,9 +148,11 @@ async def run_until(
                 if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
                     break
                 on_grouping()
-            news = asyncio.create_task(worker.ended.wait())
-            done, _ = await asyncio.wait({news, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
-            news.cancel()
+            next_event = asyncio.create_task(worker.ended.wait())
+            done, _ = await asyncio.wait(
+                {next_event, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED
+            )
+            next_event.cancel()
             if running in done:
                 running.result()
     finally:

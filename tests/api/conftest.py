@@ -6,7 +6,6 @@ import os
 import queue
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from tests import prefork
 from tests.conftest import worked_out
 from weighbridge.access import keys
 from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.projects import queue as projects_queue
 from weighbridge.worker import kick
 
@@ -193,7 +193,7 @@ def serve(
             **{name: str(value) for name, value in settings.items()},
         }
         process = subprocess.Popen(
-            [sys.executable, "-m", "weighbridge", command],
+            [prefork.command(), command],
             env=environment,
             stderr=subprocess.PIPE,
             text=True,

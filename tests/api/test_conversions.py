@@ -260,7 +260,7 @@ async def test_a_page_costs_the_same_however_many_conversions_there_are(
     )
     query("UPDATE offline_conversion_queue SET status = 'FAILED' WHERE right(order_id, 1) = '1'")
     query("ANALYZE sales, offline_conversion_queue, sites")
-    params = dict.fromkeys(("site", "provider", "category", "moment", "beside", "sale", "key"))
+    params = dict.fromkeys(("site", "provider", "category", "moment", "tiebreaker", "sale", "key"))
     for name in ("recent_conversions", "failed_conversions", "waiting_conversions"):
         plan = query(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {load('weighbridge.delivery.conversions')[name]}",

@@ -1,4 +1,4 @@
-"""S4's cron routes, and its smoke steps over HTTP against a provider on a real socket."""
+"""The cron routes, and their smoke steps over HTTP against a provider on a real socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/api/metrics`: the figures of a workspace (S3 §6). And who may read `/metrics`, which shows all of them."""
+"""`/api/metrics`: the figures of a workspace. And who may read `/metrics`, which shows all of them."""
 
 # ruff: noqa: F811 (fixtures are imported, then asked for by name)
 
@@ -18,7 +18,7 @@ from tests.engine.conftest import meta_file, run  # noqa: F401 (a fixture)
 from weighbridge.api import create
 from weighbridge.app import App
 from weighbridge.model.states import Status
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.settings import read
 
 from .conftest import MakeKey, Query

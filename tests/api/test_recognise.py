@@ -218,7 +218,7 @@ async def test_without_the_setting_no_origin_may(client: httpx.AsyncClient) -> N
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("*", "with * every page of the web could hand files over"),
+        ("*", "with *, any web page could upload files"),
         ("https://app.example.com/", "expected origins such as https://app.example.com"),
         ("app.example.com", "expected origins such as https://app.example.com"),
         ("https://A.example.com", "a host in lower case"),

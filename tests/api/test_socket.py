@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from weighbridge.postgres.pool import Database
+from tests import prefork
+from weighbridge.postgres.transactions import Database
 from weighbridge.testing.exports import ExportSpec, write_export
 from weighbridge.uploads import queue
 
@@ -341,7 +341,7 @@ def test_a_port_that_is_taken_is_said_in_a_sentence(
     small: Server, shared_database_url: str, home: Path
 ) -> None:
     second = subprocess.run(
-        [sys.executable, "-m", "weighbridge", "api", "--port", str(small.port)],
+        [prefork.command(), "api", "--port", str(small.port)],
         env={**os.environ, "DATABASE_URL": shared_database_url, "WEIGHBRIDGE_HOME": str(home)},
         capture_output=True,
         text=True,

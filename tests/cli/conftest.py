@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import typer
 
+from tests import prefork
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -41,7 +43,7 @@ def weighbridge(environment: dict[str, str], tmp_path: Path) -> Command:
 
     def weighbridge(*arguments: object, **settings: str) -> Ended:
         done = subprocess.run(
-            [sys.executable, "-m", "weighbridge", *map(str, arguments)],
+            [prefork.command(), *map(str, arguments)],
             env={**environment, **settings},
             cwd=tmp_path,
             capture_output=True,

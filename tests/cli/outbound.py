@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.deliver.conftest import Sell, sell
-from weighbridge.cli.running import DEFAULT_WORKSPACE
+from weighbridge.cli.options import DEFAULT_WORKSPACE
 from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.testing.fake_providers import FakeGoogleAds
 

@@ -1,17 +1,13 @@
 """docs/delivery.md and the runbook's part on deliveries: what they print is what runs.
 
-Commands and statements are run, the table of providers is compared with the providers, and the first delivery is
-made, line by line, against a fake.
+Statements are run, and the table of providers is compared with the providers. tests/docs runs the page's commands.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +18,11 @@ from pydantic import SecretStr
 
 from weighbridge.api import create
 from weighbridge.app import App, open_app
-from weighbridge.cli.running import DEFAULT_WORKSPACE
+from weighbridge.cli.options import DEFAULT_WORKSPACE
 from weighbridge.delivery.providers import BUILT_IN
 from weighbridge.delivery.vault import new_key
 from weighbridge.engine import figures
-from weighbridge.testing.fake_providers import FAKES, FakeGoogleAds
+from weighbridge.testing.fake_providers import FAKES
 
 from . import test_runbook
 from .conftest import Command
@@ -148,41 +144,7 @@ def test_every_command_of_the_runbook_ends_well(
     assert done.code == 0, done.err
 
 
-# The first delivery -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def shell(database_url: str, home: Path, google: FakeGoogleAds, tmp_path: Path) -> Any:
-    """Run lines as a user would, with the fake at another port than theirs. What starts it is left out."""
-
-    def run(block: str, folder: Path = tmp_path) -> str:
-        lines = [line for line in block.splitlines() if "-m weighbridge.testing" not in line]
-        script = "\n".join(lines).replace("http://127.0.0.1:9000", google.url)
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script],
-            env={
-                **os.environ,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "DATABASE_URL": database_url,
-                "WEIGHBRIDGE_HOME": str(home),
-                "COLUMNS": "200",
-            },
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
-
-
-def test_the_first_delivery_goes_as_it_is_printed(shell: Any, google: FakeGoogleAds) -> None:
-    said = shell(blocks(TEXT, "sh")[0])
-    assert "2 conversions in 1 call: 2 delivered, 0 failed, 0 to retry." in said
-    assert google.accepted == {"A-1": 1, "A-2": 1}
-    assert said.rstrip().endswith('{"A-1":1,"A-2":1}')
+# The example -------------------------------------------------------------------------------------------------
 
 
 def test_the_example_on_the_page_is_the_one_that_is_tested() -> None:

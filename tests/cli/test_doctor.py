@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests import prefork
 from tests.conftest import _remove
 from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.doctor import command
@@ -263,7 +263,7 @@ def own_server() -> Iterator[Path]:
 def on_own_server(home: Path, *arguments: str, **settings: str) -> Ended:
     environment = {**os.environ, "WEIGHBRIDGE_HOME": str(home), **settings}
     done = subprocess.run(
-        [sys.executable, "-m", "weighbridge", *arguments],
+        [prefork.command(), *arguments],
         env=environment, capture_output=True, text=True, timeout=90,
     )  # fmt: skip
     return Ended(done.returncode, done.stdout, done.stderr)

@@ -71,7 +71,7 @@ def test_a_wrong_address_is_told_by_its_number_and_never_shown(
     assert done.code == 1
     assert found(done, "webhook")["found"] == (
         "Address 2 did not accept a test message (it answered 404 Not Found). "
-        "Address 3 did not accept a test message (no HTTP response). Address 4 is not an address that apprise knows."
+        "Address 3 did not accept a test message (no HTTP response). Address 4 is not an address that apprise supports."
     )
     assert "WEIGHBRIDGE_ALERT_URLS" in found(done, "webhook")["mend"]
     assert len(heard) == 2

@@ -16,6 +16,8 @@ import httpx
 import psutil
 import pytest
 
+from tests import prefork
+
 START = """
 import sys, psycopg
 from pathlib import Path
@@ -46,7 +48,7 @@ def test_the_demo_loads_three_exports_and_leaves_no_server_running(
 ) -> None:
     for expected in ("inserted", "unchanged"):  # a second run changes nothing
         done = subprocess.run(
-            [sys.executable, "-m", "weighbridge", "demo"],
+            [prefork.command(), "demo"],
             env=environment, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
@@ -76,7 +78,7 @@ def test_the_demo_writes_a_sample_of_each_kind_and_loads_nothing(
     environment: dict[str, str], home: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "weighbridge", "demo", "--files", "samples"],
+        [prefork.command(), "demo", "--files", "samples"],
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -93,7 +95,7 @@ def test_samples_that_cannot_be_written_are_refused_in_one_sentence(
 ) -> None:
     (tmp_path / "notes").touch()
     done = subprocess.run(
-        [sys.executable, "-m", "weighbridge", "demo", "--files", "notes/samples"],
+        [prefork.command(), "demo", "--files", "notes/samples"],
         env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (1, "")
@@ -102,7 +104,7 @@ def test_samples_that_cannot_be_written_are_refused_in_one_sentence(
 
 def test_the_demo_goes_on_with_the_console(environment: dict[str, str]) -> None:
     demo = subprocess.Popen(
-        [sys.executable, "-m", "weighbridge", "demo", "--serve"],
+        [prefork.command(), "demo", "--serve"],
         env={**environment, "WEIGHBRIDGE_PORT": "0"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

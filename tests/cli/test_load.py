@@ -7,7 +7,6 @@ import io
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests import prefork
 from weighbridge.model.rejects_file import ADDED
 from weighbridge.testing.exports import ExportSpec, Written, write_export
 
@@ -176,7 +176,7 @@ def test_watch_takes_what_is_dropped_into_a_folder(
     spec = ExportSpec("meta", "campaign", campaigns=2, days=3)
     write_export(folder / "early.csv", spec)
     process = subprocess.Popen(
-        [sys.executable, "-m", "weighbridge", "watch", folder, "--platform", "meta", "--settle", "0.1",
+        [prefork.command(), "watch", folder, "--platform", "meta", "--settle", "0.1",
          "--move", "--json"],
         env=environment,
         stdout=subprocess.PIPE,

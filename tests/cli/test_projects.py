@@ -6,13 +6,14 @@ import asyncio
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+
+from tests import prefork
 
 from .conftest import Command, Ended
 from .test_runbook import understood
@@ -216,7 +217,7 @@ def test_status_waits_until_the_files_are_through(
     lock: Callable[[], None], environment: dict[str, str], query: Query, eventually: Callable[..., Any]
 ) -> None:
     lock()
-    command = [sys.executable, "-m", "weighbridge", "projects"]
+    command = [prefork.command(), "projects"]
     waiting = subprocess.Popen(
         [*command, "status", "1", "--watch", "--json"], env=environment, stdout=subprocess.PIPE, text=True
     )

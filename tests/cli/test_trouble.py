@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests import prefork
 from weighbridge import __version__
-from weighbridge.cli.uploads.folder import put_aside
+from weighbridge.cli.uploads.complete_files import put_aside
 
 from .conftest import Command, Ended
 
@@ -109,7 +109,7 @@ def test_an_output_that_cannot_be_written_is_told(
     for command in (["rejects", upload_id], ["show", upload_id], ["list", "--json"]):
         with open("/dev/full", "w") as full:
             done = subprocess.run(
-                [sys.executable, "-m", "weighbridge", "uploads", *command],
+                [prefork.command(), "uploads", *command],
                 env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
             )  # fmt: skip
         told = "weighbridge: The output cannot be written or read: No space left on device.\n"

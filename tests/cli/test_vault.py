@@ -7,9 +7,9 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from weighbridge.delivery import overview
+from weighbridge.delivery import stored_credentials
 from weighbridge.delivery.vault import Vault, new_key
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 from .conftest import Command
 from .outbound import KEY, Query, delivering, google, sell, shop  # noqa: F401
@@ -119,9 +119,9 @@ async def test_credentials_that_are_being_sealed_anew_cannot_be_replaced_meanwhi
     shop: str, db: Database, query: Query
 ) -> None:
     async with db.tx() as tx:
-        [found] = await overview.sealed_otherwise(tx, "another", None, 10)
+        [found] = await stored_credentials.sealed_with_other_keys(tx, "another", None, 10)
         with pytest.raises(psycopg.errors.LockNotAvailable):
             query("SET lock_timeout = '50ms'; DELETE FROM provider_credentials")
-        assert await overview.reseal(tx, replace(found, key_id="another"))
-        assert not await overview.reseal(tx, replace(found, version=2))
+        assert await stored_credentials.reseal(tx, replace(found, key_id="another"))
+        assert not await stored_credentials.reseal(tx, replace(found, version=2))
     assert query("SELECT key_id, version FROM provider_credentials") == [("another", 1)]

@@ -1,11 +1,10 @@
-"""`weighbridge verify golden-path`: it says what S3 §4.2 prints, and nothing of it stays, whatever happens."""
+"""`weighbridge verify golden-path`: the output that is specified, and nothing of it stays, whatever happens."""
 
 from __future__ import annotations
 
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests import prefork
 from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
 from weighbridge.cli.verify import golden_path
 from weighbridge.cli.verify.golden_path import WORKSPACE
@@ -199,7 +199,7 @@ def test_in_production_one_is_asked_and_told_which_database_it_is(
     url = f"postgresql://postgres:hunter2@/{before.rpartition('/')[2]}?{host}"
     ours, theirs = pty.openpty()
     asked = subprocess.Popen(
-        [sys.executable, "-m", "weighbridge", *VERIFY, "prod"],
+        [prefork.command(), *VERIFY, "prod"],
         env={**environment, "DATABASE_URL": url},
         stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

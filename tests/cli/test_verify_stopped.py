@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests import prefork
 from tests.conftest import WAITING
 from tests.proof.workers import until
 from weighbridge.app import App
@@ -37,7 +37,7 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
     started = []
 
     def start(*arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "weighbridge", *arguments]
+        command = [prefork.command(), *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         # Where the tests run in the background of a shell, SIGINT is ignored, and children would inherit that.
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -112,7 +112,7 @@ async def test_a_claim_that_comes_between_is_taken_back_too(
     await golden_path._send(app, await golden_path.new_batch(app))
     with psycopg.connect(database_url) as other:
         other.execute("SELECT weighbridge.claim_upload('other', '{pending}', '{judgments}', '60 s', 3, 5)")
-        removing = asyncio.create_task(golden_path._remove(app))
+        removing = asyncio.create_task(golden_path._delete_all(app))
         await eventually(lambda: query(WAITING))
         other.commit()
         await removing

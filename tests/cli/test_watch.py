@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests import prefork
+
 HEADER = "Day,Campaign name,Amount spent (USD)\n"
 
 
@@ -22,7 +23,7 @@ class Watching:
     """`weighbridge watch` in a process of its own, and what it says."""
 
     def __init__(self, folder: Path, environment: dict[str, str], pipeline: str) -> None:
-        command = [sys.executable, "-m", "weighbridge", "watch", str(folder), "--pipeline", pipeline]
+        command = [prefork.command(), "watch", str(folder), "--pipeline", pipeline]
         self.process = subprocess.Popen(
             [*command, "--platform", "meta", "--settle", "0.2", "--json"],
             env=environment,

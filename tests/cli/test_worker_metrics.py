@@ -6,7 +6,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -14,13 +13,15 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import prefork
+
 from .conftest import Command
 
 
 @pytest.fixture
 def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "weighbridge", "worker", "--metrics-port", "0"],
+        [prefork.command(), "worker", "--metrics-port", "0"],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

@@ -10,7 +10,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -23,9 +22,10 @@ import psycopg
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from tests import prefork
 from tests.conftest import fresh_database
 from weighbridge.access import keys
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 from .chromium import NONE, find
 
@@ -70,9 +70,7 @@ class Console:
             **self.settings,
         }
         with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "weighbridge", command], env=environment, stderr=out
-            )
+            self.process = subprocess.Popen([prefork.command(), command], env=environment, stderr=out)
         give_up = time.monotonic() + 60
         while True:
             told = log.read_text(errors="replace")
@@ -164,7 +162,7 @@ def consoles(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def running(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
     """One that tests share, with an origin that may embed <wb-upload>; each test has a workspace of its own."""
     settings = {
-        "WEIGHBRIDGE_POLL_SECONDS": "0.2",
+        "WEIGHBRIDGE_POLL_SECONDS": "1",
         "WEIGHBRIDGE_CORS_ORIGINS": f"http://127.0.0.1:{free_port()}",
     }
     with fresh_database(postgres) as url:

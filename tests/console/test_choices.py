@@ -6,7 +6,7 @@ import pytest
 
 from weighbridge.console.uploads.read_options import stored_choices
 from weighbridge.model.encodings import ENCODINGS, codec_of, name_of
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 
 
 @pytest.mark.parametrize("name", ["windows-1252", "shift-jis", "gbk"])

@@ -1,4 +1,4 @@
-"""A person and the deliveries: a circuit opens and closes, a conversion's story to its request id, another try (S4)."""
+"""A person and the deliveries: a circuit opens and closes, a conversion's story to its request id, another try."""
 
 from __future__ import annotations
 

@@ -23,13 +23,13 @@ MINUTE = timedelta(minutes=1)
 MakeUpload = Callable[..., UUID]
 
 
-async def stretches(app: App, workspace: UUID, each: timedelta, number: int) -> list[charts.Stretch]:
+async def intervals(app: App, workspace: UUID, each: timedelta, number: int) -> list[charts.Interval]:
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
-        return await charts.stretches(tx, each, number)
+        return await charts.intervals(tx, each, number)
 
 
 async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_upload: MakeUpload) -> None:
-    *_, five, _, _, now = begins = [each.begins for each in await stretches(app, workspace, HOUR, 24)]
+    *_, five, _, _, now = begins = [each.begins for each in await intervals(app, workspace, HOUR, 24)]
     assert [later - earlier for earlier, later in pairwise(begins)] == [HOUR] * 23
 
     def ended(at: object, status: str = "completed", **columns: object) -> None:
@@ -47,15 +47,15 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
     ended(five, workspace_id=uuid4())
     make_upload(status="processing", started_at=five)
 
-    found = await stretches(app, workspace, HOUR, 24)
+    found = await intervals(app, workspace, HOUR, 24)
     shown = {at: each for at, each in zip(begins, found, strict=True) if each.completed or each.failed}
     assert list(shown) == [five, five + HOUR, now]
     assert (shown[five].completed, shown[five].failed, shown[five].rows) == (2, 1, 17)
     assert shown[five].seconds == pytest.approx((60 + 180) / 2, abs=1)  # of what ended well
-    assert shown[five + HOUR] == charts.Stretch(five + HOUR, 0, 1, 0, None)
+    assert shown[five + HOUR] == charts.Interval(five + HOUR, 0, 1, 0, None)
     assert (shown[now].completed, shown[now].rows, shown[now].seconds) == (1, 7, 600)
-    # A longer time in longer stretches adds up to the same, and to what was before.
-    week = await stretches(app, workspace, timedelta(hours=6), 28)
+    # A longer time in longer intervals adds up to the same, and to what was before.
+    week = await intervals(app, workspace, timedelta(hours=6), 28)
     assert (sum(each.completed for each in week), sum(each.failed for each in week)) == (4, 2)
     assert sum(each.rows for each in week) == 24
 
@@ -63,7 +63,7 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
 async def test_figures_tell_what_is_stale_and_whom_nobody_has_looked_at(
     app: App, workspace: UUID, make_upload: MakeUpload
 ) -> None:
-    [now] = [each.begins for each in await stretches(app, workspace, MINUTE, 1)]
+    [now] = [each.begins for each in await intervals(app, workspace, MINUTE, 1)]
     make_upload(status="processing", started_at=now - 2 * HOUR)  # and nobody holds it
     make_upload(status="processing", started_at=now - 5 * MINUTE)
     make_upload(status="processing", started_at=now - 2 * HOUR, workspace_id=uuid4())

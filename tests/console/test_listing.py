@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from weighbridge.api import cursor
-from weighbridge.console.listing import LONGEST, PAGE, Asked, Listing, paged
+from weighbridge.console.listing import LONGEST, PAGE, Listing, PageRequest, paged
 
 
-def listed(asked: Asked, rows: int) -> Listing[int]:
+def listed(requested: PageRequest, rows: int) -> Listing[int]:
     """What is found of a list of so many, from the first one on."""
-    return paged(asked, list(range(rows))[: asked.size + 1], lambda row: (row,), "/rows", q="x")
+    return paged(requested, list(range(rows))[: requested.size + 1], lambda row: (row,), "/rows", q="x")
 
 
 def test_a_page_leads_to_the_next() -> None:
-    page = listed(Asked(), PAGE + 1)
+    page = listed(PageRequest(), PAGE + 1)
     assert (len(page.rows), page.cut, page.here, page.first) == (PAGE, False, "/rows?q=x", "/rows?q=x")
     assert page.next == f"/rows?q=x&after={cursor.write(PAGE - 1)}"
     assert page.down_to_here == f"/rows?q=x&until={cursor.write(PAGE - 1)}"
-    assert listed(Asked(), PAGE).next is None
+    assert listed(PageRequest(), PAGE).next is None
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_a_page_leads_to_the_next() -> None:
 def test_a_page_that_has_grown_goes_down_to_the_next_or_says_that_it_does_not(
     last: int, shown: int, cut: bool
 ) -> None:
-    page = listed(Asked(until=cursor.write(last)), 1000)
+    page = listed(PageRequest(until=cursor.write(last)), 1000)
     assert (len(page.rows), page.rows[-1], page.cut) == (shown, shown - 1, cut)

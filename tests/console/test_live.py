@@ -119,7 +119,7 @@ async def test_a_page_outlives_the_server(consoles: Callable[..., Console], page
 async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
     consoles: Callable[..., Console], page: Page, tmp_path: Path
 ) -> None:
-    """S5's: the answer is 202, the page says Processing, and once the store is back it is done by itself."""
+    """The answer is 202, the page says Processing, and once the store is back it is done by itself."""
     store = tmp_path / "store"
     store.mkdir()
     console = consoles(WEIGHBRIDGE_BLOB_URL=store, WEIGHBRIDGE_POLL_SECONDS=0.2)
@@ -135,10 +135,8 @@ async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
     store.unlink()
     os.rename(away, store)
     await page.get_by_role("button", name="Retry now").click()
-    await expect(page.locator("#queue")).to_contain_text("No files are queued for the store.", timeout=30_000)
-    await expect(page.locator("#storage .figures")).to_contain_text(
-        "1 files"
-    )  # S5: usage appears in the page
+    await expect(page.locator("#queue")).to_contain_text("No files wait for the store.", timeout=30_000)
+    await expect(page.locator("#storage .figures")).to_contain_text("1 files")  # usage appears in the page
     await console.open(page, "/uploads")
     await expect(page.locator("#processed")).to_have_text("1 / 1", timeout=30_000)
 
@@ -146,7 +144,7 @@ async def test_while_the_store_is_down_a_file_is_processing_and_then_done(
 async def test_a_file_that_could_not_be_stored_for_too_long_says_what_to_do(
     consoles: Callable[..., Console], page: Page, tmp_path: Path
 ) -> None:
-    """S5's: an actionable sentence once the queue has given up."""
+    """An actionable sentence once the queue has given up."""
     store = tmp_path / "store"
     store.write_text("nothing can be stored here")
     console = consoles(

@@ -197,7 +197,7 @@ async def test_files_of_a_project_are_shown_a_page_at_a_time(
 async def test_a_file_that_waits_for_the_store_is_under_way(
     app: App, workspace: UUID, make_upload: Callable[..., UUID]
 ) -> None:
-    """As its row says: neither the count nor the list of what is queued has it (S5)."""
+    """As its row says: neither the count nor the list of what is queued has it."""
     waits = make_upload(storage_status="pending_retry", run_after="infinity")
     queued = make_upload(filename="queued.csv")
     make_upload(status="processing")
@@ -236,7 +236,7 @@ def test_how_groups_stand_is_read_from_indexes_beside_a_site_with_very_many(
         )
         asked = dict.fromkeys(("site", "provider", "after_site", "after_provider"))
         params = {**asked, "workspace": workspace, "limit": 101, "most": conversions.MOST_COUNTED}
-        explain = "EXPLAIN (FORMAT TEXT) " + load("weighbridge.delivery.conversions")["groups_standing"]
+        explain = "EXPLAIN (FORMAT TEXT) " + load("weighbridge.delivery.conversions")["group_statuses"]
         plan = "\n".join(line for (line,) in connection.execute(explain, params).fetchall())
     assert "Seq Scan on offline_conversion_queue" not in plan, plan
 

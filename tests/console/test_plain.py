@@ -128,7 +128,7 @@ async def test_files_that_wait_for_the_store_are_tried_and_given_up(
     await console.open(plain, "/uploads")
     await expect(plain.locator("tbody tr")).to_contain_text("Processing")
     # One that waits is under way, in the count as in its row.
-    standing = plain.locator("#standing")
+    standing = plain.locator("#counts")
     await expect(standing).to_contain_text("Queued0")
     await expect(standing).to_contain_text("Processing1")
     await console.open(plain, "/storage")
@@ -138,14 +138,14 @@ async def test_files_that_wait_for_the_store_are_tried_and_given_up(
     await until(plain, queue, "Failed")
     await plain.get_by_role("button", name="Drop").click()
     await noted(plain, "has to upload it again")
-    await expect(queue).to_contain_text("No files are queued for the store.")
+    await expect(queue).to_contain_text("No files wait for the store.")
     # Another, for which the store is back in time.
     await console.send("kept.csv", ads(4), platform="meta")
     await plain.reload()
     os.unlink(store)
     store.mkdir()
     await plain.get_by_role("button", name="Retry now").click()
-    await until(plain, queue, "No files are queued for the store.")
+    await until(plain, queue, "No files wait for the store.")
     await console.open(plain, "/uploads")
     await until(plain, plain.locator("tbody tr").filter(has_text="kept.csv"), "Completed")
 
@@ -164,8 +164,9 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await console.send("good.csv", keyword_file(words), pipeline="keywords", project_id=1)
     await console.send("broken.csv", b"Nonsense,Columns\n1,2\n", pipeline="keywords", project_id=1)
     await plain.reload()
+    # The first may be grouped before the second is received.
+    await until(plain, plain.locator("#counts"), "2 / 2")
     await until(plain, plain.locator("#project"), "Grouped")
-    await expect(plain.locator("#counts")).to_have_text("2 / 2")
     await plain.get_by_label("load the valid rows even if too many are invalid").check()
     await plain.get_by_role("button", name="Retry 1 failed").click()
     await noted(plain, "1 file queued again.")

@@ -55,7 +55,7 @@ async def test_a_preview_shows_old_and_new_and_is_promoted_or_discarded(
     assert console.rows("SELECT count(*) FROM daily_metrics WHERE spend = 99") == [(0,)]
     # No failure, in the list either. Sent again, and promoted.
     await console.open(page, "/uploads")
-    figures = page.locator("#standing")
+    figures = page.locator("#counts")
     await expect(figures).to_contain_text(re.compile(r"2 / 2.*Failed\s*0\s*Discarded\s*1", re.DOTALL))
     await page.get_by_role("link", name="Failed", exact=True).click()
     await expect(page.locator("[data-rows]")).to_contain_text("No uploads match.")

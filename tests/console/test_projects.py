@@ -1,4 +1,4 @@
-"""A person and a project: nine files finish while somebody tries to edit its groups (S2 §7, §8 S6, §11)."""
+"""A person and a project: nine files finish while somebody tries to edit its groups."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ async def test_a_refused_file_gets_the_servers_sentence_and_the_others_go_on(sit
         small("good.csv"),
     )  # fmt: skip
     for name, sentence in {
-        "strange.csv": "file ('strange.csv'): it fits no pipeline: ads, conversions, judgments and keywords know none",
+        "strange.csv": "file ('strange.csv'): it fits no pipeline: ads, conversions, judgments and keywords recognise",
         "picture.csv": "expected CSV or JSON, got a PNG picture.",
         "empty.csv": "expected rows, got an empty file.",
         "sales.csv": "client_id: files of the pipeline conversions belong to a site, expected its id, got none.",

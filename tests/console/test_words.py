@@ -8,7 +8,7 @@ from pathlib import Path
 
 from weighbridge.api.delivery.models import DeliveryStatus
 from weighbridge.api.projects.models import ProjectStatus
-from weighbridge.console import frame, words
+from weighbridge.console import filters, layout
 
 CONSOLE = Path(str(files("weighbridge.console")))
 TEMPLATES = {each.name: each.read_text() for each in CONSOLE.joinpath("templates").iterdir()}
@@ -16,22 +16,22 @@ PYTHON = "".join(each.read_text() for each in sorted(CONSOLE.rglob("*.py")))
 
 
 def test_every_state_has_a_sign_and_only_one_place_knows_them() -> None:
-    assert set(words.PROJECTS) == {each.value for each in ProjectStatus}
-    assert set(words.CONVERSIONS) == {each.value for each in DeliveryStatus}
-    for table in (words.JOBS, words.PROJECTS, words.CONVERSIONS):
-        assert {sign for sign, _ in table.values()} <= {*words.SIGNS, ""}
-    elsewhere = PYTHON.replace(CONSOLE.joinpath("words.py").read_text(), "") + "".join(TEMPLATES.values())
-    assert not [sign for sign in words.SIGNS.values() if sign in elsewhere.replace("✓ confirmed", "")]
+    assert set(filters.PROJECTS) == {each.value for each in ProjectStatus}
+    assert set(filters.CONVERSIONS) == {each.value for each in DeliveryStatus}
+    for table in (filters.JOBS, filters.PROJECTS, filters.CONVERSIONS):
+        assert {sign for sign, _ in table.values()} <= {*filters.SIGNS, ""}
+    elsewhere = PYTHON.replace(CONSOLE.joinpath("filters.py").read_text(), "") + "".join(TEMPLATES.values())
+    assert not [sign for sign in filters.SIGNS.values() if sign in elsewhere.replace("✓ confirmed", "")]
 
 
 def test_a_sentence_with_a_name_in_it_keeps_its_direction() -> None:
-    module = frame._PAGES.get_template("parts.html").module
+    module = layout._PAGES.get_template("parts.html").module
     said = module.noted_sentence("\u05e7\u05d5\u05d1\u05e5.csv: <b>")  # type: ignore[attr-defined]
     assert "<bdi>\u05e7\u05d5\u05d1\u05e5.csv: &lt;b&gt;</bdi>" in said
 
 
 def test_what_went_wrong_with_a_file_keeps_its_direction() -> None:
-    module = frame._PAGES.get_template("upload_parts.html").module
+    module = layout._PAGES.get_template("upload_parts.html").module
     upload = {"storage_status": "stored", "status": "failed", "held": False, "error_text": "\u05e7: wrong"}
     assert "<bdi>\u05e7: wrong</bdi>" in module.progress_of(upload)  # type: ignore[attr-defined]
 
@@ -43,14 +43,14 @@ def test_sentences_for_programs_are_not_shown_to_people() -> None:
         "GET /api/sites lists them.": "GET /api/sites lists them.",  # nothing else is said
         "a. b.csv: wrong!  Mend it.": "a. b.csv: wrong! Mend it.",
     }.items():
-        assert words.spoken(said) == shown
+        assert filters.without_api_calls(said) == shown
 
 
 def test_the_sheet_has_no_class_that_no_page_has() -> None:
     sheet = CONSOLE.joinpath("static/console.css").read_text()
     sheet = re.sub(r"/\*.*?\*/|\{[^{}]*\}", " ", sheet, flags=re.DOTALL)  # selectors alone
     known = set(re.findall(r"[a-z][a-z-]*", "".join(_classes(text) for text in TEMPLATES.values())))
-    known |= {word for word, _ in (*words.CIRCUITS.values(), *words.JOBS.values())} | set(words.SIGNS)
+    known |= {word for word, _ in (*filters.CIRCUITS.values(), *filters.JOBS.values())} | set(filters.SIGNS)
     known |= {f"bin-{name}" for name in re.findall(r'"(\w+)"', PYTHON.split("_BINS = ")[1].split("\n")[0])}
     assert set(re.findall(r"\.([a-z][a-z-]*)", sheet)) - known == set()
 

@@ -15,12 +15,12 @@ import pytest
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.providers.base import Batch, Needed, Provider
 from weighbridge.delivery.run import deliver
-from weighbridge.delivery.settle import Tally
+from weighbridge.delivery.settle import RunCounts
 from weighbridge.delivery.slots.base import SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.model.delivery import Outcome
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -82,14 +82,14 @@ def ctx(ctx: Context, outbound: Outbound) -> Context:
     return replace(ctx, outbound=outbound)
 
 
-Run = Callable[..., Awaitable[Tally]]
+Run = Callable[..., Awaitable[RunCounts]]
 
 
 @pytest.fixture
 def run(ctx: Context) -> Run:
     """One run of the worker: `await run(limit)`."""
 
-    async def one(limit: int = 50, **changes: Any) -> Tally:
+    async def one(limit: int = 50, **changes: Any) -> RunCounts:
         assert ctx.outbound is not None
         changed = replace(ctx, outbound=replace(ctx.outbound, **changes))
         return await deliver(changed, "test", limit)

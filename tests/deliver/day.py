@@ -1,7 +1,7 @@
 """A day of deliveries: sites sell, providers have their moods, Redis goes away, workers are killed; then we count.
 
 Time is the database's and is moved on; Postgres, Redis, sockets, servers and processes are real. A seed decides who
-sells what and which weather there is. What of it meets whom is decided by chance, as several workers are at it at
+sells what and which faults occur. What of it meets whom is decided by chance, as several workers are at it at
 once: the end must be the same whatever happens on the way.
 
     python -m tests.deliver.day --sites 200 --conversions 100000 --seeds 5
@@ -27,15 +27,15 @@ from typing import Any
 
 import psycopg
 
-from tests.deliver.couriers import Depot, Errand
-from tests.deliver.reckoning import reckon
-from tests.deliver.town import CANARY, PROVIDERS, Fakes, Site, Town
+from tests.deliver.final_checks import check_everything
+from tests.deliver.participants import CANARY, PROVIDERS, Fakes, Participants, Site
+from tests.deliver.worker_processes import WorkerProcesses, WorkerRequest
 from tests.proof.workers import Moment, until
 from tests.slots.redis_server import RedisServer
 from weighbridge.app import App, open_app
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
-from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.run import deliver
 from weighbridge.engine import recover
 from weighbridge.observe import logs
@@ -69,10 +69,10 @@ class Plan:
 @dataclass
 class Day:
     plan: Plan
-    town: Town
+    participants: Participants
     fakes: Fakes
     redis: RedisServer
-    depot: Depot
+    workers: WorkerProcesses
     apps: list[App]
     rng: Random
     destined: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -83,50 +83,54 @@ class Day:
 
     async def run(self) -> Counter[str]:
         """From midnight until nothing waits any more. What became of the rows, and what was met on the way."""
-        self.town.settle(self.rng, self.plan.sites, self.fakes, spoilt=SPOILT)
+        self.participants.settle(self.rng, self.plan.sites, self.fakes, spoilt=SPOILT)
         for provider in self.fakes.all.values():
-            provider.clock = self.town.now
+            provider.clock = self.participants.now
         for number in range(ROUNDS):
             self._sell(number)
-            self._weather(number)
+            self._set_faults(number)
             if number in KILLS:
                 await asyncio.to_thread(self._kill, KILLS.index(number))
             await self._work(number)
-            self.town.forward(ROUND)
+            self.participants.forward(ROUND)
         await self._evening()
         return self._count()
 
     # Customers ----------------------------------------------------------------------------------------------
 
     def _sell(self, number: int) -> None:
-        rng, town = self.rng, self.town
+        rng, participants = self.rng, self.participants
         left = self.plan.conversions // ROUNDS
         while left > 0:
             count = min(left, rng.randint(3, max(9, self.plan.conversions // (ROUNDS * 8))))
             left -= count
-            self._surprise(number, town.sell(rng.choice(town.sites), count, rng))
-        strange = rng.choice(town.sites)
+            self._surprise(number, participants.sell(rng.choice(participants.sites), count, rng))
+        strange = rng.choice(participants.sites)
         match number % 8:
             case 1:  # the click was too long ago
                 self._expired(
-                    town.sell(strange, 1, rng, click_age="100 days"), "google_ads", "google_datamanager"
+                    participants.sell(strange, 1, rng, click_age="100 days"),
+                    "google_ads",
+                    "google_datamanager",
                 )
             case 3:  # the sale was
-                self._expired(town.sell(strange, 1, rng, age="30 days"), "meta_capi", "tiktok_events")
+                self._expired(participants.sell(strange, 1, rng, age="30 days"), "meta_capi", "tiktok_events")
             case 5:
-                self._fail(town.sell(strange, 2, rng), PROVIDERS, "SALE_CANCELED", cancel=True)
+                self._fail(participants.sell(strange, 2, rng), PROVIDERS, "SALE_CANCELED", cancel=True)
             case 7:
-                town.change(town.sell(strange, 2, rng), value=99)
+                participants.change(participants.sell(strange, 2, rng), value=99)
         if number == OUTAGE_REDIS.start:  # about to expire, while nothing goes out
-            for site in [site for site in town.sites if "meta_capi" in site.providers][SPOILT : SPOILT + 3]:
-                town.sell(site, 1, rng, "meta_capi", age="6 days 12 hours")
+            for site in [site for site in participants.sites if "meta_capi" in site.providers][
+                SPOILT : SPOILT + 3
+            ]:
+                participants.sell(site, 1, rng, "meta_capi", age="6 days 12 hours")
 
     def _surprise(self, number: int, orders: list[str]) -> None:
         """A few of them are no good, or not yet, to a provider."""
         for order in orders:
             if self.rng.random() > 0.05:
                 continue
-            provider = self.rng.choice([name for name in PROVIDERS if order in self.town.sold[name]])
+            provider = self.rng.choice([name for name in PROVIDERS if order in self.participants.sold[name]])
             if provider == "google_ads" and self.rng.random() < 0.3:
                 self.fakes.google_ads.refuse(order, "TOO_RECENT_EVENT")
                 self.passing.append((number + 3, order))
@@ -145,12 +149,12 @@ class Day:
         self, orders: list[str], providers: tuple[str, ...], code: str, *, cancel: bool = False
     ) -> None:
         if cancel:
-            self.town.change(orders, status="CANCELED")
+            self.participants.change(orders, status="CANCELED")
         self.destined |= {(name, order): code for name in providers for order in orders}
 
-    # Weather ------------------------------------------------------------------------------------------------
+    # Faults -------------------------------------------------------------------------------------------------
 
-    def _weather(self, number: int) -> None:
+    def _set_faults(self, number: int) -> None:
         fakes, rng = self.fakes, self.rng
         down, closed = fakes.all[self._ill[0]], fakes.all[self._ill[1]]
         if number in OUTAGE_503:
@@ -218,25 +222,25 @@ class Day:
         while await confirm(ctxs[number % 2]):
             pass
         if number % 4 == 3:
-            self.town.replace_credentials(self.fakes)
+            self.participants.replace_credentials(self.fakes)
 
     def _kill(self, turn: int) -> None:
         """A worker in a process of its own: in the middle of a call, or between the answer and its settling."""
         provider = PROVIDERS[turn % len(PROVIDERS)]
         fake = self.fakes.all[provider]
         fake.calm()
-        for site in self.rng.sample(self.town.healthy(provider), 2):
-            self.town.sell(site, 3, self.rng, provider)
+        for site in self.rng.sample(self.participants.healthy(provider), 2):
+            self.participants.sell(site, 3, self.rng, provider)
         before = _arrived(fake)
         if turn % 2:
-            courier = self.depot.send(Errand(moment=Moment("before", 2, SIGKILL), ttl=LAPSE))
-            assert courier.wait() == -SIGKILL, courier.log[-2000:]
+            worker = self.workers.start(WorkerRequest(moment=Moment("before", 2, SIGKILL), ttl=LAPSE))
+            assert worker.wait() == -SIGKILL, worker.log[-2000:]
         else:
             fake.script(Fault.hang())
-            courier = self.depot.send(Errand(ttl=LAPSE))
-            until(lambda: _arrived(fake) > before or courier.exit_code is not None)
-            assert courier.exit_code is None, courier.log[-2000:]
-            courier.kill()
+            worker = self.workers.start(WorkerRequest(ttl=LAPSE))
+            until(lambda: _arrived(fake) > before or worker.exit_code is not None)
+            assert worker.exit_code is None, worker.log[-2000:]
+            worker.kill()
         self.killed += 1
 
     # The evening --------------------------------------------------------------------------------------------
@@ -249,24 +253,24 @@ class Day:
             self.fakes.google_ads.refuse(order)
         for number in range(1000):
             pause = self._pause()
-            if pause is None and self.town.replace_credentials(self.fakes):
+            if pause is None and self.participants.replace_credentials(self.fakes):
                 pause = timedelta(0)
             if pause is None:
-                ill = self.town.query(
+                ill = self.participants.query(
                     "SELECT site_id, provider_key FROM provider_health_state WHERE state <> 'CLOSED'"
                 )
                 if not ill:
                     return
                 for site_id, provider in ill:
-                    self.town.sell(self._site(site_id), 1, self.rng, provider)
+                    self.participants.sell(self._site(site_id), 1, self.rng, provider)
                 pause = timedelta(minutes=7)
-            self.town.forward(pause)
+            self.participants.forward(pause)
             await self._work(number)
         raise AssertionError("the evening has no end")
 
     def _pause(self) -> timedelta | None:
         """Until the next thing is due; a little where something stands in the way. None: nothing waits."""
-        [(found,)] = self.town.query(
+        [(found,)] = self.participants.query(
             "SELECT min(w.at) - weighbridge.now() FROM ("
             " SELECT greatest(due_at, weighbridge.now()) FROM offline_conversion_queue"
             "  WHERE status IN ('QUEUED', 'RETRY')"
@@ -276,14 +280,14 @@ class Day:
         return None if found is None else max(found, timedelta(0)) + timedelta(minutes=3)
 
     def _site(self, site_id: Any) -> Site:
-        return next(site for site in self.town.sites if site.id == site_id)
+        return next(site for site in self.participants.sites if site.id == site_id)
 
     def _count(self) -> Counter[str]:
-        counts = reckon(self.town, self.fakes, self.destined)
+        counts = check_everything(self.participants, self.fakes, self.destined)
         # What a killed worker held is over by itself; whatever its score, Redis takes it away when it is next asked.
         until(lambda: not self._held_in_redis(), within=LAPSE.total_seconds() + 5)
         counts["killed"] = self.killed
-        assert CANARY not in self.depot.logs.lower()
+        assert CANARY not in self.workers.logs.lower()
         return counts
 
     def _held_in_redis(self) -> list[Any]:
@@ -302,21 +306,21 @@ async def dawn(plan: Plan, url: str, folder: Path) -> AsyncIterator[Day]:
     async with AsyncExitStack() as stack:
         fakes = stack.enter_context(Fakes())
         redis = stack.enter_context(RedisServer(folder / "redis"))
-        town = Town(url)
-        stack.callback(town.close)
+        participants = Participants(url)
+        stack.callback(participants.close)
         settings: dict[str, Any] = {"DATABASE_URL": url, "REDIS_URL": redis.url}
-        words = {"vault_key": town.key, "provider_urls": fakes.urls, "webhook_private": "true"}
-        depot = Depot(
+        words = {"vault_key": participants.key, "provider_urls": fakes.urls, "webhook_private": "true"}
+        workers = WorkerProcesses(
             {**settings, **{f"WEIGHBRIDGE_{name.upper()}": value for name, value in words.items()}}, folder
         )
-        stack.callback(depot.close)
+        stack.callback(workers.close)
         apps = [
             await stack.enter_async_context(
                 open_app(read(home=folder / "home", provider_seconds=0.5, **settings, **words))
             )
             for _ in range(2)
         ]
-        yield Day(plan, town, fakes, redis, depot, apps, Random(plan.seed))
+        yield Day(plan, participants, fakes, redis, workers, apps, Random(plan.seed))
 
 
 # Longer days ------------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.queue import Claimed, Found
+from weighbridge.delivery.queue import ClaimedBatch, ClaimedRows
 from weighbridge.delivery.run import deliver
-from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import RetryLater
-from weighbridge.postgres.pool import Database, Tx
+from weighbridge.postgres.transactions import Database, Tx
 
 Statuses = Callable[[], dict[str, int]]
 ALONE = SlotLimits(per_site=1)
@@ -40,9 +40,9 @@ class Watched(PostgresSlots):
     def __post_init__(self) -> None:
         super().__init__(self.db, self.known)
 
-    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
-        self.turns.append((len(places), len(back)))
-        return await super().acquire(places, back)
+    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+        self.turns.append((len(keys), len(returned)))
+        return await super().acquire(keys, returned)
 
 
 async def seen(statuses: Statuses, processing: int) -> None:
@@ -124,7 +124,7 @@ async def test_after_a_pause_nothing_that_is_claimed_ahead_is_sent(
     assert query(
         "SELECT DISTINCT status, retry_count, last_error FROM offline_conversion_queue"
         " WHERE provider_error_code = 'HELD_BACK'"
-    ) == [("RETRY", 0, "HELD_BACK: A call before it met trouble; it was not sent.")]
+    ) == [("RETRY", 0, "HELD_BACK: An earlier call failed; it was not sent.")]
     assert query("SELECT count(*) FROM weighbridge.attempts WHERE closed_at IS NULL") == [(0,)]
 
 
@@ -158,9 +158,9 @@ async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
     google.max_batch = 1
     sell(make_site(), 10)
     claimed, refused = asyncio.Event(), asyncio.Event()
-    read = Found.read
+    read = ClaimedRows.read
 
-    async def late(found: Found) -> list[Claimed]:
+    async def late(found: ClaimedRows) -> list[ClaimedBatch]:
         if len(google.batches) == 3:
             claimed.set()
             await refused.wait()
@@ -177,7 +177,7 @@ async def test_what_is_being_claimed_when_credentials_are_refused_is_not_sent(
         return [Outcome.failed("401", "No.", Category.AUTH)]
 
     google.answer = answer
-    monkeypatch.setattr(Found, "read", late)
+    monkeypatch.setattr(ClaimedRows, "read", late)
     await run(limits=ALONE, slots=PostgresSlots(db, ALONE))
     assert google.sent == ["order-1", "order-2", "order-3"]
     assert statuses() == {"COMPLETED": 2, "FAILED": 1, "RETRY": 2, "QUEUED": 5}
@@ -190,7 +190,7 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
     in_flight = InFlight()
     claim = queue.claim
 
-    async def cut(tx: Tx, *asked: Any) -> Found:
+    async def cut(tx: Tx, *asked: Any) -> ClaimedRows:
         found = await claim(tx, *asked)
         query("SELECT pg_terminate_backend(%s, 5000)", (tx.info.backend_pid,))
         return found
@@ -206,11 +206,11 @@ async def test_a_claim_that_was_not_committed_takes_up_no_room(
 class Failing(PostgresSlots):
     failed = False
 
-    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
-        if back and not self.failed:
+    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+        if returned and not self.failed:
             self.failed = True
             raise ZeroDivisionError
-        return await super().acquire(places, back)
+        return await super().acquire(keys, returned)
 
 
 async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
@@ -225,7 +225,7 @@ async def test_a_fault_of_the_slots_ends_the_run_and_nothing_waits_for_it(
         with pytest.raises(ZeroDivisionError):
             await deliver(faulty, "test", 50, in_flight)
     assert "PROCESSING" not in statuses()
-    assert (+in_flight.batches, +in_flight.slots) == (Counter(), Counter())
+    assert (+in_flight.batches, +in_flight.held_slots) == (Counter(), Counter())
 
 
 async def test_a_call_has_the_slot_of_the_one_before_it(

@@ -1,4 +1,4 @@
-"""The circuit breaker of a group (S4, PR5), and the gates beside it."""
+"""The circuit breaker of a group, and the gates beside it."""
 
 from __future__ import annotations
 

@@ -11,10 +11,11 @@ import httpx
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.delivery.confirm import MOST_TRIES, confirm
+from weighbridge.delivery.confirm import confirm
 from weighbridge.delivery.context import Context
 from weighbridge.delivery.providers.base import Confirmation, Credentials, Provider
 from weighbridge.model.delivery import Outcome, ProviderTransientError
+from weighbridge.model.retry import CONFIRMATION_TRIES
 
 
 @dataclass
@@ -103,7 +104,7 @@ async def test_a_request_that_nobody_will_ever_answer_for_is_let_go(
 ) -> None:
     sell(make_site())
     await run()
-    query("UPDATE weighbridge.confirmations SET tries = %s", (MOST_TRIES - 1,))
+    query("UPDATE weighbridge.confirmations SET tries = %s", (CONFIRMATION_TRIES - 1,))
     clock.forward(minutes=31)
     await confirm(ctx)
     assert query(ROWS) == [("COMPLETED", "UNKNOWN", False)]

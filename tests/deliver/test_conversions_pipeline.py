@@ -11,12 +11,12 @@ import pytest
 
 from weighbridge.app import App
 from weighbridge.cli.uploads.load import load_files
-from weighbridge.cli.uploads.report import Outcome
+from weighbridge.cli.uploads.report import FileResult
 from weighbridge.uploads.request import Request
 
 from .conftest import MakeSite, Query, Run, Scripted
 
-Load = Callable[..., Awaitable[Outcome]]
+Load = Callable[..., Awaitable[FileResult]]
 HEADER = "Order ID,Conversion Time,Conversion Value,Conversion Currency,GCLID,Click Time"
 
 
@@ -24,7 +24,7 @@ HEADER = "Order ID,Conversion Time,Conversion Value,Conversion Currency,GCLID,Cl
 def load(app: App, workspace: UUID, tmp_path: Path) -> Load:
     """`await load(site, "1,2026-…")`: these lines as a file, as `weighbridge load` does it."""
 
-    async def load(site: UUID | None, *lines: str, header: str = HEADER, **more: Any) -> Outcome:
+    async def load(site: UUID | None, *lines: str, header: str = HEADER, **more: Any) -> FileResult:
         file = tmp_path / f"leads-{uuid4()}.csv"
         file.write_text("\n".join([header, *lines]) + "\n")
         request = Request(workspace_id=workspace, client_id=site, pipeline="conversions", **more)

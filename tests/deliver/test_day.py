@@ -1,4 +1,4 @@
-"""S4's proof: a day in which everything goes wrong that can, and at its end every conversion is accounted for."""
+"""A day in which everything goes wrong that can; at its end every conversion is accounted for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.deliver.day import Plan, dawn
-from tests.deliver.town import CANARY
+from tests.deliver.participants import CANARY
 from tests.observe.conftest import Lines, lines
 
 __all__ = ["lines"]
@@ -25,8 +25,8 @@ async def test_after_a_day_of_trouble_every_conversion_has_arrived_once_or_says_
     assert counts["duplicate"] > 0, "no provider said of a conversion that it had it already"
     assert counts["killed"] == 4
     assert len(lines("Conversions sent")) > 500
-    assert lines("slots.away")
-    assert lines("slots.back")
+    assert lines("slots.unavailable")
+    assert lines("slots.available")
     assert not lines("Provider failed")
     assert not lines("Delivery cannot be settled")
     assert CANARY not in lines.text.lower()

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.deliver.conftest import MakeSite, Query, Scripted, Sell
+from tests.engine.conftest import Put, meta_file, put
+from tests.engine.steps import claim as attempt_of
 from tests.observe.conftest import Lines, lines
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
@@ -18,9 +20,10 @@ from weighbridge.delivery.providers.base import Batch
 from weighbridge.delivery.queue import Group
 from weighbridge.delivery.worker import Deliverer
 from weighbridge.model.delivery import Outcome
-from weighbridge.postgres.pool import Database
+from weighbridge.observe import metrics
+from weighbridge.postgres.transactions import Database
 
-__all__ = ["lines"]
+__all__ = ["lines", "put"]
 
 Statuses = Callable[[], dict[str, int]]
 LISTENING = (
@@ -204,3 +207,24 @@ async def test_credentials_that_cannot_be_read_are_told_once(
         await asyncio.sleep(1)
     assert 4 <= len(looks) <= 24
     assert len(lines("Credentials cannot be read")) == 1
+
+
+async def test_it_reports_every_attempt_that_it_recovers(
+    ctx: Context, put: Put, make_site: MakeSite, sell: Sell, query: Query, clock: Any, lines: Lines
+) -> None:
+    await put(meta_file(), source_batch_id="march")
+    await attempt_of(ctx)
+    site = make_site()
+    sell(site)
+    query(
+        "SELECT count(*) FROM weighbridge.claim_conversions('dead', '2 minutes', ARRAY[gen_random_uuid()],"
+        " ARRAY[%s]::uuid[], '{google_ads}', '{50}')",
+        (site,),
+    )
+    clock.forward(hours=1)
+    counted = metrics.TAKEOVERS._value.get()
+    await Deliverer(ctx, "test", 100, timedelta(seconds=1))._recover()
+    [taken_over], [recovered] = lines("Stale takeover"), lines("Conversions recovered")
+    assert taken_over["source_batch_id"] == "march"
+    assert recovered["original_worker_id"] == "dead"
+    assert metrics.TAKEOVERS._value.get() == counted + 1  # of uploads only: its alert speaks of uploads

@@ -7,9 +7,8 @@ from typing import Any
 from uuid import UUID
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
-from weighbridge.delivery.context import Context
+from weighbridge.delivery.context import ROLE, Context
 from weighbridge.delivery.forecast import Forecast, forecast
-from weighbridge.delivery.outbound import ROLE
 
 from .test_breaker import down, open_circuit
 

@@ -12,7 +12,7 @@ import pytest
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery import queue
 from weighbridge.delivery.queue import BatchRequest
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 FRESH = "SELECT fresh FROM offline_conversion_queue"
 
@@ -77,7 +77,7 @@ async def test_what_a_provider_takes_now_holds_for_what_waits(
 ) -> None:
     sell(make_site(), wbraid="w")
     async with db.tx() as tx:
-        await queue.know(tx, {"google_ads": (("wbraid",), timedelta(days=90), False)})
+        await queue.register_providers(tx, {"google_ads": (("wbraid",), timedelta(days=90), False)})
     await run()
     [sent] = google.batches[0].conversions
     assert (sent.click_type, sent.click_id) == ("wbraid", "w")

@@ -31,8 +31,8 @@ from hypothesis.stateful import (
 from tests.deliver.queue_model import CRASHES, LEASE, MOODS, RETRIES, Knowing, World, opened
 from tests.proof.workers import LONG
 from weighbridge.delivery import queue as delivery_queue
-from weighbridge.delivery.outbound import ROLE
-from weighbridge.delivery.queue import BatchRequest, CallResult, Claimed
+from weighbridge.delivery.context import ROLE
+from weighbridge.delivery.queue import BatchRequest, CallResult, ClaimedBatch
 from weighbridge.delivery.run import deliver
 from weighbridge.engine import recover
 from weighbridge.model.delivery import Outcome
@@ -67,7 +67,7 @@ class Queue(RuleBasedStateMachine):
         self.sales: dict[UUID, UUID] = {}  # and their sites
         self.claims: Counter[tuple[str, str]] = Counter()  # by provider and order, those of workers that died
         self.silent: dict[
-            UUID, tuple[Claimed, list[Outcome]]
+            UUID, tuple[ClaimedBatch, list[Outcome]]
         ] = {}  # calls that nobody settled, and what came back
         self.unheard: set[tuple[str, str]] = set()  # what a provider took in a call whose answer was lost
         self.completed: dict[tuple[str, str], str] = {}
@@ -208,7 +208,7 @@ class Queue(RuleBasedStateMachine):
         )
         before = self._everything()
         done = all(each.request_id for each in outcomes)
-        call = CallResult(claimed, outcomes, success=done, transient=not done)
+        call = CallResult(claimed, outcomes, success=done, breaker_failure=not done)
         settled = self._tx(lambda tx: delivery_queue.settle(tx, [call], self.ctx.outbound.retries))
         assert set(settled) == ({claimed.id} if live else set())
         assert live or self._everything() == before

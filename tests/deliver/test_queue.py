@@ -1,4 +1,4 @@
-"""From a sale to the queue, and S4's functions by their names."""
+"""From a sale to the queue, and the contract's functions by their names."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def test_what_was_not_sent_yet_is_sent_as_the_sale_is_now(
 async def test_what_is_delivered_stays_so(make_site: MakeSite, sell: Sell, run: Run, query: Query) -> None:
     sell(make_site())
     await run()
-    with pytest.raises(psycopg.Error, match="COMPLETED → QUEUED is not a move"):
+    with pytest.raises(psycopg.Error, match="COMPLETED → QUEUED is not an allowed transition"):
         query("UPDATE offline_conversion_queue SET status = 'QUEUED', uploaded_at = NULL")
 
 

@@ -1,4 +1,4 @@
-"""Calls that nobody settled (S4, PR7), and what a late worker may still do."""
+"""Calls that nobody settled, and what a late worker may still do."""
 
 from __future__ import annotations
 

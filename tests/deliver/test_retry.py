@@ -1,4 +1,4 @@
-"""What becomes of a row after a call: proof fields, backoff, and its limit (S4, PR8A and PR9)."""
+"""What becomes of a row after a call: proof fields, backoff, and its limit."""
 
 from __future__ import annotations
 

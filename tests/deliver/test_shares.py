@@ -1,4 +1,4 @@
-"""Backlog-weighted fair shares (S4, PR7)."""
+"""Backlog-weighted fair shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.model.shares import in_turn, shares
+from weighbridge.model.shares import most_overdue_first, shares
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -44,7 +44,7 @@ def test_shares_keep_the_limit_starve_nobody_and_depend_on_nothing_else(
     assert sum(share for _, share in given_out) == min(limit, sum(each.queued_count for each in groups))
     assert all(1 <= share <= each.queued_count for each, share in given_out)
     # Everybody has one, or as many as there are, in their turn.
-    assert [each for each, _ in given_out] == in_turn(groups)[: max(0, limit)]
+    assert [each for each, _ in given_out] == most_overdue_first(groups)[: max(0, limit)]
     again = list(groups)
     shuffling.shuffle(again)  # type: ignore[attr-defined]
     assert shares(again, limit) == given_out

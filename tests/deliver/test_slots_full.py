@@ -1,4 +1,4 @@
-"""No free slot (S4, PR11)."""
+"""No free slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery.providers.base import Batch
-from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Outcome
 
@@ -17,7 +17,7 @@ from weighbridge.model.delivery import Outcome
 async def test_a_second_run_in_parallel_finds_no_slot_and_calls_nobody(
     make_site: MakeSite, sell: Sell, run: Run, query: Query, google: Scripted, db: Any
 ) -> None:
-    """S4's smoke: CONCURRENCY_PER_SITE_PROVIDER=1, the worker twice in parallel."""
+    """The smoke test: CONCURRENCY_PER_SITE_PROVIDER=1, the worker twice in parallel."""
     sell(make_site(), 2)
     calling, go_on = asyncio.Event(), asyncio.Event()
 
@@ -105,10 +105,10 @@ async def test_groups_run_side_by_side(make_site: MakeSite, sell: Sell, run: Run
 class _NoSlots:
     """As Redis is when it is away."""
 
-    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
-        return [None] * len(places)
+    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+        return [None] * len(keys)
 
-    async def release(self, held: Sequence[Held]) -> None:
+    async def release(self, slots: Sequence[Slot]) -> None:
         raise AssertionError("nobody had one")
 
     async def close(self) -> None: ...

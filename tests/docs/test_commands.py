@@ -1,10 +1,14 @@
-"""Every `weighbridge …` in a shell block of any page is a command with these options; nothing runs here."""
+"""Every `weighbridge …` in a shell block of any page is a command with these options; nothing runs here.
+
+test_run.py runs the blocks ```sh. The blocks ```sh no-test must have a reason.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 
 import click
 import pytest
@@ -12,6 +16,15 @@ import pytest
 from weighbridge.cli.root import command
 
 from .pages import ALL, blocks, text_of
+
+# Commands that test_run.py could run, were it not for …
+TESTABLE = re.compile(r"(?:^|[\s(/;])(?:weighbridge(?! listens)|curl|psql|python3?)\s")
+REASONS = {
+    "systemctl": "needs systemd",
+    "docker": "needs Docker",
+    "/opt/": "is installed on the reader's machine",
+    "https://": "is sent to a server of the reader's or to another company",
+}
 
 
 def lines(text: str) -> Iterator[list[str]]:
@@ -39,9 +52,12 @@ def _words(text: str) -> Iterator[str]:
         yield word
 
 
+root = cache(command)
+
+
 def wrong(words: list[str]) -> str:
     """Why the command line does not take them; empty if it does."""
-    found = command()
+    found = root()
     rest = list(words)
     while isinstance(found, click.Group) or hasattr(found, "commands"):
         if not rest or rest[0].startswith("-"):
@@ -64,6 +80,28 @@ def wrong(words: list[str]) -> str:
 @pytest.mark.parametrize("page", ALL)
 def test_every_command_exists_with_its_options(page: str) -> None:
     assert [(words, why) for words in lines(text_of(page)) if (why := wrong(words))] == []
+
+
+def untested(text: str) -> list[str]:
+    """The lines of blocks that are not run, without a reason for it."""
+    whole = [
+        re.sub(r"\\\n\s*", " ", block.text)
+        for block in blocks(text)
+        if block.info in ("bash", "shell", "console") or (block.is_shell and not block.is_run)
+    ]
+    found = [line for each in whole for line in each.splitlines()]
+    return [line for line in found if TESTABLE.search(line) and not any(word in line for word in REASONS)]
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_no_command_is_left_out_of_the_tests_without_a_reason(page: str) -> None:
+    assert untested(text_of(page)) == []
+
+
+def test_a_command_without_a_reason_would_be_found() -> None:
+    text = "```sh no-test\nmake install\ncurl \\\n  https://example.com\nA=1 weighbridge load a\n```\n"
+    text += "```bash\npsql -l\n```"
+    assert untested(text) == ["A=1 weighbridge load a", "psql -l"]
 
 
 @pytest.mark.parametrize(

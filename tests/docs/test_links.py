@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from .pages import ALL, ROOT, prose, text_of
+from .pages import ALL, ROOT, prose, slug, text_of
 
 ELSEWHERE = re.compile(r"[a-z]+:")
 
@@ -21,10 +21,9 @@ def anchors(page: str) -> set[str]:
     text = prose(text_of(page))
     found: set[str] = set(re.findall(r'<a id="([^"]+)"></a>', text))
     for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
-        slug = re.sub(r"[^\w -]", "", plain.lower()).strip().replace(" ", "-")
-        numbered = (f"{slug}-{number}" for number in range(1, 100))
-        found.add(slug if slug not in found else next(each for each in numbered if each not in found))
+        plain = slug(heading)
+        numbered = (f"{plain}-{number}" for number in range(1, 100))
+        found.add(plain if plain not in found else next(each for each in numbered if each not in found))
     return found
 
 

@@ -1,4 +1,4 @@
-"""IngestionCompleteEvent: exactly S1 §7, once, and every consumer gets it."""
+"""IngestionCompleteEvent: exactly as docs/contracts.md fixes it, once, and every consumer gets it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from weighbridge.delivery.context import Context
 from weighbridge.engine.announce import announce, consumers
 from weighbridge.engine.context import Consumer
-from weighbridge.engine.outbox import Delivery
-from weighbridge.postgres.pool import Tx
+from weighbridge.engine.outbox import EventDelivery
+from weighbridge.postgres.transactions import Tx
 
 LEASE = timedelta(seconds=60)
 
@@ -105,7 +105,7 @@ async def test_a_consumer_that_fails_is_tried_again_and_holds_no_other_up(
 ) -> None:
     calls = 0
 
-    async def broken(tx: Tx, delivery: Delivery) -> None:
+    async def broken(tx: Tx, delivery: EventDelivery) -> None:
         nonlocal calls
         calls += 1
         if calls < 3:
@@ -128,7 +128,7 @@ async def test_a_consumer_that_fails_is_tried_again_and_holds_no_other_up(
 async def test_a_consumer_that_never_recovers_is_left_for_an_operator(
     ctx: Context, put: Put, run: Run, query: Any, clock: Any
 ) -> None:
-    async def broken(tx: Tx, delivery: Delivery) -> None:
+    async def broken(tx: Tx, delivery: EventDelivery) -> None:
         raise ConnectionError("nobody there")
 
     object.__setattr__(ctx, "consumers", {"broken": Consumer(inside=broken)})
@@ -145,7 +145,7 @@ async def test_an_event_whose_announcer_died_is_delivered_by_another(
     object.__setattr__(ctx, "consumers", {"audit_log": consumers(None)["audit_log"]})
     await run(await put(meta_file()))
     query("UPDATE weighbridge.event_deliveries SET delivered_at = NULL")
-    query("SELECT * FROM weighbridge.claim_deliveries('dead', '{audit_log}', '60 seconds', 10)")
+    query("SELECT * FROM weighbridge.claim_event_deliveries('dead', '{audit_log}', '60 seconds', 10)")
     assert await announce(ctx, "test", LEASE) == 0
     clock.forward(seconds=61)
     query("SELECT * FROM weighbridge.recover(5)")

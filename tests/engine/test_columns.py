@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.conftest import Put, Run
-from weighbridge import ConfigError, Entity, Field, Made, Pipeline, Ref
+from weighbridge import Computed, ConfigError, Entity, Field, Pipeline, Ref
 from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.postgres import pipeline_tables
@@ -211,7 +211,7 @@ async def test_a_domain_is_the_type_that_it_is_made_of(ctx: Context, put: Put, r
 
 async def test_a_made_value_and_an_id_need_a_column_that_holds_them_all(ctx: Context, query: Any) -> None:
     parent = Entity(
-        "owners", ["k"], [Field("k", header=["K"]), Field("half", Decimal, otherwise=Made("1.0 / 3"))]
+        "owners", ["k"], [Field("k", header=["K"]), Field("half", Decimal, otherwise=Computed("1.0 / 3"))]
     )
     child = Entity("things", ["no"], [Field("no", int, header=["No"])], refs=[Ref("owner_id", "owner")])
     query(

@@ -1,4 +1,4 @@
-"""S1 §6.1 and §6.2: every line of the tables of failures and retries, made to happen. §6.3 is in test_resume.py."""
+"""Every line of the specification's tables of failures and retries, made to happen. Restarts are in test_resume.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import upsert_sql
 from weighbridge.uploads.promote import promote
 from weighbridge.uploads.steps import work
@@ -31,7 +31,7 @@ def tries(query: Query) -> int:
     return int(query("SELECT last_value FROM public.troubles")[0][0])
 
 
-# §6.1 -------------------------------------------------------------------------------------------------------
+# Failures -----------------------------------------------------------------------------------------------------
 
 
 async def test_file_not_found_fails_the_upload(ctx: Context, put: Put, run: Run, query: Query) -> None:
@@ -270,7 +270,7 @@ async def test_a_batch_that_a_row_breaks_is_split_until_that_row_alone_is_skippe
     assert query("SELECT count(*) FROM daily_metrics") == [(199,)]
 
 
-# §6.2 -------------------------------------------------------------------------------------------------------
+# Retries ------------------------------------------------------------------------------------------------------
 
 
 async def test_a_deadlock_is_retried_three_times_within_the_batch(put: Put, run: Run, query: Query) -> None:

@@ -14,7 +14,7 @@ from tests.engine.conftest import CLAIM, Put
 from weighbridge.engine import recover
 from weighbridge.model.errors import LeaseLost
 from weighbridge.model.states import Status
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import queue
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests import prefork
 from tests.engine.conftest import meta_file
 from weighbridge.postgres import embedded
 
@@ -35,7 +35,7 @@ def as_login(server: str, login: str, rights: str, tmp_path: Path) -> Weighbridg
 
     def weighbridge(*arguments: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "weighbridge", *map(str, arguments)],
+            [prefork.command(), *map(str, arguments)],
             env=environment,
             capture_output=True,
             text=True,

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.conftest import Put, Run
 from weighbridge import Entity, Field, Pipeline, n, upsert
 from weighbridge.delivery.context import Context
-from weighbridge.model.pipeline import OrMade
+from weighbridge.model.pipeline import ComputedDefault
 from weighbridge.model.states import Status
 from weighbridge.model.upsert import Upsert
 from weighbridge.postgres import pipeline_tables
@@ -26,7 +26,7 @@ def stock(policy: Upsert) -> Pipeline:
         Field("amount", int, header=["Amount"]),
         Field("colour", header=["Colour"]),
         Field("size", header=["Size"]),
-        Field("label", header=["Label"], otherwise=OrMade("upper({stock.size})")),
+        Field("label", header=["Label"], otherwise=ComputedDefault("upper({stock.size})")),
     ]
     entity = Entity(table="stock", key=["day", "sku"], fields=fields, upsert=policy)
     return Pipeline(name="stocked", entities=[entity], affected="day")

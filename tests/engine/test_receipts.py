@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge.model.upload import Scope
 from weighbridge.pipelines import ads
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import unchanged
 from weighbridge.uploads.upsert_sql import Batch
 

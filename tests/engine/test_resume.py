@@ -32,7 +32,7 @@ async def promote_two_batches_of_three(ctx: Context, query: Query) -> None:
     await work(attempt, small, promotes=True)
 
 
-# §6.3 -------------------------------------------------------------------------------------------------------
+# Restarts -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_pending_upload_starts_from_the_beginning(put: Put, run: Run) -> None:
@@ -108,7 +108,7 @@ async def test_staging_that_is_gone_is_made_again_from_the_file(
     assert query("SELECT count(*) FROM daily_metrics") == [(12,)]
 
 
-# §4.4 -------------------------------------------------------------------------------------------------------
+# The threshold of valid rows --------------------------------------------------------------------------------
 
 
 def _file_with(valid: int, invalid: int) -> bytes:

@@ -1,4 +1,4 @@
-"""S1 §2.2: what each worker may write and read, tried and not only asked."""
+"""What each worker may write and read, tried and not only asked."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ STAGING = (
 )
 STAGED = {"staging_rows": "S", "intake.simplicity_validated_rows": "S"}  # views
 PRODUCTION = ("campaigns", "ad_sets", "ads", "daily_metrics", "plaintiffs", "judgments", "keywords", "sales")
-DELIVERY = (  # S4's, for its service role alone
+DELIVERY = (  # for the role of the delivery alone
     *("offline_conversion_queue", "provider_health_state", "provider_credentials", "provider_upload_metrics"),
     *("provider_upload_attempts", "weighbridge.providers", "weighbridge.confirmations"),
 )
 GROUPS = ("keyword_groups", "group_keywords", "token_merges")
 
 # What each role may do to every table and view there is: Select, Insert, Update, Delete, Truncate, References, triGger.
-# What is not here is closed. S1's drawing decides about its own tables; the parse worker also reads staging for §6.4's
-# resume check, and whoever updates or deletes must read to find the rows.
+# What is not here is closed. The parse worker also reads staging to check where to resume, and whoever updates or
+# deletes must read to find the rows.
 FOR_ALL = {"weighbridge.clock": "S", "weighbridge.moves": "S"}
 RIGHTS: dict[str, dict[str, str]] = {
     "weighbridge_intake": {
@@ -125,7 +125,7 @@ def test_each_worker_has_just_the_rights_that_s1_draws(database_url: str, role: 
 
 @pytest.mark.parametrize("role", RIGHTS)
 def test_each_worker_can_do_what_it_has_the_right_to_and_nothing_else(database_url: str, role: str) -> None:
-    """Tried, on S1's tables: a right is worth nothing where the schema is closed, or somebody is left too much."""
+    """Tried, on tables of uploads: a right is worth nothing where the schema is closed, or somebody has too much."""
     for table in (*STAGING, "staging_id_resolution", *PRODUCTION, "data_uploads"):
         done = {letter for letter, text in STATEMENTS.items() if _try(database_url, role, text.format(table))}
         allowed = set(RIGHTS[role].get(table, ""))
@@ -179,7 +179,7 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "note_columns",
         },
         "weighbridge_promote": {"fence", "begin_promotion", "advance_promotion", "finish_upload"},
-        "weighbridge_announce": {"fence", "finish_delivery"},
+        "weighbridge_announce": {"fence", "finish_event_delivery"},
         "weighbridge_clean": {
             "expire_staging",
             "discard_preview",
@@ -200,8 +200,8 @@ def test_a_worker_can_call_only_the_functions_of_its_step(database_url: str, rol
             "workspace_figures",
             "project_status",
             "kick_project",
-            "in_hand",
-            "storage_standing",
+            "has_live_attempt",
+            "usage_and_limits",
         },
     }
     for_all = {

@@ -14,7 +14,7 @@ import pytest
 
 from weighbridge.model.errors import ConfigError
 from weighbridge.postgres import functions, migrate, roles, schema
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 BEFORE_INITIAL = Path(__file__).parent / "database_at_0022.sql"
 FUNCTIONS = ["the current SQL functions"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import Clock
 from weighbridge.model.states import MOVES, Status
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import history
 
 
@@ -39,7 +39,7 @@ def test_the_guard_lets_only_declared_moves_pass_even_in_psql(
     if allowed:
         query("UPDATE data_uploads SET status = %s", (after,))
     else:
-        with pytest.raises(psycopg.Error, match="is not a move") as caught:
+        with pytest.raises(psycopg.Error, match="is not an allowed transition") as caught:
             query("UPDATE data_uploads SET status = %s", (after,))
         assert caught.value.sqlstate == "WB002"
 

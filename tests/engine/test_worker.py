@@ -17,7 +17,7 @@ from tests.engine.steps import claim
 from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import queue
 from weighbridge.worker import Worker, run_until
 
@@ -103,7 +103,7 @@ async def test_a_delivery_that_kills_its_worker_is_given_up_in_the_end(
         (event, workspace),
     )
     for _ in range(12):
-        query("SELECT weighbridge.claim_deliveries('w', '{x}', '60 seconds', 10)")
+        query("SELECT weighbridge.claim_event_deliveries('w', '{x}', '60 seconds', 10)")
         clock.forward(seconds=61)
         query("SELECT weighbridge.recover(5)")
     assert query("SELECT failures, gave_up_at IS NOT NULL FROM weighbridge.event_deliveries") == [(11, True)]

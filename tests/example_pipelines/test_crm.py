@@ -122,7 +122,7 @@ def test_a_provider_of_ones_own_is_told_of_sales_and_says_what_is_wrong_with_eac
     ("status", "counts", "category"),
     [(503, (0, 0, 3), "TRANSIENT"), (400, (0, 3, 0), "VALIDATION"), (401, (0, 3, 0), "AUTH")],
 )
-def test_its_weather_is_tried_again_and_a_wrong_token_stops_it(
+def test_temporary_errors_are_retried_and_a_wrong_token_stops_it(
     weighbridge: Callable[..., Any],
     crm: FakeCrm,
     site: str,

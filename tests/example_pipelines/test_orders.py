@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests import prefork
 from weighbridge import ConfigError
 from weighbridge.pipelines import find
 
@@ -24,7 +24,7 @@ def weighbridge(database_url: str, home: Path) -> Any:
 
     def weighbridge(*words: str, **environment: str) -> Any:
         done = subprocess.run(
-            [sys.executable, "-m", "weighbridge", *words],
+            [prefork.command(), *words],
             env={**os.environ, "DATABASE_URL": database_url, "WEIGHBRIDGE_HOME": str(home), **environment},
             cwd=home,
             capture_output=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from weighbridge.cli.uploads.folder import Folder, put_aside
+from weighbridge.cli.uploads.complete_files import Folder, put_aside
 
 
 def names(files: list[Path]) -> list[str]:

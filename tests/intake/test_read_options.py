@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.receive import Received, receive
 from weighbridge.uploads.request import AUTO, Request, check_sender

@@ -161,7 +161,7 @@ def test_neither_order_nor_case_nor_delimiter_matter(
         ),
         (
             "a,b,c\n1,2,3\n",
-            "file ('x.csv'): it fits no pipeline: ads, conversions, judgments, keywords and orders know none ",
+            "file ('x.csv'): it fits no pipeline: ads, conversions, judgments, keywords and orders recognise none ",
         ),
         ("No data available.\n", "file ('x.csv'): it cannot be recognised. The export is empty"),
     ],

@@ -1,4 +1,4 @@
-"""`source_batch_id` names a batch once (S3 §1.3, §3.1): over the command line, over HTTP, and by many at once."""
+"""`source_batch_id` names a batch once: over the command line, over HTTP, and by many at once."""
 
 from __future__ import annotations
 

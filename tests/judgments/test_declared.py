@@ -1,4 +1,4 @@
-"""What judgments made pipelines learn: Made, personal, nulls, decimal, day_first, staged_as, source_file.
+"""What judgments made pipelines learn: Computed, personal, nulls, decimal, day_first, staged_as, source_file.
 
 The pipeline of these tests is the one that docs/pipelines.md shows.
 """
@@ -19,7 +19,7 @@ from rules.checking import Outcome, check_text
 import weighbridge
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ConfigError, FileRefused
-from weighbridge.model.pipeline import Entity, Field, Made, Pipeline
+from weighbridge.model.pipeline import Computed, Entity, Field, Pipeline
 from weighbridge.pipelines import judgments
 from weighbridge.postgres import pipeline_tables
 from weighbridge.rules import n, v
@@ -103,7 +103,7 @@ def test_numbers_of_json_have_a_point_whatever_the_pipeline_says(rents: Pipeline
 def test_personal_values_are_not_repeated(rents: Pipeline) -> None:
     strict = Field("name", header=["Tenant"], validate=[v.max_length(3)], personal=True)
     tenant = replace(rents.entity("tenant"), fields=[*rents.entity("tenant").fields[:1], strict])
-    keyed = replace(tenant.fields[0], otherwise=Made("{name}"))
+    keyed = replace(tenant.fields[0], otherwise=Computed("{name}"))
     pipeline = Pipeline("rents", [replace(tenant, fields=[keyed, strict]), rents.grain])
     [rejection] = check(pipeline, "C-1,Ann Lee,,1,2025-01-31").rejections
     assert rejection["message"] == "tenant.name: expected at most 3 characters, got something else (line 2)."
@@ -129,20 +129,20 @@ def test_every_header_of_judgments_is_in_the_documentation() -> None:
     assert {header for header in headers if f"`{header}`" not in page} == set()
 
 
-MADE = Made("{name}")
+COMPUTED = Computed("{name}")
 WRONG: list[tuple[Callable[[], object], str]] = [
-    (lambda: Field("key", header=["Key"], otherwise=MADE), "Field key: it is Made of other fields; expected no header"),
-    (lambda: Field("key", normalise=[n.lower], otherwise=MADE), "expected no header, no rules, and not required"),
-    (lambda: Field("key", otherwise=MADE, required=True), "expected no header, no rules, and not required"),
+    (lambda: Field("key", header=["Key"], otherwise=COMPUTED), "it is Computed from other fields; expected no header"),
+    (lambda: Field("key", normalise=[n.lower], otherwise=COMPUTED), "expected no header, no rules, and not required"),
+    (lambda: Field("key", otherwise=COMPUTED, required=True), "expected no header, no rules, and not required"),
     (
-        lambda: Pipeline("p", [Entity("rents", ["key"], [Field("key", otherwise=MADE), Field("name")])]),
-        "Field rent.key: only fields of the entities before rent can be Made",
+        lambda: Pipeline("p", [Entity("rents", ["key"], [Field("key", otherwise=COMPUTED), Field("name")])]),
+        "Field rent.key: only fields of the entities before rent can be Computed",
     ),
     (
         lambda: Pipeline(
             "p",
             [
-                Entity("tenants", ["key"], [Field("key", otherwise=Made("{nam}")), Field("name")]),
+                Entity("tenants", ["key"], [Field("key", otherwise=Computed("{nam}")), Field("name")]),
                 Entity("rents", ["id_"], [Field("id_")]),
             ],
         ),

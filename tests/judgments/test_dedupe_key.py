@@ -1,4 +1,4 @@
-"""The key by which a plaintiff is known again (S3 §3.3): what DuckDB makes is what the seed's Python makes."""
+"""The key by which a plaintiff is known again: what DuckDB makes is what the seed's Python makes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rules.checking import check_text
 
 from tests.proof.workers import LONG
 from weighbridge.formats.scan import visible
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 from weighbridge.pipelines.judgments import pipeline
 
 Person = tuple[str, str | None, str | None]  # name, e-mail, phone
 
 
 def generate_dedupe_key(name: str, email: str | None, phone: str | None) -> str:
-    """As S3 prints it. This is the specification."""
+    """As the specification of the judgments prints it."""
     normalized_name = re.sub(r"[^a-z0-9]", "", name.lower())
     if email:
         return f"email:{email.lower().strip()}"

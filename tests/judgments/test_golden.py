@@ -1,4 +1,4 @@
-"""S3's golden path (§4.1): its four cases by their names, through intake and worker."""
+"""The golden path: its four cases by their names, through intake and worker."""
 
 from __future__ import annotations
 

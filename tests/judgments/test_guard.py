@@ -1,4 +1,4 @@
-"""The guard of import runs (S3 §1.3, §1.4): it refuses an illegal move even in psql.
+"""The guard of import runs: it refuses an illegal move even in psql.
 
 Everything here runs as the database's owner: no role and no right is in the way, only the guard.
 """
@@ -25,7 +25,7 @@ RESET = """
     SET status = 'pending'
     WHERE source_batch_id = %s
       AND status = 'processing'
-      AND started_at < NOW() - INTERVAL '1 hour'"""  # S3 §2.2
+      AND started_at < NOW() - INTERVAL '1 hour'"""  # as the specification prints it
 
 
 def move(query: Query, status: str) -> None:
@@ -40,7 +40,7 @@ def refusal(query: Query, status: str) -> str:
     return str(caught.value.diag.message_primary)
 
 
-# §1.3, row by row -------------------------------------------------------------------------------------------
+# The transitions, row by row ----------------------------------------------------------------------------------
 
 
 async def test_a_stale_run_is_reset_by_the_printed_update_and_then_goes_on(
@@ -93,7 +93,7 @@ def test_a_pending_run_is_moved_by_a_worker_only(query: Query, in_state: InState
 )
 def test_runs_are_neither_deleted_nor_made_by_hand(query: Query, in_state: InState, statement: str) -> None:
     in_state("completed")
-    with pytest.raises(psycopg.Error, match="Import runs are not inserted or deleted by hand"):
+    with pytest.raises(psycopg.Error, match="Import runs cannot be inserted or deleted through this view"):
         query(statement)
     assert query("SELECT count(*) FROM data_uploads") == [(1,)]
 
@@ -189,7 +189,7 @@ def test_the_table_behind_it_refuses_the_same(
     query: Query, in_state: InState, before: str, after: str
 ) -> None:
     in_state(before)
-    with pytest.raises(psycopg.Error, match=f"{before} → {after} is not a move"):
+    with pytest.raises(psycopg.Error, match=f"{before} → {after} is not an allowed transition"):
         query("UPDATE data_uploads SET status = %s", (after,))
 
 

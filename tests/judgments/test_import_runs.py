@@ -1,4 +1,4 @@
-"""Import runs (S3 §1, §2.4): uploads in S3's words, with its columns and statuses."""
+"""Import runs: uploads in the words of the judgments' specification, with its columns and statuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL that S3 prints runs as printed (DESIGN, rule 10). What it creates is compared with what is there.
+"""SQL that the specification of the judgments prints runs as printed. What it creates is compared with what is there.
 
 The one change: tenancy adds workspace_id to unique keys, and so to their ON CONFLICT targets.
 """
@@ -22,20 +22,20 @@ CREATE TYPE ingest.import_run_status AS ENUM (
     'completed',   -- Successfully finished
     'failed'       -- Terminal failure (moved to DLQ)
 );
-"""  # §1.1
+"""
 GUARD = """
 CREATE TRIGGER trg_import_runs_status_guard
     BEFORE UPDATE ON ingest.import_runs
     FOR EACH ROW
     EXECUTE FUNCTION ingest.guard_status_transition();
-"""  # §1.4
+"""
 TAKEOVER = """
         UPDATE ingest.import_runs
         SET status = 'pending'
         WHERE source_batch_id = %s
           AND status = 'processing'
           AND started_at < NOW() - INTERVAL '1 hour'
-"""  # §2.2
+"""
 STALE_RUNS = """
 SELECT
     id,
@@ -48,7 +48,7 @@ FROM ingest.import_runs
 WHERE status = 'processing'
   AND started_at < NOW() - INTERVAL '1 hour'
 ORDER BY started_at ASC;
-"""  # §2.4, CREATE OR REPLACE VIEW ingest.v_stale_runs AS
+"""  # CREATE OR REPLACE VIEW ingest.v_stale_runs AS
 STALE_RUNS_COMMENT = "Import runs stuck in processing state for >1 hour (potential crash victims)."
 UPSERT = """
     INSERT INTO public.judgments (
@@ -63,7 +63,7 @@ UPSERT = """
         county = COALESCE(EXCLUDED.county, judgments.county),
         updated_at = NOW()
     RETURNING (xmax = 0) AS is_insert
-"""  # §3.2
+"""
 CHECK_1 = """
 SELECT id, source_batch_id, status, record_count,
        started_at, completed_at
@@ -73,7 +73,7 @@ ORDER BY started_at DESC
 LIMIT 1;
 
 -- Expected: status='completed', record_count=1
-"""  # §4.3
+"""
 CHECK_2 = """
 SELECT COUNT(*) AS stale_count
 FROM ingest.v_stale_runs;
@@ -105,7 +105,7 @@ RETURNING (xmax = 0) AS was_insert;
 -- First run: was_insert = true
 -- Second run: was_insert = false
 """
-BACKLOG = "SELECT COUNT(*) FROM ingest.import_runs WHERE status IN ('pending', 'processing')"  # §6.1
+BACKLOG = "SELECT COUNT(*) FROM ingest.import_runs WHERE status IN ('pending', 'processing')"
 FAILED = "SELECT COUNT(*) FROM ingest.import_runs WHERE status = 'failed' AND completed_at > NOW() - '24h'"
 STALE = "SELECT COUNT(*) FROM ingest.v_stale_runs"
 AVERAGE = (

@@ -1,4 +1,4 @@
-"""Stale takeover (S3 §2): a run whose lease is over is reset and claimed in one statement; a live one stays."""
+"""Stale takeover: a run whose lease is over is reset and claimed in one statement; a live one stays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.engine.steps import claim
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import LeaseLost
 from weighbridge.observe import metrics
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import queue
 from weighbridge.uploads.parse import parse
 

@@ -31,7 +31,7 @@ def test_each_line_is_a_keyword_and_there_is_no_header() -> None:
 @pytest.mark.parametrize("text", ["blue shoes\nred shoes\n", "Keyword\nblue shoes\n"])
 def test_a_list_without_a_volume_says_so(text: str) -> None:
     outcome = check(text)
-    assert [each.field for each in outcome.report.missing] == ["keyword.volume"]
+    assert [each.field for each in outcome.column_report.missing] == ["keyword.volume"]
     assert outcome.warnings.keys() == {"volume_column_not_found"}
 
 

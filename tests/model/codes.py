@@ -20,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "weighbridge"
 # Which argument of a call is the code, unless it is given as code=….
 PLACES = {
     "Refused": 0, "FileRefused": 0, "RequestRefused": 1, "Refusal": 1, "AccessRefused": 0, "problem": 1,
-    "Rejection": 4, "RowFault": 0, "Discard": 0, "queue.Verdict": 2, "_fail": 2, "warn": 3,
+    "Rejection": 4, "RowFault": 0, "Discard": 0, "queue.UploadResult": 2, "_fail": 2, "warn": 3,
     "FieldError": 2, "Reason": 1, "Validator": 2, "Normaliser": 4,
     "Outcome.failed": 0, "Outcome.retry": 0, "ProviderTransientError": 1, "ProviderRateLimitError": 1,
 }  # fmt: skip

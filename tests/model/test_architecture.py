@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ SOURCE = ROOT / "src" / "weighbridge"
 
 
 def journey(title: str) -> list[str]:
+    """Every file that the section names, in either column or in its text."""
     section = PAGE.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"^\| (?:–+ )?`([^`]+\.py)` \|", section, re.MULTILINE)
+    return list(dict.fromkeys(re.findall(r"`([a-z_/]+\.(?:py|sql))`", section)))
 
 
 def test_the_journeys_need_few_files_and_these_exist() -> None:
@@ -47,3 +50,42 @@ def test_each_package_lists_its_modules(package: Path) -> None:
     named = {each.rstrip("/") for each in re.split(r", |\|", names) if each}
     named |= set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", text))
     assert sorted(named - modules - subpackages) == []
+
+
+def imports_of(module: Path) -> set[str]:
+    """The modules of the package that a module imports, also those inside its functions."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weighbridge"):
+            found |= {f"{node.module}.{each.name}" for each in node.names} | {str(node.module)}
+        elif isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+    return found
+
+
+def cycle(imports: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle; empty if there is none."""
+    sorter = TopologicalSorter(imports)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_control_flow_goes_one_way() -> None:
+    modules = {
+        ".".join(each.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): each
+        for each in SOURCE.rglob("*.py")
+    }
+    imports = {name: imports_of(path) & modules.keys() - {name} for name, path in modules.items()}
+    # A module may import names from its own package: the package has imported them before.
+    own = {
+        name: {each for each in found if not name.startswith(f"{each}.")} for name, found in imports.items()
+    }
+    assert sum(map(len, own.values())) > 1000
+    assert cycle(own) == []
+
+
+def test_a_circle_of_imports_would_be_found() -> None:
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}})

@@ -106,7 +106,8 @@ def test_a_declaration_is_frozen() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert set(weighbridge.__all__) == {
-        "ConfigError", "Entity", "Field", "FileRefused", "LeaseLost", "Made", "NamePath", "Normaliser", "OrMade",
+        "ConfigError", "Entity", "Field", "FileRefused", "LeaseLost", "Computed", "NamePath", "Normaliser",
+        "ComputedDefault",
         "Pipeline", "Profile", "Ref", "Refused", "RequestRefused", "RetryLater", "Validator", "WeighbridgeError",
         "__version__", "n", "upsert", "v",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""S3 §5.2: each condition once per episode, with its message, and a word when it is over; over a real webhook."""
+"""Each condition once per episode, with its message, and a word when it is over; over a real webhook."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def _run(ctx: Context, upload_id: UUID) -> Any:
     return (await run_until(ctx, options, [upload_id], lambda upload: None))[0]
 
 
-async def _watch(ctx: Context, dead_letters: int = 5, backlog: int = 100) -> alerts.Watched:
+async def _watch(ctx: Context, dead_letters: int = 5, backlog: int = 100) -> alerts.QueueCounts:
     async with ctx.db.tx() as tx:
         watched = await alerts.watch_queues(tx, dead_letters, backlog)
     await _tell(ctx)
@@ -180,7 +180,7 @@ async def test_an_alert_whose_sender_died_is_sent_by_another(
     _waiting(query, workspace, 3)
     async with told.db.tx() as tx:
         await alerts.watch_queues(tx, 5, 2)
-    query("SELECT * FROM weighbridge.claim_deliveries('dead', '{alerts}', '60 seconds', 10)")
+    query("SELECT * FROM weighbridge.claim_event_deliveries('dead', '{alerts}', '60 seconds', 10)")
     await _tell(told)
     assert listener.messages == []
     clock.forward(seconds=61)
@@ -307,5 +307,5 @@ def test_a_wrong_address_is_named_by_its_number_alone() -> None:
     secret = f"nonsense-{uuid4()}"
     with pytest.raises(ConfigError) as wrong:
         Alerts(["json://127.0.0.1:1/x", secret]).addresses  # noqa: B018
-    assert "WEIGHBRIDGE_ALERT_URLS: address 2 is not one that apprise knows." in str(wrong.value)
+    assert "WEIGHBRIDGE_ALERT_URLS: address 2 is not supported by apprise." in str(wrong.value)
     assert secret not in str(wrong.value)

@@ -1,4 +1,4 @@
-"""S3 §5.3: names, e-mails, phones, social security numbers, tokens and a connection string go through every path that
+"""Names, e-mails, phones, social security numbers, tokens and a connection string go through every path that
 a file or a request can take, failures included, in a real service. Afterwards none of them stands in a log line, an
 alert, a metric, an error text, an event or an HTTP answer. The rejects are the exception: they are the rows themselves,
 for whoever sent them.
@@ -11,7 +11,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,9 +22,10 @@ import httpx
 import psycopg
 import pytest
 
+from tests import prefork
 from tests.api.conftest import new_key
 from tests.observe.listener import Listener, listening
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 FIRST, LAST, DEBTOR = "Zorblatt", "Quxley", "Vexmoor"
 EMAIL = "zorblatt.quxley@example.org"
@@ -152,7 +152,7 @@ def service(database_url: str, home: Path, tmp_path: Path) -> Iterator[Service]:
             "WEIGHBRIDGE_LEASE_SECONDS": "6",
             "PYTHONUNBUFFERED": "1",
         }
-        command = [sys.executable, "-m", "weighbridge", "up", "--log-level", "debug"]
+        command = [prefork.command(), "up", "--log-level", "debug"]
         process = subprocess.Popen(command, env=environment, stderr=file, stdout=file)
         try:
             found = _eventually(lambda: re.search(r"listens on (http://\S+)", log.read_text()))
@@ -304,7 +304,7 @@ def test_no_command_shows_the_password_of_its_database(
     file = tmp_path / "export.csv"
     file.write_text(FILES["nothing"][0])
     done = subprocess.run(
-        [sys.executable, "-m", "weighbridge", *(word.format(file=file) for word in command)],
+        [prefork.command(), *(word.format(file=file) for word in command)],
         env={
             **os.environ,
             "DATABASE_URL": f"postgresql://zorbuser:{PASSWORD}@127.0.0.1:1/prod",

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from weighbridge.engine import figures
 from weighbridge.observe import metrics
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.settings import read
 
 from .promql import Named, named

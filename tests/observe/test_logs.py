@@ -1,4 +1,4 @@
-"""S3 §5.1 to §5.4: which lines there are, what they carry, and what no line can carry whoever writes it."""
+"""Which lines there are, what they carry, and what no line can carry whoever writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from weighbridge.engine import recover
 from weighbridge.model.errors import ConfigError
 from weighbridge.observe import journal, logs
 from weighbridge.observe.alerts import Alerts
-from weighbridge.observe.redact import redacted, said_back, scrubbed, unquoted
+from weighbridge.observe.redact import quote_input, redacted, scrubbed, unquoted
 from weighbridge.uploads.receive import receive
 from weighbridge.uploads.request import Request
 
@@ -31,7 +31,7 @@ TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
 ADDRESS = "postgresql://ann:hun%40ter2@db.example.org:5432/prod"
 
 
-# §5.1 -------------------------------------------------------------------------------------------------------
+# Events -------------------------------------------------------------------------------------------------------
 
 
 async def test_a_job_is_logged_when_it_starts_and_when_it_is_done(put: Put, run: Run, lines: Lines) -> None:
@@ -105,7 +105,7 @@ async def test_a_takeover_is_logged_with_the_hours_and_the_original_start(
     assert taken["original_started_at"] == opened.isoformat()
 
 
-# §5.3 and §5.4 ----------------------------------------------------------------------------------------------
+# Redaction ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_the_words_of_others_are_in_quotes_and_go_with_them(text: str, cleaned: 
 @pytest.mark.parametrize("piece", ["a.", "eyJ", "a", "secret", "'", "http://", "5 "])
 def test_no_text_takes_long_to_clean(piece: str) -> None:
     began = time.perf_counter()
-    said_back(piece * 100_000)
+    quote_input(piece * 100_000)
     scrubbed(piece * 100_000)
     assert time.perf_counter() - began < 1
 

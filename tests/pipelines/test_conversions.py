@@ -12,7 +12,7 @@ import pytest
 from rules.checking import Outcome, check_text
 
 from weighbridge.model.errors import ConfigError, FileRefused
-from weighbridge.model.pipeline import Entity, Field, OrMade, Pipeline
+from weighbridge.model.pipeline import ComputedDefault, Entity, Field, Pipeline
 from weighbridge.model.rule import Validator
 from weighbridge.pipelines.conversions import pipeline
 
@@ -134,6 +134,6 @@ def test_rules_over_several_fields_are_checked_when_a_pipeline_is_built() -> Non
     asks = Validator("asks", "{order.currency} IS NOT NULL", "asks", "one")
     with pytest.raises(ConfigError, match=r"Field order\.value: .* got 'order\.currency'"):
         Pipeline("shop", [Entity("orders", ["number"], [Field("number"), Field("value", validate=[asks])])])
-    made = OrMade("{order.numbr}")
+    made = ComputedDefault("{order.numbr}")
     with pytest.raises(ConfigError, match=r"did you mean 'order\.number'\?"):
         Pipeline("shop", [Entity("orders", ["number"], [Field("number"), Field("other", otherwise=made)])])

@@ -40,7 +40,7 @@ def test_the_period_of_metas_report_is_no_warning_beside_the_day() -> None:
     header = "Day,Reporting starts,Reporting ends,Campaign name,Campaign ID,Impressions,Amount spent (EUR)"
     outcome = check_text(meta("2025-01-01,2025-01-01,2025-01-31,S,11,1,1", header=header))
     assert outcome.warnings == {}
-    uses = {each.header: each.use for each in outcome.report.columns}
+    uses = {each.header: each.use for each in outcome.column_report.columns}
     assert (uses["Reporting starts"], uses["Reporting ends"]) == ("unused", "unused")
 
 

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +19,11 @@ from uuid import UUID
 import httpx
 import psycopg
 
+from tests import prefork
 from tests.api.conftest import new_key
 from tests.proof.scene import Stage
 from tests.proof.workers import Fleet
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 APIS, WORKERS = 2, 3
 SETTINGS = {
@@ -59,7 +59,7 @@ class Service:
             "WEIGHBRIDGE_PORT": "0",
         }
         with log.open("wb") as said:
-            command = [sys.executable, "-m", "weighbridge", "api"]
+            command = [prefork.command(), "api"]
             return subprocess.Popen(command, env=environment, stderr=said), log
 
     def start_worker(self) -> None:

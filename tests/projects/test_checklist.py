@@ -1,4 +1,4 @@
-"""S2 §10: the six tests of its checklist, under their names."""
+"""The six tests of the specification's checklist for projects, under their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any order, split or repetition of the same files, through any crash, gives the same keywords and groups (S2 §6)."""
+"""Any order, split or repetition of the same files, through any crash, gives the same keywords and groups."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import LeaseLost
 from weighbridge.model.limits import Limits
 from weighbridge.model.states import Status
-from weighbridge.postgres.pool import Database, Lease, Tx
+from weighbridge.postgres.transactions import Database, Lease, Tx
 from weighbridge.projects import queue as projects_queue
-from weighbridge.projects.runner import Runner
+from weighbridge.projects.project_run import ProjectRun
 from weighbridge.uploads import queue as uploads_queue
 
 # Few, so that most rows tell of a keyword that another one has told of, or of one in the same group.
@@ -188,5 +188,5 @@ async def _work(ctx: Context, clock: Any, deaths: list[tuple[int, bool]]) -> Non
         mortal = replace(ctx, db=Dying(ctx.db, *deaths.pop())) if deaths else ctx  # type: ignore[arg-type]
         options = WorkerOptions()
         leases = Leases(ctx.db.url, options.lease, options.ceiling)
-        await Runner(mortal, run.lease, run.project, WISH, options, leases, lambda: None).run()
+        await ProjectRun(mortal, run.lease, run.project, WISH, options, leases, lambda: None).run()
         clock.forward(hours=1)

@@ -1,4 +1,4 @@
-"""What people do to groups, and what grouping leaves alone (S2 §6, §7.1)."""
+"""What people do to groups, and what grouping leaves alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S2 §7.1: the groups of a project are locked while its files are under way; neither can slip past the other."""
+"""The groups of a project are locked while its files are under way; neither can slip past the other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.proof.workers import LONG_LEASE, Fleet, Moment, until
 from weighbridge.app import open_app
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import LeaseLost, ProcessingLocked
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.projects import queue
 from weighbridge.projects.edits import Editor, merge_tokens, regroup
-from weighbridge.projects.grouping import ROLE, finish
+from weighbridge.projects.grouping import ROLE, group_keywords
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.settings import read
 from weighbridge.uploads.receive import receive
@@ -269,7 +269,7 @@ async def test_a_live_lease_locks_and_one_that_ran_out_does_not(
     edited = await groups()
     assert edited == {"red shoe": ("red shoe", "red sneaker", "shoes red")}
     # The runner was only slow: it changes nothing any more.
-    for late in (finish(ctx, run.lease, run.project), _release(ctx, run)):
+    for late in (group_keywords(ctx, run.lease, run.project), _release(ctx, run)):
         with pytest.raises(LeaseLost):
             await late
     assert await groups() == edited
@@ -295,7 +295,7 @@ async def test_a_runner_whose_lease_ran_out_does_not_begin_to_group(
     run = await take_up()
     clock.forward(seconds=61)
     with pytest.raises(LeaseLost):
-        await finish(ctx, run.lease, run.project)
+        await group_keywords(ctx, run.lease, run.project)
     assert query("SELECT groupings FROM projects") == [(1,)]
 
 

@@ -1,4 +1,4 @@
-"""S2 §4: a file that comes while a run groups, releases or stops is worked on and grouped, by whomever.
+"""A file that comes while a run groups, releases or stops is worked on and grouped, by whomever.
 
 Leases run for a minute here: nothing that is seen within seconds has waited for one to run out.
 """

@@ -1,4 +1,4 @@
-"""S2 §4 and §6: a run works a project's files in order of arrival, then groups once, then lets go."""
+"""A run works a project's files in order of arrival, then groups once, then lets go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S2 §8 and §10: scenarios and checklist, with two API processes, three workers and several clients at once."""
+"""Scenarios and checklist, with two API processes, three workers and several clients at once."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_s6_user_attempts_grouping_during_processing(service: Service, client: C
     assert [(g["parent"], g["keywords"]) for g in groups] == [("green sneaker", 1), ("red shoe", 2)]
 
 
-# §10, against the whole service. test_checklist.py looks closer, and has the concurrent kicks, from several processes.
+# The checklist, against the whole service. test_checklist.py looks closer, and has the concurrent kicks.
 
 
 def test_multi_file_all_jobs_processed(service: Service, client: Client) -> None:

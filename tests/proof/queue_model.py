@@ -19,9 +19,9 @@ from tests.engine.conftest import CLAIM
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Watermark
-from weighbridge.postgres.pool import Database, Lease, Tx
+from weighbridge.postgres.transactions import Database, Lease, Tx
 from weighbridge.uploads import queue
-from weighbridge.uploads.queue import Staged, Verdict
+from weighbridge.uploads.queue import Staged, UploadResult
 
 T = TypeVar("T")
 
@@ -328,7 +328,7 @@ class QueueModel(RuleBasedStateMachine):
                 mark, rows = self._advanced(piece)
                 after(lambda: self._advance(piece, mark, rows), self._promote(attempt, tx, mark, rows))
             case Status.PROMOTING:
-                verdict = Verdict(Status.COMPLETED if piece.number % 2 else Status.PARTIAL, 0)
+                verdict = UploadResult(Status.COMPLETED if piece.number % 2 else Status.PARTIAL, 0)
                 self.world.run(queue.finish(tx, lease, verdict, ["audit_log"]))
                 opened.effect = lambda: self._finish(attempt, verdict.status)
 

@@ -33,7 +33,7 @@ def _taken_over(scene: Scene, fleet: Fleet, stage: Stage, frozen: Worker, *, lea
     stage.send_again()
     until(lambda: stage.ended)
     assert frozen.stop() == 0
-    assert not set(frozen.said) & {"Bug", "Job failed", "Job put off"}
+    assert not set(frozen.said) & {"Bug", "Job failed", "Job postponed"}
 
 
 def _goes_on(scene: Scene, stage: Stage, frozen: Worker) -> None:

@@ -49,9 +49,9 @@ from weighbridge.engine import outbox, recover
 from weighbridge.model.errors import LeaseLost
 from weighbridge.model.states import MOVES, Status
 from weighbridge.model.upload import Bins, Watermark
-from weighbridge.postgres.pool import Lease, Tx
+from weighbridge.postgres.transactions import Lease, Tx
 from weighbridge.uploads import queue
-from weighbridge.uploads.queue import NewUpload, Release, Staged, Verdict
+from weighbridge.uploads.queue import NewUpload, Release, Staged, UploadResult
 
 T = TypeVar("T")
 
@@ -270,8 +270,10 @@ class Queue(QueueModel):
     def finish_what_is_not_being_promoted(self, data: st.DataObject) -> None:
         """The guard stops a worker that gets its own steps wrong."""
         attempt = data.draw(st.sampled_from(self._idle(Status.PROCESSING)))
-        with pytest.raises(psycopg.Error, match="is not a move"):
-            self._tx(lambda tx: queue.finish(tx, attempt.lease, Verdict(Status.COMPLETED, 0), ["audit_log"]))
+        with pytest.raises(psycopg.Error, match="is not an allowed transition"):
+            self._tx(
+                lambda tx: queue.finish(tx, attempt.lease, UploadResult(Status.COMPLETED, 0), ["audit_log"])
+            )
 
     @precondition(lambda self: self._lost())
     @rule(data=st.data())
@@ -316,7 +318,7 @@ class Queue(QueueModel):
             for a in self.announcements.values()
             if not a.over and a.run_after <= self.now and id(a) not in live
         }
-        wish = outbox.Claim("test", ("audit_log",), minutes(LEASE), limit=20)
+        wish = outbox.EventClaimRequest("test", ("audit_log",), minutes(LEASE), limit=20)
         claimed = self._tx(lambda tx: outbox.claim(tx, wish))
         assert sorted(UUID(each.payload["upload_id"]) for each in claimed) == sorted(due)
         by_upload = {UUID(each.payload["upload_id"]): each for each in claimed}
@@ -328,7 +330,7 @@ class Queue(QueueModel):
     @rule(data=st.data(), well=st.booleans())
     def announce(self, data: st.DataObject, well: bool) -> None:
         attempt = data.draw(st.sampled_from(self._announcing()))
-        delivery = outbox.Delivery(attempt.lease, uuid4(), "audit_log", 0, "", {})
+        delivery = outbox.EventDelivery(attempt.lease, uuid4(), "audit_log", 0, "", {})
         subject = attempt.subject
         assert isinstance(subject, Announcement)
         if well:
@@ -406,9 +408,9 @@ _WRITES: list[Callable[[Tx, Lease], Awaitable[None]]] = [
     lambda tx, lease: queue.finish_staging(tx, lease, Staged(Bins(accepted=7), (), {}, (), b"")),
     lambda tx, lease: queue.begin_promotion(tx, lease),
     lambda tx, lease: queue.advance(tx, lease, Watermark("daily_metric", 7), {}, 7),
-    lambda tx, lease: queue.finish(tx, lease, Verdict(Status.COMPLETED, 0), ["audit_log"]),
-    lambda tx, lease: outbox.finish(tx, outbox.Delivery(lease, uuid4(), "", 0, "", {})),
-    lambda tx, lease: outbox.fail(tx, outbox.Delivery(lease, uuid4(), "", 0, "", {}), None, "text"),
+    lambda tx, lease: queue.finish(tx, lease, UploadResult(Status.COMPLETED, 0), ["audit_log"]),
+    lambda tx, lease: outbox.finish(tx, outbox.EventDelivery(lease, uuid4(), "", 0, "", {})),
+    lambda tx, lease: outbox.fail(tx, outbox.EventDelivery(lease, uuid4(), "", 0, "", {}), None, "text"),
 ]
 
 

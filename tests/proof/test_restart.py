@@ -132,7 +132,7 @@ def test_a_worker_outlives_a_server_that_stays_away(
         until(lambda: worker.frozen)
         place.server.stop(stage, how)
         worker.resume()
-        until(lambda: {"heartbeat.missed", "worker.database_away"} & set(worker.said))
+        until(lambda: {"heartbeat.missed", "worker.database_unavailable"} & set(worker.said))
         place.server.start()
         until(lambda: _ended(stage))
         assert not differences(stage.snapshot(), place.scene.undisturbed)

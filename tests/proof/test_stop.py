@@ -126,7 +126,7 @@ def test_a_worker_that_is_stopped_in_a_promotion_ends_its_batch_and_hands_the_re
     [after] = _upload(stage, "watermark_seq")
     assert 0 < after == before + 2 < ROWS  # the batch under way, and no other
     assert stage.query("SELECT count(*) FROM daily_metrics") == [(after,)]
-    assert "Job handed back" in worker.said
+    assert "Job released" in worker.said
     _ends_without_repeating(stage, fleet)
 
 

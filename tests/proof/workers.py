@@ -161,7 +161,7 @@ def _run(environment: dict[str, str], log: str, moment: Moment | None) -> None:
 @contextmanager
 def _at_commit(moment: Moment) -> Iterator[None]:
     """Count the transactions that wrote: those that Postgres gave an id. A poll that found nothing has none."""
-    from weighbridge.postgres.pool import Database
+    from weighbridge.postgres.transactions import Database
 
     begin = Database._begin
     commits = 0

@@ -61,7 +61,7 @@ def test_retry_after_is_nothing_where_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 599, 408, 301, 302, 307])
-def test_bad_weather_is_passing_trouble(status: int) -> None:
+def test_temporary_statuses_are_retried(status: int) -> None:
     with pytest.raises(ProviderTransientError) as raised:
         answers.raise_for_retryable(said(status, retry_after="5"), NOW)
     assert type(raised.value) is ProviderTransientError
@@ -75,7 +75,7 @@ def test_429_is_a_rate_limit() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 204, 400, 401, 403, 404, 422])
-def test_answers_are_no_weather(status: int) -> None:
+def test_other_statuses_are_answers(status: int) -> None:
     answers.raise_for_retryable(said(status), NOW)
 
 

@@ -20,7 +20,7 @@ from google.ads.googleads.v26.services.types.conversion_upload_service import (
 from tests.providers.cases import GOOGLE_ADS, Case
 from weighbridge.delivery.providers.base import Provider
 from weighbridge.delivery.providers.google_ads import GoogleAds
-from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, Fate
+from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, Handling
 from weighbridge.model.delivery import Category, Outcome, ProviderTransientError, Verdict
 from weighbridge.testing._google_ads import FakeGoogleAds
 from weighbridge.testing._server import Fault, ReceivedRequest
@@ -139,14 +139,14 @@ async def test_each_row_has_its_own_error_and_the_requests_id(
     fake: FakeGoogleAds, provider: Provider, case: Case, http: httpx.AsyncClient
 ) -> None:
     codes = {value.name for value in ConversionUploadErrorEnum.ConversionUploadError}
-    once_more = {code for code in codes if CONVERSION_UPLOAD[code] is Fate.ALONE}
+    once_more = {code for code in codes if CONVERSION_UPLOAD[code] is Handling.ALONE}
     order = sorted(codes - once_more)
     for at, code in enumerate(order):
         fake.refuse(f"order-{2 * at}", code)  # every second row is good
     outcomes = await provider.send(case.batch(fake, 2 * len(order)), http)
 
     for at, code in enumerate(order):
-        delivered = CONVERSION_UPLOAD[code] is Fate.DELIVERED
+        delivered = CONVERSION_UPLOAD[code] is Handling.DELIVERED
         assert (outcomes[2 * at].code, outcomes[2 * at].duplicate) == (None if delivered else code, delivered)
     assert verdicts(outcomes[1::2]) == [OK] * len(order)
     assert {outcome.request_id for outcome in outcomes} == {"fake-request-1"}

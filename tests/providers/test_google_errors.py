@@ -11,7 +11,7 @@ from google.ads.googleads.v26.errors.types.conversion_upload_error import Conver
 from google.ads.googleads.v26.errors.types.errors import ErrorCode
 
 from weighbridge.delivery.providers import google_errors
-from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, FAMILIES, Fate, GoogleError
+from weighbridge.delivery.providers.google_errors import CONVERSION_UPLOAD, FAMILIES, GoogleError, Handling
 from weighbridge.model.delivery import Category, Conversion, Outcome, Verdict
 
 KNOWN = {value.name for value in ConversionUploadErrorEnum.ConversionUploadError}
@@ -38,7 +38,7 @@ def of(*codes: str, **more: object) -> Outcome:
 
 
 def test_every_conversion_upload_error_of_the_wheel_is_classified() -> None:
-    assert set(CONVERSION_UPLOAD) - {"INVALID_GCLID"} == KNOWN  # that one is S4's
+    assert set(CONVERSION_UPLOAD) - {"INVALID_GCLID"} == KNOWN  # that one is the specification's
 
 
 @pytest.mark.parametrize("code", sorted(KNOWN))
@@ -75,15 +75,17 @@ def test_a_code_that_is_newer_than_the_table_is_retried() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "fate"), [(family, fate) for family, fate in FAMILIES.items()], ids=lambda each: str(each)
+    ("family", "handling"),
+    [(family, handling) for family, handling in FAMILIES.items()],
+    ids=lambda each: str(each),
 )
-def test_a_whole_family_is_judged_alike_and_the_wheel_knows_it(family: str, fate: Fate) -> None:
+def test_a_whole_family_is_judged_alike_and_the_wheel_knows_it(family: str, handling: Handling) -> None:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in family)
     assert name in ErrorCode.meta.fields
     module = importlib.import_module(f"google.ads.googleads.v26.errors.types.{name}")
     capital = family[0].upper() + family[1:]
     for value in getattr(getattr(module, f"{capital}Enum"), capital):
-        assert GoogleError(family, value.name).fate is fate
+        assert GoogleError(family, value.name).handling is handling
 
 
 @pytest.mark.parametrize(

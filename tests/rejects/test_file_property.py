@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from weighbridge.formats import open_sheet, without_added_columns
 from weighbridge.formats.unnamed_columns import unnamed_from
 from weighbridge.model.read_as import UNDECIDED, ReadAs
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.rejects_download import RejectsForm, header_text, rows_text
 

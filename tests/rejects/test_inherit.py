@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.delivery.context import Context
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads import parse

@@ -13,8 +13,8 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
-from weighbridge.uploads import fixes
-from weighbridge.uploads.fixes import Rejects
+from weighbridge.uploads import fix_links
+from weighbridge.uploads.fix_links import Rejects
 from weighbridge.uploads.preview import promote_held
 from weighbridge.uploads.retry import reopen
 
@@ -56,7 +56,7 @@ def fixed_rows(ctx: Context) -> Rejected:
 
     async def counts(upload: Upload) -> Rejects:
         async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-            return (await fixes.rejects(tx, [upload.id]))[upload.id]
+            return (await fix_links.rejects(tx, [upload.id]))[upload.id]
 
     return counts
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rules.checking import Outcome, check_text
 from weighbridge import Entity, Field, Normaliser, Pipeline
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 
 
 def pipeline(

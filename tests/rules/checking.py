@@ -13,7 +13,7 @@ from uuid import UUID
 from weighbridge.formats import open_sheet
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.pipelines import ads
 from weighbridge.rules.check import check
@@ -31,7 +31,7 @@ class Outcome:
     affected_dates: list[date]
     mapping: dict[str, str]
     warnings: dict[str, str]
-    report: ColumnReport
+    column_report: ColumnReport
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def check_file(
                 affected_dates=checked.affected_dates,
                 mapping=checked.mapping,
                 warnings=checked.warnings,
-                report=checked.report,
+                column_report=checked.column_report,
             )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from rules.checking import Outcome, check_text, meta
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.upload import Bins
 from weighbridge.pipelines import judgments
 

@@ -12,7 +12,8 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, Field, Pipeline, Ref
 from weighbridge.pipelines import ads, judgments
 from weighbridge.rules import n
-from weighbridge.rules.headers import UnknownColumns, field_counter, fold, match, no_column_known
+from weighbridge.rules.headers import field_counter, fold, match
+from weighbridge.rules.unknown_header import UnknownColumns, no_column_known
 
 META, GOOGLE, TIKTOK = (ads.pipeline.profile(name) for name in ("meta", "google", "tiktok"))
 notes = Pipeline(

@@ -15,7 +15,7 @@ from weighbridge.model.upload import Scope
 
 
 def id_of(*parts: str) -> tuple[UUID, bytes]:
-    """As S1 and the design say it, without any of our SQL."""
+    """As the specification says it, without any of our SQL."""
     digest = hashlib.sha256("\x1f".join(parts).encode()).digest()
     cut = bytearray(digest[:16])
     cut[6] = cut[6] & 0x0F | 0x80

@@ -10,7 +10,7 @@ import pytest
 from rules.checking import Outcome, check_text
 from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 
 STOCK = Pipeline(
     "stock",

@@ -244,8 +244,8 @@ def test_a_row_of_a_damaged_file_is_a_true_row_or_rejected(
         except (FileRefused, UnknownHeader):
             return
     # A field whose column was not found is empty, with a warning.
-    found = [place for place, name in enumerate(NAMES) if f"polluted.{name}" in outcome.report.filled]
-    assert {each.field for each in outcome.report.missing} == {
+    found = [place for place, name in enumerate(NAMES) if f"polluted.{name}" in outcome.column_report.filled]
+    assert {each.field for each in outcome.column_report.missing} == {
         f"polluted.{name}" for place, name in enumerate(NAMES) if place not in found
     }
     true = {tuple(row[place] for place in found) for row in true}

@@ -12,7 +12,7 @@ from rules.checking import check_text, meta
 from weighbridge import Entity, Field, Pipeline
 from weighbridge.model.capacity import Capacity
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.upload import Bins
 from weighbridge.pipelines import judgments
 
@@ -354,7 +354,7 @@ def test_late_keys_in_another_order_are_the_same_record_and_are_listed_as_unused
     )
     outcome = check_text(text, None, pipeline=TILLS, kind="json")
     assert outcome.bins == Bins(accepted=1_002, duplicate=1)
-    assert [(each.header, each.use) for each in outcome.report.columns][2:] == [
+    assert [(each.header, each.use) for each in outcome.column_report.columns][2:] == [
         ("a", "unused"),
         ("b", "unused"),
         ("d", "unused"),

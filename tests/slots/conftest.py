@@ -18,7 +18,7 @@ from tests.slots.redis_server import RedisServer
 from weighbridge.delivery.slots.base import SlotLimits, Slots
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.delivery.slots.redis import RedisSlots
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 __all__ = ["lines"]
 

@@ -1,4 +1,4 @@
-"""S4, PR11: the same tests on slots in Postgres and in Redis, both real."""
+"""The same tests on slots in Postgres and in Redis, both real."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.slots.conftest import SHORT, TTL, Keeper
-from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits, Slots
+from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits, Slots
 
 Make = Callable[..., Slots]
 GOOGLE, META = "google_ads", "meta_capi"
@@ -22,11 +22,11 @@ SITES = [UUID(int=n) for n in range(1, 33)]
 A = SlotKey(SITES[0], GOOGLE)
 
 
-def got(held: Sequence[Held | None]) -> list[Held]:
+def got(held: Sequence[Slot | None]) -> list[Slot]:
     return [each for each in held if each is not None]
 
 
-def pattern(held: Sequence[Held | None]) -> str:
+def pattern(held: Sequence[Slot | None]) -> str:
     """`++-`: the third got none."""
     return "".join("-" if each is None else "+" for each in held)
 
@@ -50,7 +50,7 @@ async def test_a_provider_has_ten_slots_for_all_sites_together(make_slots: Make)
 async def test_held_slots_are_answered_in_the_order_of_the_places(make_slots: Make) -> None:
     places = [A, SlotKey(SITES[1], META), A, A, SlotKey(SITES[2], GOOGLE)]
     held = await make_slots().acquire(places)
-    assert [each and each.slot for each in held] == [*places[:3], None, places[4]]
+    assert [each and each.key for each in held] == [*places[:3], None, places[4]]
     assert len({each.token for each in got(held)}) == 4
 
 
@@ -235,10 +235,10 @@ async def crowd(slots: Slots, watch: Watch, sites: Sequence[UUID], rounds: int, 
         places = [SlotKey(site, provider) for site in turned for provider in (GOOGLE, META, GOOGLE)]
         held = got(await slots.acquire(places))
         for each in held:
-            watch.enter(each.slot)
+            watch.enter(each.key)
         await asyncio.sleep(0)
         for each in held:
-            watch.leave(each.slot)
+            watch.leave(each.key)
         await slots.release(held)
 
 
@@ -263,7 +263,7 @@ async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> N
 
     from weighbridge.delivery.slots.postgres import PostgresSlots
     from weighbridge.delivery.slots.redis import RedisSlots
-    from weighbridge.postgres.pool import Database
+    from weighbridge.postgres.transactions import Database
 
     limits = SlotLimits(2, 3, TTL)
     db = Database(address) if keeper == "postgres" else None
@@ -275,7 +275,7 @@ async def _in_process(keeper: str, address: str, rounds: int, answers: Any) -> N
         for held in got(await slots.acquire([A, SlotKey(SITES[1], GOOGLE)])):
             begun = clock_gettime_ns(1)  # CLOCK_MONOTONIC is the same in all processes of a machine
             await asyncio.sleep(0)
-            spans.append((held.slot.site_key, begun, clock_gettime_ns(1)))
+            spans.append((held.key.site_key, begun, clock_gettime_ns(1)))
             await slots.release([held])
     await slots.close()
     if db:
@@ -325,6 +325,6 @@ async def test_the_shortest_of_leases_are_leases(make_slots: Make, ttl: timedelt
 async def test_a_stranger_holds_no_slot(make_slots: Make) -> None:
     slots = make_slots(1)
     held = got(await slots.acquire([A]))
-    await slots.release([Held(A, uuid4())])
+    await slots.release([Slot(A, uuid4())])
     assert pattern(await slots.acquire([A])) == "-"
     await slots.release(held)

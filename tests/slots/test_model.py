@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.proof.workers import LONG
 from tests.slots.conftest import Keeper, PostgresKeeper, RedisKeeper
 from tests.slots.redis_server import RedisServer
-from weighbridge.delivery.slots.base import Held, SlotKey, Slots
-from weighbridge.postgres.pool import Database
+from weighbridge.delivery.slots.base import Slot, SlotKey, Slots
+from weighbridge.postgres.transactions import Database
 
 # In minutes, so that the real time that a game takes does not count.
 LEASE = 60
@@ -68,7 +68,7 @@ class Model:
     def live(self, key: str) -> set[UUID]:
         return {token for token, until in self.until.get(key, {}).items() if until > self.now}
 
-    def agrees(self, places: Sequence[SlotKey], held: Sequence[Held | None]) -> bool:
+    def agrees(self, places: Sequence[SlotKey], held: Sequence[Slot | None]) -> bool:
         """Whether these are the answers to give, one after the other. It takes them over."""
         answers = []
         for place, each in zip(places, held, strict=True):
@@ -90,7 +90,7 @@ class Game(RuleBasedStateMachine):
         self.model = Model(per_site, per_provider)
         lease = timedelta(minutes=LEASE)
         self.processes: list[Slots] = [self.keeper.slots(per_site, per_provider, lease) for _ in range(3)]
-        self.known: list[Held] = []  # ever held by anybody, so also what was given back or has ended
+        self.known: list[Slot] = []  # ever held by anybody, so also what was given back or has ended
 
     def teardown(self) -> None:
         for process in getattr(self, "processes", []):
@@ -104,7 +104,7 @@ class Game(RuleBasedStateMachine):
 
     @rule(one=places, other=places)
     def acquire_at_the_same_moment(self, one: list[SlotKey], other: list[SlotKey]) -> None:
-        async def both() -> list[list[Held | None]]:
+        async def both() -> list[list[Slot | None]]:
             return await asyncio.gather(self.processes[0].acquire(one), self.processes[1].acquire(other))
 
         first, second = self.runner.run(both())
@@ -143,8 +143,8 @@ class Game(RuleBasedStateMachine):
             assert kept.pop(key, set()) - ended == self.model.live(key)
         assert kept == {}
 
-    def _know(self, wanted: Sequence[SlotKey], held: Sequence[Held | None]) -> None:
-        assert [each.slot for each in held if each] == [
+    def _know(self, wanted: Sequence[SlotKey], held: Sequence[Slot | None]) -> None:
+        assert [each.key for each in held if each] == [
             p for p, each in zip(wanted, held, strict=True) if each
         ]
         self.known += [each for each in held if each]

@@ -16,7 +16,7 @@ from tests.observe.conftest import Lines
 from tests.slots.test_conformance import A, got, pattern
 from weighbridge.delivery.slots.base import SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 B = SlotKey(UUID(int=2), "meta_capi")
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -83,7 +83,7 @@ async def test_a_lock_that_does_not_come_free_is_none_for_all_and_leaves_nothing
     assert await slots.acquire([B, A]) == [None, None]
     other.close()
     assert pattern(await slots.acquire([B, A])) == "++"
-    assert [line["event"] for line in lines()] == ["slots.away", "slots.back"]
+    assert [line["event"] for line in lines()] == ["slots.unavailable", "slots.available"]
     assert query("SELECT count(*) FROM weighbridge.slots") == [(4,)]
 
 
@@ -143,7 +143,7 @@ async def test_a_line_that_breaks_while_it_waits_is_none_and_nothing_is_raised(
     assert await waiting == [None]
     other.rollback()
     assert pattern(await slots.acquire([A, A])) == "++"
-    [away], [_] = lines("slots.away"), lines("slots.back")
+    [away], [_] = lines("slots.unavailable"), lines("slots.available")
     assert away["keeper"] == "postgres"
     assert away["reason"].startswith("The connection to the database was lost")
 
@@ -157,7 +157,7 @@ async def test_an_error_that_nobody_foresaw_is_none_too_and_said_once(
         assert await slots.acquire([A]) == [None]
         await slots.release(held)
     query("ALTER TABLE weighbridge.elsewhere RENAME TO slots")
-    assert len(lines("slots.away")) == 1
+    assert len(lines("slots.unavailable")) == 1
     assert pattern(await slots.acquire([A, A])) == "++"  # what could not be given back was owed
 
 

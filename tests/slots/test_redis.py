@@ -1,4 +1,4 @@
-"""Slots in Redis: its keys, times and outages. While nobody can say, nobody gets a slot (S4), and nothing is raised."""
+"""Slots in Redis: its keys, times and outages. While nobody can say, nobody gets a slot, and nothing is raised."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.observe.conftest import Lines
 from tests.slots.redis_server import RedisServer
 from tests.slots.test_conformance import A, got, pattern
-from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
 from weighbridge.delivery.slots.redis import CALL_TIMEOUT, RedisSlots
 from weighbridge.model.errors import ConfigError
 
@@ -98,10 +98,10 @@ async def test_while_redis_is_gone_nobody_gets_a_slot_and_it_is_said_once(
     for _ in range(3):
         assert await slots.acquire([A, B]) == [None, None]
         await slots.release(held)
-    [line] = lines("slots.away")
+    [line] = lines("slots.unavailable")
     assert (line["level"], line["keeper"]) == ("WARNING", "redis")
     assert line["reason"] == "it is unreachable, or the connection was closed"
-    assert lines("slots.back") == []
+    assert lines("slots.available") == []
 
 
 async def test_it_comes_back_by_itself_and_what_was_lost_holds_nobody_up(
@@ -119,7 +119,11 @@ async def test_it_comes_back_by_itself_and_what_was_lost_holds_nobody_up(
     assert redis_server("DBSIZE") == 0
     redis_server.kill()
     assert await slots.acquire([A]) == [None]
-    assert [line["event"] for line in lines()] == ["slots.away", "slots.back", "slots.away"]
+    assert [line["event"] for line in lines()] == [
+        "slots.unavailable",
+        "slots.available",
+        "slots.unavailable",
+    ]
 
 
 async def test_a_restart_that_nobody_noticed_costs_nobody_a_slot(
@@ -173,8 +177,8 @@ async def test_a_frozen_redis_is_not_waited_for_and_what_it_did_late_is_given_ba
     # It may have done what was asked of it, for nobody: that must not stand in anybody's way.
     assert pattern(await slots.acquire([A, A, B, B])) == "++++"
     assert [(line["event"], line.get("reason")) for line in lines()] == [
-        ("slots.away", "it does not respond in time"),
-        ("slots.back", None),
+        ("slots.unavailable", "it does not respond in time"),
+        ("slots.available", None),
     ]
 
 
@@ -223,8 +227,8 @@ async def test_answers_that_are_not_redis_are_no_slots(
     async with server:
         slots = open_slots(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         assert await slots.acquire([A]) == [None]
-        await slots.release([Held(A, UUID(int=0))])
-    assert len(lines("slots.away")) == 1
+        await slots.release([Slot(A, UUID(int=0))])
+    assert len(lines("slots.unavailable")) == 1
 
 
 @pytest.mark.parametrize("password", [f"{SECRET}-wrong", ""])
@@ -238,8 +242,8 @@ async def test_a_wrong_password_is_an_outage_that_says_so_and_does_not_show_it(
             else f"redis://127.0.0.1:{server.port}"
         )
         assert await slots.acquire([A]) == [None]
-        await slots.release([Held(A, UUID(int=0))])
-        [line] = lines("slots.away")
+        await slots.release([Slot(A, UUID(int=0))])
+        [line] = lines("slots.unavailable")
         assert "refuses the user or password of REDIS_URL" in line["reason"]
         assert SECRET not in lines.text
         assert pattern(await open_slots(server.url).acquire([A])) == "+"
@@ -250,7 +254,7 @@ async def test_an_error_of_redis_gives_nobody_a_slot_and_takes_none(
 ) -> None:
     redis_server("SET", A.global_key, "not ours")
     assert await slots.acquire([A, B]) == [None, None]
-    assert lines("slots.away")[0]["reason"] == "it returns an error"
+    assert lines("slots.unavailable")[0]["reason"] == "it returns an error"
     redis_server("DEL", A.global_key)
     assert pattern(await slots.acquire([A, A])) == "++"
 
@@ -261,7 +265,7 @@ async def test_a_cluster_is_recognised_as_what_it_is(
     with RedisServer(tmp_path / "cluster", options=("--cluster-enabled", "yes")) as server:
         server("CLUSTER", "ADDSLOTS", *range(16384))
         assert await open_slots(server.url).acquire([A, B]) == [None, None]
-    assert lines("slots.away")[0]["reason"] == "it is a Redis Cluster; expected one server"
+    assert lines("slots.unavailable")[0]["reason"] == "it is a Redis Cluster; expected one server"
 
 
 async def test_a_replica_gives_nobody_a_slot(
@@ -269,7 +273,7 @@ async def test_a_replica_gives_nobody_a_slot(
 ) -> None:
     redis_server("REPLICAOF", "127.0.0.1", "1")
     assert await slots.acquire([A]) == [None]
-    assert lines("slots.away")[0]["reason"] == "it is a read-only replica"
+    assert lines("slots.unavailable")[0]["reason"] == "it is a read-only replica"
     redis_server("REPLICAOF", "NO", "ONE")
     assert pattern(await slots.acquire([A])) == "+"
 

@@ -15,7 +15,7 @@ from tests.proof.workers import until
 from tests.storage.proxy import Proxy
 from tests.storage.s3 import S3
 from tests.storage.site import DEFAULT_USER, FILE, ROWS, Site
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from weighbridge.delivery.context import Context
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.storage import usage
 from weighbridge.uploads.receive import Received, receive
 from weighbridge.uploads.request import Request

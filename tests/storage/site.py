@@ -135,7 +135,7 @@ class Site:
 
 
 def check_deferred(answer: httpx.Response) -> dict[str, str]:
-    """S5's answer, and nothing but the upload's id beside it."""
+    """The contract's answer, and nothing but the upload's id beside it."""
     assert answer.status_code == 202, answer.text
     told: dict[str, str] = answer.json()
     assert told == {

@@ -1,4 +1,4 @@
-"""S5 from outside, the queue: whoever dies, and on whichever machine, no file is left behind or stored twice."""
+"""The queue, from outside: whoever dies, and on whichever machine, no file is left behind or stored twice."""
 
 from __future__ import annotations
 

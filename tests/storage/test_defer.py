@@ -1,4 +1,4 @@
-"""A file that the store cannot take is kept and queued, or refused whole (S5's unit tests, by their names)."""
+"""A file that the store cannot take is kept and queued, or refused whole (the specified unit tests, by their names)."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_no_log_line_has_the_path_or_the_name(
 @settings(max_examples=100, deadline=None)
 @given(content=st.binary(min_size=1, max_size=5000))
 def test_sha256_hashing_is_deterministic(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """S5: a hundred runs. Whatever the pieces it comes in, the hash is that of the raw bytes."""
+    """A hundred runs. Whatever the pieces it comes in, the hash is that of the raw bytes."""
     from weighbridge.pipelines import BUILT_IN
     from weighbridge.uploads.receive import _Spooler
 

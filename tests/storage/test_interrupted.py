@@ -132,7 +132,7 @@ async def test_progress_is_noted_on_the_way(sender: Sender, query: Query) -> Non
 async def test_another_process_at_the_file_is_423(sender: Sender, ctx: Context) -> None:
     file = await sender.begin(len(CSV))
     await file.patch(CSV[:9], 0)
-    with parts.hold(ctx.spool, file.id):
+    with parts.lock(ctx.spool, file.id):
         for answer in (await file.patch(CSV[9:], 9), await file.ask("DELETE")):
             assert (answer.status_code, answer.json()["error"]) == (423, "locked")
         assert (await file.ask("HEAD")).status_code == 423
@@ -209,11 +209,11 @@ async def test_a_file_becomes_one_upload_however_often_it_is_finished(
     query(BACK)
     ((workspace,),) = query("SELECT workspace_id FROM weighbridge.resumable_uploads")
     upload = await resumable.find(ctx, workspace, file.id)
-    part = parts.hold(ctx.spool, file.id)
+    part = parts.lock(ctx.spool, file.id)
     await resumable.finish(ctx, upload, part)
     part.close()
     part.path.write_bytes(CSV)  # as if it had died before it could clean up
-    with parts.hold(ctx.spool, file.id) as again, pytest.raises(RequestRefused):
+    with parts.lock(ctx.spool, file.id) as again, pytest.raises(RequestRefused):
         await resumable.finish(ctx, upload, again)  # somebody who has not seen that it ended
     assert query("SELECT count(*) FROM data_uploads") == [(1,)]
     assert (await file.ask("HEAD")).status_code == 200

@@ -1,11 +1,10 @@
-"""S5 from outside, the store: whatever happens to it, no upload is lost and none counts twice."""
+"""The store, from outside: whatever happens to it, no upload is lost and none counts twice."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from tests import prefork
 from tests.conftest import Clock
 from tests.proof.workers import until
 from tests.storage.proxy import Proxy
@@ -89,7 +89,7 @@ def test_it_007_upload_queue_retry(
 
 
 def check_row(query: Query, told: dict[str, str], waiting: Path, workspace: UUID) -> None:
-    """S5's columns."""
+    """The columns that the contract fixes."""
     [row] = query(
         "SELECT id, temp_file_path, bucket, object_path, content_hash, byte_size, retry_count, max_retries,"
         " next_retry_at > weighbridge.now() AND next_retry_at < weighbridge.now() + INTERVAL '1 minute',"
@@ -228,7 +228,7 @@ def test_after_the_last_retry_file_and_row_wait_for_an_operator(
 def command(site: Site, *arguments: str) -> str:
     """What a command on that machine says; never where the files wait."""
     done = subprocess.run(
-        [sys.executable, "-m", "weighbridge", *arguments],
+        [prefork.command(), *arguments],
         env=site.environment,
         capture_output=True,
         text=True,

@@ -63,7 +63,7 @@ async def test_one_that_is_given_up_holds_nothing_up(
     waits = await send(BLUE, "blue.csv")
     store.works()
     assert waits.queue_id is not None
-    await step.give_up(ctx, waits.queue_id, "me")
+    await step.drop(ctx, waits.queue_id, "me")
     await work(first)
     assert await groups() == {"shoes red": ("red shoes", "shoes red")}
     await merge_tokens(editor, ["red"], "blue")
@@ -81,6 +81,6 @@ async def test_one_is_not_tried_again_in_the_middle_of_an_edit(
         await step.replay(ctx, claimed)
     edit = transaction("weighbridge_group", "SELECT weighbridge.lock_project(1, 'me', 'edit')")
     with edit, pytest.raises(RetryLater):
-        await asyncio.wait_for(step.again(ctx.db, waits.queue_id, "me"), 10)
-    await step.again(ctx.db, waits.queue_id, "me")
+        await asyncio.wait_for(step.retry_now(ctx.db, waits.queue_id, "me"), 10)
+    await step.retry_now(ctx.db, waits.queue_id, "me")
     assert query("SELECT status FROM data_uploads") == [("pending",)]

@@ -20,7 +20,7 @@ from tests.storage.counting import CSV, USAGE, increment, send
 from tests.storage.s3 import S3
 from weighbridge.delivery.context import Context
 from weighbridge.postgres import clock as db_clock
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.storage.recount import Recounted, recount
@@ -66,7 +66,7 @@ async def test_what_was_not_counted_is_found(ctx: Context, workspace: UUID, quer
     await send(ctx, workspace, created_by=uuid4(), client_id=uuid4())  # the same blob: the first one's
     query("ALTER TABLE storage_usage DROP CONSTRAINT broken")
     found = await one(ctx, workspace)
-    assert found.users == (usage.Differing(user, 0, 0, len(CSV), 1),)
+    assert found.users == (usage.CounterDifference(user, 0, 0, len(CSV), 1),)
     assert (found.orphans, found.missing) == ((), ())
     assert query(USAGE)[0][:3] == (len(CSV), 1, len(CSV))
     await send(ctx, workspace, OTHER, created_by=user)
@@ -101,8 +101,8 @@ async def test_counters_that_somebody_moved_are_set_right(ctx: Context, workspac
         (workspace, nobody),
     )
     expected = {
-        usage.Differing(DEFAULT_USER, 5, 7, len(CSV), 1),
-        usage.Differing(nobody, 9, 1, 0, 0),
+        usage.CounterDifference(DEFAULT_USER, 5, 7, len(CSV), 1),
+        usage.CounterDifference(nobody, 9, 1, 0, 0),
     }
     assert set((await one(ctx, workspace, dry=True)).users) == expected
     assert query("SELECT total_bytes FROM storage_usage ORDER BY 1") == [(5,), (9,)]

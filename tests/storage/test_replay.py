@@ -24,11 +24,11 @@ from weighbridge.engine import recover
 from weighbridge.engine.figures import of_service
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import RequestRefused
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import replay as step
-from weighbridge.storage.replayer import Replayer
+from weighbridge.storage.replay_loop import Replayer
 from weighbridge.uploads.retry import reopen
 
 LEASE = timedelta(seconds=60)
@@ -89,7 +89,7 @@ async def test_each_failure_puts_it_off_longer_and_the_last_leaves_it_to_an_oper
 
     # The operator mends the store and tries it again, by the queue's id or by the upload's.
     store.works()
-    await step.again(ctx.db, received.queue_id, "me")
+    await step.retry_now(ctx.db, received.queue_id, "me")
     assert await pass_(ctx) == 1
     assert query("SELECT status, storage_status, run_after = '-infinity' FROM data_uploads") == [
         ("pending", "stored", True)
@@ -145,7 +145,7 @@ async def test_dropped_is_gone_and_a_retry_says_so(
 
     store.fails()
     received = await send(source_batch_id="march")
-    await step.give_up(ctx, received.queue_id, "me")
+    await step.drop(ctx, received.queue_id, "me")
     assert not ctx.spool.path(received.queue_id).exists()
     assert query("SELECT status, error_code, dismissed_at IS NOT NULL FROM data_uploads") == [
         ("failed", "STORAGE_DROPPED", True)
@@ -156,8 +156,8 @@ async def test_dropped_is_gone_and_a_retry_says_so(
     with pytest.raises(RequestRefused, match="Upload it again") as refusal:
         await reopen(ctx.db, upload, force_partial=False, actor="me")
     assert (refusal.value.status, refusal.value.code) == (409, "not_stored")
-    with pytest.raises(RequestRefused, match="There is no queued file"):
-        await step.give_up(ctx, received.queue_id, "me")
+    with pytest.raises(RequestRefused, match="There is no waiting file"):
+        await step.drop(ctx, received.queue_id, "me")
     again = await send(source_batch_id="march")  # the way is free, by content and by name
     assert (again.upload_id != received.upload_id, again.duplicate) == (True, False)
 
@@ -173,7 +173,7 @@ async def test_a_retry_after_the_content_came_again_is_refused(
     store.works()
     await send()
     with pytest.raises(RequestRefused) as refusal:
-        await step.again(ctx.db, received.queue_id, "me")
+        await step.retry_now(ctx.db, received.queue_id, "me")
     assert refusal.value.code == "superseded"
 
 
@@ -185,7 +185,9 @@ async def test_a_worker_of_another_spool_leaves_it_to_its_owner(
     clock.forward(hours=1)
     async with ctx.db.tx() as tx:
         assert (
-            await storage_queue.claim(tx, storage_queue.Claim("elsewhere", uuid4(), LEASE, 10, early=True))
+            await storage_queue.claim(
+                tx, storage_queue.ReplayClaimRequest("elsewhere", uuid4(), LEASE, 10, early=True)
+            )
             == []
         )
     assert len(await due(ctx)) == 1
@@ -305,7 +307,7 @@ async def test_bytes_that_changed_while_they_waited_are_an_operator_s(
     )
     assert not (home / "blobs").exists()
     ctx.spool.path(received.queue_id).write_bytes(CSV)  # from a backup
-    await step.again(ctx.db, received.queue_id, "me")
+    await step.retry_now(ctx.db, received.queue_id, "me")
     await pass_(ctx)
     assert query("SELECT storage_status FROM data_uploads") == [("stored",)]
 

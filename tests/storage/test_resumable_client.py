@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,10 +20,11 @@ import psycopg
 import pytest
 from tusclient.client import TusClient
 
+from tests import prefork
 from tests.api.conftest import new_key
 from tests.storage.files import PART, VERSION, metadata
 from tests.storage.proxy import Proxy
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 ROWS = 12_000
 HEADER = "Day,Campaign name,Amount spent (USD),Notes\n"
@@ -49,7 +49,7 @@ class Service:
             "WEIGHBRIDGE_POLL_SECONDS": "0.2",
         }
         with log.open("wb") as said:
-            command = [sys.executable, "-m", "weighbridge", "up"]
+            command = [prefork.command(), "up"]
             self._process = subprocess.Popen(command, env=environment, stderr=said)
         self._port = until(lambda: self._listens(log))
 

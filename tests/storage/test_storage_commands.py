@@ -43,7 +43,7 @@ def break_store(home: Path) -> None:
 def test_what_waits_is_listed_and_nothing_of_where(
     main: Command, database_url: str, home: Path, workspace: UUID
 ) -> None:
-    assert main("storage", "list").out == "No files are queued for the store.\n"
+    assert main("storage", "list").out == "No files wait for the store.\n"
     break_store(home)
     [received] = sent(database_url, home, workspace, CSV)
     shown = main("storage", "list")
@@ -116,4 +116,4 @@ def test_what_nobody_wants_is_dropped_after_a_question(
     assert query("SELECT 1 FROM weighbridge.alerts") == []  # whoever dropped it knows
     assert list(home.glob(f"queue/*/{received.queue_id}")) == []
     again = main("storage", "drop", received.queue_id, "--yes")
-    assert (again.code, "There is no queued file" in again.err) == (1, True)
+    assert (again.code, "There is no waiting file" in again.err) == (1, True)

@@ -30,7 +30,7 @@ async def test_a_bucket_that_dies_after_it_has_taken_a_file_fails_no_upload(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """S1's three tries for a connection would be over in seven seconds."""
+    """The three retries for a connection would be over in seven seconds."""
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     ctx = replace(ctx, blobs=open_store(s3.bucket_url, tmp_path, timedelta(seconds=2)))

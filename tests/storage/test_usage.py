@@ -1,4 +1,4 @@
-"""What is counted: S5's counters, moved by functions alone, exact under concurrency and when the month turns."""
+"""What is counted: the counters, moved by functions alone, exact under concurrency and when the month turns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.errors import Refused
 from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.storage import quota, usage
 from weighbridge.storage.quota import DEFAULT_USER, readable
 
-# S5's unit test 2: incrementStorageUsage calls the function with the correct parameters and surfaces errors ----
+# Specified: incrementStorageUsage calls the function with the correct parameters and surfaces errors -----------
 
 
 async def test_increment_storage_usage_calls_with_correct_params(
@@ -231,7 +231,7 @@ def test_the_counters_are_what_happened(database_url: str, steps: list[tuple[str
                 connection.execute("SELECT weighbridge.increment_storage_usage(%s, %s)", (users[who], size))
         rows = connection.execute(
             "SELECT user_id, total_bytes, total_sources, month_bytes, interpretation_count_month"
-            " FROM weighbridge.storage_standing(NULL, NULL, NULL, NULL) WHERE user_id IS NOT NULL"
+            " FROM weighbridge.usage_and_limits(NULL, NULL, NULL, NULL) WHERE user_id IS NOT NULL"
         ).fetchall()
         connection.rollback()
     expected = {users[n]: (sum(held[n]), len(held[n]), months[n], counts[n]) for n in range(3) if touched[n]}

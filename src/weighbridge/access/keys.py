@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 
 _SQL = load(__name__)
 SCOPES = ("upload", "read", "operate", "admin")

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from weighbridge.access.keys import ApiKey, key_of
-from weighbridge.postgres.pool import Tx, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_one
 
 _SQL = load(__name__)
 

@@ -4,7 +4,7 @@ Every request
     cors         cross-origin requests from the allowed origins
     requests     one log line and one span per request
     access       API keys, scopes and workspaces; sessions checks the credentials of browsers
-    bodies       JSON bodies, read after authentication; invalid words their validation errors
+    bodies       JSON bodies, read after authentication; invalid writes the messages of validation errors
     cursor       cursors of lists
     problems     exceptions → error responses
 
@@ -35,11 +35,11 @@ from weighbridge.api.problems import answer_problems
 from weighbridge.api.projects import groups
 from weighbridge.api.projects import manage as projects_manage
 from weighbridge.api.requests import RequestLog
-from weighbridge.api.sessions import Passes
+from weighbridge.api.sessions import Sessions
 from weighbridge.api.storage import usage
 from weighbridge.api.uploads import live, preview, recognise, rejects, resumable, send
 from weighbridge.api.uploads import manage as uploads_manage
-from weighbridge.api.uploads.turns import Turns
+from weighbridge.api.uploads.exclusive_requests import ExclusiveRequests
 from weighbridge.api.uploads.tus import Tus
 from weighbridge.app import App
 
@@ -56,11 +56,11 @@ send the key as a header, or as the first message, `{"key": "wb_…"}`. Messages
 
 def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     """Create the API for an open application. Setting `stop` ends the event streams, which never end otherwise."""
-    hub, turns = Hub(app.db), Turns()
+    hub, exclusive_requests = Hub(app.db), ExclusiveRequests()
 
     @asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        async with hub.running(stop), turns.running(stop):
+        async with hub.running(stop), exclusive_requests.running(stop):
             yield
 
     api = FastAPI(
@@ -75,8 +75,8 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     )
     api.state.app = app
     api.state.hub = hub
-    api.state.turns = turns
-    api.state.passes = Passes(app.db)
+    api.state.exclusive_requests = exclusive_requests
+    api.state.sessions = Sessions(app.db)
     uploading = (tokens, recognise, send, resumable, uploads_manage, rejects, preview)
     delivering = (conversions, sites, providers, cron)
     for part in (*uploading, projects_manage, groups, *delivering, live, metrics, usage, health, pages):

@@ -1,6 +1,6 @@
 """Access control: API keys, their scopes and their workspace.
 
-A route declares `@needs("read")`, `@opened` (public) or `@by_cron()` (for the scheduler, with a separate secret
+A route declares `@needs("read")`, `@public` (public) or `@by_cron()` (for the scheduler, with a separate secret
 and no workspace). A route without a declaration refuses every request. A browser sends a session or an upload token
 instead of a key (sessions.py). Requests that change data with a session need its CSRF token.
 """
@@ -18,7 +18,7 @@ from starlette.websockets import WebSocket
 
 from weighbridge.access import keys
 from weighbridge.access.keys import ApiKey
-from weighbridge.api.sessions import COOKIE, TOKEN, Passes, Session, same
+from weighbridge.api.sessions import COOKIE, TOKEN, Session, Sessions, same
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 
@@ -48,7 +48,7 @@ def needs(scope: str, *, browsers: bool = False) -> Callable[[Endpoint], Endpoin
     return mark
 
 
-def opened(endpoint: Endpoint) -> Endpoint:
+def public(endpoint: Endpoint) -> Endpoint:
     """Make a route public."""
     setattr(endpoint, _SCOPE, "")
     return endpoint
@@ -120,11 +120,11 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
 
 
 async def _admit_session(connection: HTTPConnection, cookie: str, endpoint: object) -> Session:
-    passes: Passes = connection.app.state.passes
-    session = await passes.session(cookie)
+    sessions: Sessions = connection.app.state.sessions
+    session = await sessions.session(cookie)
     if session is None:
         raise RequestRefused(401, "session_ended", "This session has ended. Sign in again.")
-    # A form cannot set a header: pages read the token from a field (console/frame.py).
+    # A form cannot set a header: pages read the token from a field (console/csrf.py).
     unsafe = connection.scope["method"] not in _SAFE and not is_page(endpoint)
     if unsafe and not same(connection.headers.get("x-csrf-token"), session.csrf):
         message = "Requests that change data with a session need its X-CSRF-Token. Or send a key instead."
@@ -133,8 +133,8 @@ async def _admit_session(connection: HTTPConnection, cookie: str, endpoint: obje
 
 
 async def _admit_token(connection: HTTPConnection, token: str) -> ApiKey:
-    passes: Passes = connection.app.state.passes
-    key = await passes.bearer(token)
+    sessions: Sessions = connection.app.state.sessions
+    key = await sessions.bearer(token)
     if key is None:
         message = "This upload token is unknown or no longer valid. Request another: POST /api/tokens."
         raise RequestRefused(401, "token_ended", message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from weighbridge.api.access import TheApp, opened
+from weighbridge.api.access import TheApp, public
 from weighbridge.api.problems import Problem
 from weighbridge.api.uploads.models import Health
 from weighbridge.postgres import clock
@@ -13,7 +13,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", openapi_extra={"security": []})
-@opened
+@public
 async def healthz() -> Health:
     """The process is alive."""
     return Health(status="ok")
@@ -24,7 +24,7 @@ async def healthz() -> Health:
     openapi_extra={"security": []},
     responses={503: {"model": Problem, "description": "The database does not respond."}},
 )
-@opened
+@public
 async def readyz(app: TheApp) -> Health:
     """The process is ready: the database responds."""
     async with app.db.tx() as tx:

@@ -20,7 +20,7 @@ import structlog
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.states import LIVE
 from weighbridge.postgres.listen import notifications
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import live
 
 SNAPSHOT = 200  # uploads at most in a snapshot

@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
 from weighbridge.model.errors import did_you_mean
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 
 _EXPECTED = {  # by pydantic's error type; placeholders such as `{ge}` come from its context
     "int_parsing": "a whole number",
@@ -50,17 +50,17 @@ def _names_in_body(route: object) -> list[str]:
 
 
 def _sentence(error: dict[str, Any], known: list[str]) -> str:
-    kind, place, said = error["type"], [str(part) for part in error["loc"]], error.get("ctx", {})
+    kind, location, details = error["type"], [str(part) for part in error["loc"]], error.get("ctx", {})
     if kind == "json_invalid":
-        return f"{place[0]}: expected JSON, got something else at character {place[-1]}."
+        return f"{location[0]}: expected JSON, got something else at character {location[-1]}."
     if kind == "missing":
-        return f"{'.'.join(place)}: expected a value, got none."
+        return f"{'.'.join(location)}: expected a value, got none."
     if kind == "extra_forbidden":
-        hint = did_you_mean(place[-1], known) or f"; there is {', '.join(known)}."
-        return f"{'.'.join(place[:-1])}: {said_back(place[-1])} is not a field{hint}"
+        hint = did_you_mean(location[-1], known) or f"; there is {', '.join(known)}."
+        return f"{'.'.join(location[:-1])}: {quote_input(location[-1])} is not a field{hint}"
     if kind not in _EXPECTED:
-        return f"{'.'.join(place)}: {error['msg']}."
-    expected = _EXPECTED[kind].format_map(said)
+        return f"{'.'.join(location)}: {error['msg']}."
+    expected = _EXPECTED[kind].format_map(details)
     choices = expected.replace(" or ", ", ").replace("'", "").split(", ") if kind == "enum" else []
     hint = did_you_mean(str(error.get("input")), choices) if choices else ""
-    return f"{'.'.join(place)}: expected {'one of ' if choices else ''}{expected}{hint or '.'}"
+    return f"{'.'.join(location)}: expected {'one of ' if choices else ''}{expected}{hint or '.'}"

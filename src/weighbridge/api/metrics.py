@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.security.utils import get_authorization_scheme_param
 from pydantic import BaseModel, Field, field_validator
 
-from weighbridge.api.access import SECURITY, Key, TheApp, needs, opened
+from weighbridge.api.access import SECURITY, Key, TheApp, needs, public
 from weighbridge.api.problems import Problem, documented
 from weighbridge.app import App
 from weighbridge.engine import figures
@@ -64,7 +64,7 @@ async def workspace_metrics(key: Key, app: TheApp) -> MetricsOut:
 @router.get(
     "/metrics", response_class=Response, responses=_ANSWERS, openapi_extra={"security": [{"bearer": []}]}
 )
-@opened  # not protected by a key: it covers all workspaces
+@public  # not protected by a key: it covers all workspaces
 async def service_metrics(request: Request, app: TheApp) -> Response:
     """Metrics for Prometheus. Requires WEIGHBRIDGE_METRICS_TOKEN as a bearer token; API keys are not accepted."""
     _admit(app, request.headers.get("authorization"))

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from weighbridge.api import reference
-from weighbridge.api.access import opened
+from weighbridge.api.access import public
 
 router = APIRouter(include_in_schema=False)
 _STYLE = files("weighbridge.api").joinpath("pages.css").read_text()
@@ -25,7 +25,7 @@ _HEADERS = {
 
 
 @router.get("/api/docs")
-@opened
+@public
 async def docs(request: Request) -> HTMLResponse:
     return _page("Weighbridge: the HTTP interface", reference.html(request.app.openapi()))
 

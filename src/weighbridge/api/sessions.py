@@ -15,7 +15,7 @@ from itsdangerous import BadData, Signer, URLSafeSerializer
 
 from weighbridge.access import signing
 from weighbridge.access.keys import ApiKey
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 COOKIE = "wb_session"
 TOKEN = "wbt_"  # noqa: S105 the prefix of an upload token; keys begin with wb_
@@ -28,10 +28,10 @@ class Session:
     """The session of a signed-in browser."""
 
     key: ApiKey
-    csrf: str  # sent by its forms and scripts; other sites cannot know it
+    csrf: str  # sent by its forms and scripts; other sites cannot read it
 
 
-class Passes:
+class Sessions:
     """Creates and reads sessions and tokens. One per process."""
 
     def __init__(self, db: Database) -> None:
@@ -42,30 +42,30 @@ class Passes:
         """The cookie of a new session."""
         async with self._db.tx() as tx:
             until = await signing.until(tx, SESSION_LASTS)
-        return (await self._signs("session")).dumps(_payload(key, until))
+        return (await self._signer("session")).dumps(_payload(key, until))
 
     async def session(self, cookie: str) -> Session | None:
         """None: the cookie is invalid or expired, or its key is."""
-        key = await self._holder(await self._signs("session"), cookie)
+        key = await self._holder(await self._signer("session"), cookie)
         return Session(key, await self._csrf(cookie)) if key else None
 
     async def token(self, key: ApiKey, lasts: timedelta, bounds: dict[str, str]) -> tuple[str, datetime]:
         """An upload token and its expiry."""
         async with self._db.tx() as tx:
             until = await signing.until(tx, lasts)
-        return TOKEN + (await self._signs("token")).dumps({**_payload(key, until), "b": bounds}), until
+        return TOKEN + (await self._signer("token")).dumps({**_payload(key, until), "b": bounds}), until
 
     async def bearer(self, token: str) -> ApiKey | None:
         """The key of a token, restricted to what the token allows."""
-        return await self._holder(await self._signs("token"), token.removeprefix(TOKEN))
+        return await self._holder(await self._signer("token"), token.removeprefix(TOKEN))
 
     async def noted(self, words: str) -> str:
         """A message for the next page, signed so that it cannot be forged."""
-        return (await self._signs("noted")).dumps(words)
+        return (await self._signer("noted")).dumps(words)
 
     async def read_note(self, noted: str) -> str:
         try:
-            return str((await self._signs("noted")).loads(noted))
+            return str((await self._signer("noted")).loads(noted))
         except BadData:
             return ""
 
@@ -85,7 +85,7 @@ class Passes:
             return None
         return replace(key, scopes=("upload",), bounds=tuple(sorted(payload["b"].items())))
 
-    async def _signs(self, salt: str) -> URLSafeSerializer:
+    async def _signer(self, salt: str) -> URLSafeSerializer:
         return URLSafeSerializer(await self._key(), salt=salt)
 
     async def _key(self) -> bytes:

@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
-from weighbridge.api.sessions import LONGEST_TOKEN, Passes
+from weighbridge.api.sessions import LONGEST_TOKEN, Sessions
 from weighbridge.api.uploads import fields
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.uploads.request import AUTO, HIGHEST_PROJECT, uuid_of
 
 router = APIRouter(tags=["uploads"])
@@ -47,24 +47,24 @@ class TokenOut(BaseModel):
 async def make_token(request: Request, key: Key, app: TheApp, body: TokenIn | None = None) -> TokenOut:
     """Create a short-lived token for a browser. It can only upload files."""
     body = body or TokenIn.model_validate({})
-    said = {
+    restrictions = {
         name: str(value) for name, value in body.model_dump(exclude={"seconds"}).items() if value is not None
     }
-    _check_restrictions(app, key, said)
-    passes: Passes = request.app.state.passes
-    token, until = await passes.token(key, timedelta(seconds=body.seconds), said)
+    _check_restrictions(app, key, restrictions)
+    sessions: Sessions = request.app.state.sessions
+    token, until = await sessions.token(key, timedelta(seconds=body.seconds), restrictions)
     return TokenOut(token=token, expires_at=until)
 
 
-def _check_restrictions(app: App, key: ApiKey, said: dict[str, str]) -> None:
+def _check_restrictions(app: App, key: ApiKey, restrictions: dict[str, str]) -> None:
     """Refuse restrictions that no file could meet, instead of refusing every upload with the token."""
-    if said.get("pipeline", AUTO) != AUTO:
-        fields.checked(app, fields.request_of(said, key), key)
+    if restrictions.get("pipeline", AUTO) != AUTO:
+        fields.checked(app, fields.request_of(restrictions, key), key)
         return
     for name in ("client_id", "created_by"):
-        if name in said:
-            uuid_of(said[name], name, name)
+        if name in restrictions:
+            uuid_of(restrictions[name], name, name)
     platforms = sorted({profile.name for each in app.ctx.pipelines.values() for profile in each.profiles})
-    if (platform := said.get("platform")) is not None and platform not in platforms:
-        message = f"platform: expected one of {', '.join(platforms)}, got {said_back(platform)}."
+    if (platform := restrictions.get("platform")) is not None and platform not in platforms:
+        message = f"platform: expected one of {', '.join(platforms)}, got {quote_input(platform)}."
         raise RequestRefused(422, "unknown_platform", message)

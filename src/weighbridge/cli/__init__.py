@@ -1,19 +1,20 @@
 """The command line. Commands import their dependencies when they run, so that `--help` is fast.
 
-root         all commands, in the order of `--help`; reference makes docs/cli.md from them
-running      shared by all commands: settings, logs, event loop, output; rows prints lists
-demo         loads sample files and opens the console
-uploads/     load, watch, uploads
-serve        up, api, worker
-delivery/    deliver, sites, providers, conversions, vault
-projects/    projects
-storage/     storage
-keys         API keys
-pipelines    the available pipelines and their SQL
-database     the schema and the address of the database
-doctor/      checks of the installation
-verify/      one generated file through the whole system
-upkeep       recover and clean
+root               all commands, in the order of `--help`; reference makes docs/cli.md from them
+options            options of several commands
+application        opens the application for a command; output prints, table prints lists
+demo               loads sample files and opens the console
+uploads/           load, watch, uploads
+serve              up, api, worker
+delivery/          deliver, sites, providers, conversions, vault
+projects/          projects
+storage/           storage
+keys               API keys
+pipelines          the available pipelines and their SQL
+database           the schema and the address of the database
+doctor/            checks of the installation
+verify/            one generated file through the whole system
+recover_and_clean  recover and clean
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _FULL = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 def main() -> None:
     """Entry point. Exit codes: 0 success, 1 refused or failed, 2 usage error."""
+    from weighbridge.cli.output import complain, silence_stdout
     from weighbridge.cli.root import command
-    from weighbridge.cli.running import complain, silence_stdout
     from weighbridge.model.errors import WeighbridgeError
 
     # For the user's own modules named in the settings. Appended last, so that they cannot shadow other modules.

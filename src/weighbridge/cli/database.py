@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weighbridge.cli.running import AsJson, err, out, print_json, read_settings, run
+from weighbridge.cli.application import read_settings, run
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.model.pipeline import Pipeline
-    from weighbridge.postgres.pool import Tx
+    from weighbridge.postgres.transactions import Tx
 
 app = typer.Typer(help="Migrate and inspect the database schema.", no_args_is_help=True)
 

@@ -17,14 +17,16 @@ from uuid import UUID
 
 import typer
 
-from weighbridge.cli.running import DEFAULT_WORKSPACE, out, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE
+from weighbridge.cli.output import out
 from weighbridge.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from weighbridge.app import App
-    from weighbridge.cli.uploads.report import Outcome
+    from weighbridge.cli.uploads.report import FileResult
 
 _KEY = "weighbridge demo"
 
@@ -87,7 +89,7 @@ def _write_samples(console: Console, folder: Path) -> None:
         console.print(f"  {path}", markup=False, soft_wrap=True)
 
 
-async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outcome], float]:
+async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[FileResult], float]:
     from weighbridge.cli.uploads.load import load_files
     from weighbridge.uploads.request import Request
 
@@ -99,7 +101,7 @@ async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[Outco
     return await load_files(app, wanted, bar=True), time.perf_counter() - began
 
 
-async def _show(app: App, console: Console, outcomes: list[Outcome], seconds: float) -> None:
+async def _show(app: App, console: Console, outcomes: list[FileResult], seconds: float) -> None:
     from weighbridge.cli.uploads import report
 
     pipeline = app.ctx.pipelines["ads"]
@@ -119,7 +121,7 @@ async def _show(app: App, console: Console, outcomes: list[Outcome], seconds: fl
     console.print("deduplicated and committed with their counts.\n")
 
 
-async def _reasons(app: App, outcomes: list[Outcome]) -> Any:
+async def _reasons(app: App, outcomes: list[FileResult]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
@@ -151,13 +153,13 @@ async def _show_again(app: App, console: Console, file: Path) -> None:
     again = await receive(app.ctx, Request(DEFAULT_WORKSPACE, "meta", filename=file.name), file)
     milliseconds = (time.perf_counter() - began) * 1000
     console.rule("Sending the same file again", align="left", style="dim")
-    verdict = (
+    summary = (
         "duplicate by its content, not loaded again" if again.duplicate else "not recognised as a duplicate"
     )
-    console.print(f"{file.name}: {verdict} ({milliseconds:.0f} ms)\n")
+    console.print(f"{file.name}: {summary} ({milliseconds:.0f} ms)\n")
 
 
-def _next_steps(console: Console, outcomes: list[Outcome]) -> None:
+def _next_steps(console: Console, outcomes: list[FileResult]) -> None:
     console.rule("Next steps", align="left", style="dim")
     first = next((outcome.upload.id for outcome in outcomes if outcome.upload), "ID")
     command = _command()

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, err, out, print_json, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App

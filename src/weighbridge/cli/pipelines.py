@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weighbridge.cli.running import AsJson, out, print_json, read_settings
+from weighbridge.cli.application import read_settings
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.model.pipeline import Pipeline

@@ -8,8 +8,8 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from weighbridge.cli.options import DEFAULT_WORKSPACE
 from weighbridge.cli.root import command
-from weighbridge.cli.running import DEFAULT_WORKSPACE
 
 TOP = f"""\
 # Command line
@@ -113,7 +113,7 @@ def _meaning(parameter: Any) -> str:
 
 
 def _default(parameter: Any) -> str:
-    """The default in words. Options without a value have none, and the help text states those that settings give."""
+    """The default as text. Options without a value have none; defaults from settings are in the help text."""
     value = parameter.default
     if value is None or (parameter.is_flag and not parameter.secondary_opts):
         return ""

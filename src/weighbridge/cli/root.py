@@ -8,12 +8,21 @@ from typing import Any
 import typer
 from typer.core import TyperArgument, TyperGroup, TyperOption
 
-from weighbridge.cli import database, demo, keys, pipelines, serve, upkeep
-from weighbridge.cli.delivery import conversions, credentials, deliver, enqueue, providers, sites, vault
+from weighbridge.cli import database, demo, keys, pipelines, recover_and_clean, serve
+from weighbridge.cli.delivery import (
+    conversions,
+    credentials,
+    deliver,
+    enqueue,
+    providers,
+    retry_conversions,
+    sites,
+    vault,
+)
 from weighbridge.cli.doctor import command as doctor_command
+from weighbridge.cli.options import root_options
 from weighbridge.cli.projects import groups
 from weighbridge.cli.projects import manage as projects_manage
-from weighbridge.cli.running import options
 from weighbridge.cli.storage import queue, usage
 from weighbridge.cli.uploads import load, preview, watch
 from weighbridge.cli.uploads import manage as uploads_manage
@@ -28,7 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": HELP},
 )
-app.callback()(options)
+app.callback()(root_options)
 app.command("demo")(demo.demo)
 app.command("load")(load.load)
 app.command("watch")(watch.watch)
@@ -45,6 +54,7 @@ app.add_typer(queue.app, name="storage")
 app.add_typer(sites.app, name="sites")
 providers.app.add_typer(credentials.app)
 app.add_typer(providers.app, name="providers")
+conversions.app.command("retry")(retry_conversions.retry)
 conversions.app.command("enqueue")(enqueue.enqueue)
 app.add_typer(conversions.app, name="conversions")
 app.add_typer(vault.app, name="vault")
@@ -53,12 +63,12 @@ app.add_typer(pipelines.app, name="pipelines")
 app.add_typer(database.app, name="db")
 app.command("doctor")(doctor_command.doctor)
 app.add_typer(verify_command.app, name="verify")
-app.command("recover")(upkeep.recover)
-app.command("clean")(upkeep.clean)
+app.command("recover")(recover_and_clean.recover)
+app.command("clean")(recover_and_clean.clean)
 
 
 def command() -> Callable[..., Any]:
-    """Build the command line. Removes the Python types that Typer prints beside flags and arguments."""
+    """Build the command line. Removes the Python types that Typer prints next to flags and arguments."""
     root = typer.main.get_command(app)
     pending = [root]
     while pending:

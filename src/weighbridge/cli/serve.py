@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import err, read_settings, run
+from weighbridge.cli.application import read_settings, run
+from weighbridge.cli.output import err
 
 if TYPE_CHECKING:
     import uvicorn
@@ -179,7 +180,7 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
 
 
 async def _replay(app: App, stop: asyncio.Event) -> None:
-    """Replay queued files in an API process without a worker: only this machine can read its queue folder."""
+    """Retry waiting files in an API process without a worker: only this machine can read its queue folder."""
     from weighbridge.worker import replayer
 
     await replayer(app.ctx, worker_options(app.settings)).run(stop)

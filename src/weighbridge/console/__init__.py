@@ -1,9 +1,9 @@
 """The console: web pages that use the same functions as the API.
 
-frame        shared by all pages: layout, session, forms, error messages
+layout       shared by all pages: routers, rendering, redirects; csrf refuses forged forms, refusals shows errors
 assets       style sheet and scripts
 listing      lists that load page after page
-words        numbers, times and states as text
+filters      numbers, times and states as text, in templates
 sign_in      sign in with an API key
 uploads/, projects/, delivery/, storage/  the pages of each subject
 health       backlog, failures and processing times
@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from weighbridge import api
 from weighbridge.app import App
-from weighbridge.console import assets, frame, health, sign_in
+from weighbridge.console import assets, health, refusals, sign_in
 from weighbridge.console.delivery import conversion
 from weighbridge.console.delivery import index as delivery_index
 from weighbridge.console.projects import edits, pages
@@ -43,7 +43,7 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     ):
         site.include_router(page.router)
     site.mount("/static", assets.Static())
-    frame.answer_as_pages(site)
+    refusals.answer_as_pages(site)
     return site
 
 

@@ -14,7 +14,7 @@ _FOLDER = files("weighbridge.console").joinpath("static")
 
 
 class Static(StaticFiles):
-    """Addresses with a version are cached for ever; those without are revalidated."""
+    """Browsers cache addresses with a version without end, and revalidate others."""
 
     def __init__(self) -> None:
         super().__init__(directory=str(_FOLDER))

@@ -9,11 +9,11 @@ from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
 from weighbridge.api.access import Key, TheApp
-from weighbridge.console import frame
+from weighbridge.console import layout
 from weighbridge.engine import charts, figures
 from weighbridge.uploads import browse
 
-router = frame.router()
+router = layout.router()
 PERIODS = {
     "day": ("24 hours", timedelta(hours=1), 24),
     "week": ("7 days", timedelta(hours=6), 28),
@@ -22,7 +22,7 @@ PERIODS = {
 
 
 @router.get("/health")
-@frame.page("read")
+@layout.page("read")
 async def show(
     request: Request, key: Key, app: TheApp, period: Annotated[str, Query()] = "day"
 ) -> HTMLResponse:
@@ -30,17 +30,17 @@ async def show(
     _, each, number = PERIODS[period]
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await figures.of_workspace(tx)
-        standing = await browse.state_counts(tx, key.workspace_id)
-        stretches = await charts.stretches(tx, each, number)
+        counts = await browse.state_counts(tx, key.workspace_id)
+        intervals = await charts.intervals(tx, each, number)
         letters = await charts.dead_letters(tx, 10)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # tenants cannot read the table of alerts
         alerts = await charts.alerts(tx, of_service=key.may("admin"))
-    return await frame.show(
+    return await layout.show(
         request,
         "health.html",
         figures=found,
-        standing=standing,
-        stretches=stretches,
+        counts=counts,
+        intervals=intervals,
         letters=letters,
         alerts=alerts,
         period=period,

@@ -23,7 +23,7 @@ Cursor = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Asked:
+class PageRequest:
     """Which page of a list: the cursors of its start and end."""
 
     after: str | None = None
@@ -45,33 +45,39 @@ class Listing(Generic[Row]):
 
 
 def paged(
-    asked: Asked, found: Sequence[Row], cursor_of: Callable[[Row], Cursor], path: str, **query: Any
+    requested: PageRequest, found: Sequence[Row], cursor_of: Callable[[Row], Cursor], path: str, **query: Any
 ) -> Listing[Row]:
     """The page for `found`, which contains one extra row if there is a next page.
 
     `cursor_of`: the cursor of a row; `query`: other query parameters of the address.
     """
-    rows, within = found[: asked.size], found
-    if asked.until and found:
+    rows, within = found[: requested.size], found
+    if requested.until and found:
         types = [type(part) for part in cursor_of(found[0])]
-        until = cursor.read("until", asked.until, lambda *parts: parts, *types)
+        until = cursor.read("until", requested.until, lambda *parts: parts, *types)
         within = [row for row in found if until is not None and cursor_of(row) <= until]
-        rows = within[: asked.size]
+        rows = within[: requested.size]
     more = cursor.write(*cursor_of(rows[-1])) if rows and len(found) > len(rows) else None
-    return listed(asked, rows, more, path, cut=len(within) > len(rows), **query)
+    return listed(requested, rows, more, path, cut=len(within) > len(rows), **query)
 
 
 def listed(
-    asked: Asked, rows: Sequence[Row], more: str | None, path: str, *, cut: bool = False, **query: Any
+    requested: PageRequest,
+    rows: Sequence[Row],
+    more: str | None,
+    path: str,
+    *,
+    cut: bool = False,
+    **query: Any,
 ) -> Listing[Row]:
     """The same if the cursor of the next page is known. `cut`: there are more rows than are shown."""
     return Listing(
         rows=rows,
-        here=href(path, **query, after=asked.after),
+        here=href(path, **query, after=requested.after),
         next=more and href(path, **query, after=more),
-        down_to_here=more and href(path, **query, after=asked.after, until=more),
+        down_to_here=more and href(path, **query, after=requested.after, until=more),
         first=href(path, **query),
-        cut=cut and asked.until is not None,
+        cut=cut and requested.until is not None,
     )
 
 
@@ -81,11 +87,11 @@ def href(path: str, **query: Any) -> str:
     return f"{path}?{urlencode(given)}" if given else path
 
 
-async def _asked(
+async def _page_request(
     after: Annotated[str | None, Query(max_length=2000)] = None,
     until: Annotated[str | None, Query(max_length=2000)] = None,
-) -> Asked:
-    return Asked(after or None, until or None)
+) -> PageRequest:
+    return PageRequest(after or None, until or None)
 
 
-Ask = Annotated[Asked, Depends(_asked)]
+PageRequested = Annotated[PageRequest, Depends(_page_request)]

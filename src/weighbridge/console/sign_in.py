@@ -8,25 +8,25 @@ import structlog
 from fastapi import Form, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from weighbridge.api.access import TheApp, admit, as_page, opened
-from weighbridge.api.sessions import COOKIE, SESSION_LASTS, Passes
-from weighbridge.console import frame
+from weighbridge.api.access import TheApp, admit, as_page, public
+from weighbridge.api.sessions import COOKIE, SESSION_LASTS, Sessions
+from weighbridge.console import layout
 from weighbridge.model.errors import RequestRefused
 
-router = frame.router()
+router = layout.router()
 log = structlog.get_logger()
 
 
 @router.get("/sign-in")
 @as_page
-@opened
+@public
 async def ask(request: Request, next: Annotated[str, Query()] = "/") -> HTMLResponse:
-    return await frame.show(request, "sign_in.html", next=frame.inside(next), wrong="")
+    return await layout.show(request, "sign_in.html", next=layout.inside(next), wrong="")
 
 
 @router.post("/sign-in")
 @as_page
-@opened
+@public
 async def sign_in(
     request: Request,
     app: TheApp,
@@ -38,14 +38,14 @@ async def sign_in(
     except RequestRefused as refusal:
         log.info("console.sign_in_refused", reason=refusal.code)
         sentence = "Enter an API key." if refusal.code == "missing_key" else refusal.message
-        return await frame.show(
-            request, "sign_in.html", refusal.status, next=frame.inside(next), wrong=sentence
+        return await layout.show(
+            request, "sign_in.html", refusal.status, next=layout.inside(next), wrong=sentence
         )
-    passes: Passes = request.app.state.passes
-    answer = RedirectResponse(frame.inside(next), 303)
+    sessions: Sessions = request.app.state.sessions
+    answer = RedirectResponse(layout.inside(next), 303)
     answer.set_cookie(
         COOKIE,
-        await passes.begin(found),
+        await sessions.begin(found),
         max_age=int(SESSION_LASTS.total_seconds()),
         httponly=True,
         samesite="lax",
@@ -55,8 +55,8 @@ async def sign_in(
 
 
 @router.post("/sign-out")
-@frame.page("read")
+@layout.page("read")
 async def sign_out(request: Request) -> Response:
-    answer = await frame.back(request, "/sign-in", "You are signed out.")
+    answer = await layout.back(request, "/sign-in", "You are signed out.")
     answer.delete_cookie(COOKIE)
     return answer

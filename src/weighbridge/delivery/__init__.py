@@ -1,17 +1,21 @@
 """Delivery: conversions → ad platforms and webhooks, each once, with proof in a ledger.
 
-context         the parts that delivery needs; outbound checks that they are there
-sites           sites and their providers; credentials stores credentials, vault seals them, rotate_keys reseals them
+context         the parts that delivery needs, and its database role
+sites           sites and their providers
+credentials     checks and stores credentials: vault encrypts them, stored_credentials has the queries, rotate_keys
+                encrypts them again
 sales           conversions over HTTP → sales, and with them rows of the queue
 queue           every read and change of state of the queue
 worker          delivers until the process stops
-run             one run: groups → shares → dispatch
+run             one run: groups → plan (shares and probes) → dispatch
+plan            which groups send how many rows; breaker: which groups may send, probe or only wait
 dispatch        the shares → calls: prefetch claims batches, slot_exchange acquires slots, provider_call makes one call,
                 batcher and settle write the results of many calls in one transaction
 in_flight       limits of one process; slots/ limits calls over all processes
+run_signals     signals between the concurrent runs of one process
 providers/      an adapter for each provider
 confirm         conversions that a provider checks later
 forecast        the next run, without sending; dry_run has the providers check it
-conversions     lists for people; ledger and overview answer operators
+conversions     queries of conversions and groups for people; ledger: of the ledger
 upload_webhooks finished uploads → the webhooks of sites
 """

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 
 class Batcher(Generic[T, R]):
-    """One batch at a time: requests that arrive meanwhile form the next one. The busier, the larger the batches.
+    """One batch at a time: requests that arrive meanwhile form the next one. Under load the batches become larger.
 
     `work` gets a batch and returns a result for each request, in order; an error goes to all of them. `linger`:
     seconds for which a batch waits for further requests.

@@ -1,4 +1,4 @@
-"""Parts that delivering conversions needs: providers, credentials, slots and connections."""
+"""Parts that delivering conversions needs: providers, vault, slots and connections; and the database role."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from datetime import timedelta
 
 import httpx
 
-from weighbridge.delivery.providers.base import Provider
+from weighbridge.delivery.providers.base import Credentials, Provider
 from weighbridge.delivery.slots.base import SlotLimits, Slots
-from weighbridge.delivery.vault import Vault
+from weighbridge.delivery.stored_credentials import SealedCredentials
+from weighbridge.delivery.vault import Sealed, Vault
+from weighbridge.model.errors import ConfigError
 from weighbridge.model.retry import CONVERSION, Backoff
 from weighbridge.uploads import context
+
+ROLE = "weighbridge_deliver"
 
 
 @dataclass(frozen=True)
@@ -34,3 +38,18 @@ class Outbound:
 @dataclass(frozen=True, kw_only=True)
 class Context(context.Context):
     outbound: Outbound | None = None  # None: the vault key is not set, and nothing is delivered
+
+
+def outbound_of(ctx: Context) -> Outbound:
+    if ctx.outbound is None:
+        raise ConfigError(
+            "Deliveries need the vault key, which decrypts the credentials. Set WEIGHBRIDGE_VAULT_KEY; "
+            "`weighbridge vault key` creates one."
+        )
+    return ctx.outbound
+
+
+def unsealed(outbound: Outbound, found: SealedCredentials) -> Credentials:
+    """Raises VaultError."""
+    sealed = Sealed(found.key_id, found.nonce, found.ciphertext, found.version)
+    return outbound.vault.unseal(found.site_id, found.provider_key, sealed)

@@ -8,12 +8,13 @@ from datetime import datetime
 from decimal import Decimal
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
 _SQL = load(__name__)
 
 MOST_COUNTED = 10_000  # upper limit when counting the rows of a group
+SALE_CANCELED = "SALE_CANCELED"  # such a conversion is not retried
 _PAGES = {
     None: "recent_conversions",
     "QUEUED": "waiting_conversions",
@@ -25,7 +26,7 @@ _PAGES = {
 
 
 @dataclass(frozen=True)
-class Shown:
+class ConversionRow:
     """A row of offline_conversion_queue without personal data (click id and hashes)."""
 
     sale_id: UUID
@@ -59,7 +60,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ConversionFilter:
     """Filters for the conversions of a workspace; None: any."""
 
     workspace_id: UUID
@@ -71,7 +72,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Ordered:
+class OrderedSale:
     """A sale with a given order id, and its site."""
 
     sale_id: UUID
@@ -84,13 +85,13 @@ class Cursor:
     """The cursor of a page: time, secondary key and id of its last row."""
 
     moment: str
-    beside: str
+    tiebreaker: str
     sale_id: UUID
     provider_key: str
 
 
 @dataclass(frozen=True)
-class Found:
+class ListedConversion:
     """A conversion of a page, and its cursor."""
 
     sale_id: UUID
@@ -99,7 +100,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A row of provider_upload_attempts."""
 
     batch_id: UUID
@@ -142,7 +143,45 @@ class GroupStatus:
     retry_total: int
 
 
-async def page(tx: Tx, wanted: Wanted, behind: Cursor | None, limit: int) -> list[Found]:
+@dataclass(frozen=True)
+class ConversionStatus:
+    """The status of a conversion with a provider."""
+
+    sale_id: UUID
+    provider_key: str
+    workspace_id: UUID
+    status: str
+    code: str | None  # of its last error
+
+    @property
+    def canceled(self) -> bool:
+        return self.code == SALE_CANCELED
+
+
+@dataclass(frozen=True)
+class FailedFilter:
+    """Filters for failed conversions; None: any."""
+
+    workspace_id: UUID | None = None
+    site_id: UUID | None = None
+    provider_key: str | None = None
+    category: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class BlockedGroup:
+    """A blocked group: its credentials are refused, or its circuit is open."""
+
+    site_id: UUID
+    site_name: str
+    provider_key: str
+    refused: bool
+    code: str | None  # the provider's code for the refusal
+    next_probe_at: datetime | None  # if its circuit is open
+
+
+async def page(tx: Tx, wanted: ConversionFilter, behind: Cursor | None, limit: int) -> list[ListedConversion]:
     """A page: newest first; queued conversions in delivery order, unless the filter names an order."""
     params = {
         "workspace": wanted.workspace_id,
@@ -152,44 +191,49 @@ async def page(tx: Tx, wanted: Wanted, behind: Cursor | None, limit: int) -> lis
         "category": wanted.category,
         "order": wanted.order_id,
         "moment": behind and behind.moment,
-        "beside": (behind and behind.beside) or None,
+        "tiebreaker": (behind and behind.tiebreaker) or None,
         "sale": behind and behind.sale_id,
         "key": behind and behind.provider_key,
         "limit": limit,
     }
     name = _PAGES[wanted.status] if wanted.order_id is None else "ordered_conversions"
     rows = await fetch_all(tx, _SQL[name], params)
-    return [Found(sale, key, Cursor(moment, beside, sale, key)) for sale, key, moment, beside in rows]
+    return [
+        ListedConversion(sale, key, Cursor(moment, tiebreaker, sale, key))
+        for sale, key, moment, tiebreaker in rows
+    ]
 
 
-async def get(tx: Tx, found: Sequence[Found]) -> list[Shown]:
+async def get(tx: Tx, found: Sequence[ListedConversion]) -> list[ConversionRow]:
     """All fields of the conversions of a page, in its order."""
     params = ([each.sale_id for each in found], [each.provider_key for each in found])
-    return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], params)]
+    return [ConversionRow(**row) for row in await fetch_named(tx, _SQL["get_conversions"], params)]
 
 
-async def of_sale(tx: Tx, sale_id: UUID) -> list[Shown]:
+async def of_sale(tx: Tx, sale_id: UUID) -> list[ConversionRow]:
     """A sale's conversions, one per provider."""
-    return [Shown(**row) for row in await fetch_named(tx, _SQL["get_conversions"], ([sale_id], [None]))]
+    return [
+        ConversionRow(**row) for row in await fetch_named(tx, _SQL["get_conversions"], ([sale_id], [None]))
+    ]
 
 
 async def ordered(
     tx: Tx, order_id: str, workspace_id: UUID | None, site_id: UUID | None, limit: int = 11
-) -> list[Ordered]:
+) -> list[OrderedSale]:
     """Sales with this order id, at most one per site; of all workspaces if none is given."""
     params = {"order": order_id, "workspace": workspace_id, "site": site_id, "limit": limit}
-    return [Ordered(**row) for row in await fetch_named(tx, _SQL["sales_of_order"], params)]
+    return [OrderedSale(**row) for row in await fetch_named(tx, _SQL["sales_of_order"], params)]
 
 
-async def ledger_of_batch(tx: Tx, batch_id: UUID) -> list[Entry]:
+async def ledger_of_batch(tx: Tx, batch_id: UUID) -> list[LedgerEntry]:
     """The STARTED entry of a call and, if it has ended, FINISHED."""
-    return [Entry(**row) for row in await fetch_named(tx, _SQL["ledger_of_batch"], (batch_id,))]
+    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_batch"], (batch_id,))]
 
 
-async def ledger_of_site(tx: Tx, site_id: UUID, provider_key: str | None, limit: int) -> list[Entry]:
+async def ledger_of_site(tx: Tx, site_id: UUID, provider_key: str | None, limit: int) -> list[LedgerEntry]:
     """The entries of a group, newest first."""
     params = {"site": site_id, "provider": provider_key, "limit": limit}
-    return [Entry(**row) for row in await fetch_named(tx, _SQL["ledger_of_site"], params)]
+    return [LedgerEntry(**row) for row in await fetch_named(tx, _SQL["ledger_of_site"], params)]
 
 
 async def groups(
@@ -211,4 +255,27 @@ async def groups(
         "limit": limit,
         "most": MOST_COUNTED,
     }
-    return [GroupStatus(**row) for row in await fetch_named(tx, _SQL["groups_standing"], params)]
+    return [GroupStatus(**row) for row in await fetch_named(tx, _SQL["group_statuses"], params)]
+
+
+async def blocked_groups(tx: Tx) -> list[BlockedGroup]:
+    """Groups with refused credentials or an open circuit that are in use or have queued rows."""
+    return [BlockedGroup(**row) for row in await fetch_named(tx, _SQL["blocked_groups"])]
+
+
+async def statuses(tx: Tx, sales: Sequence[UUID], provider_key: str | None) -> list[ConversionStatus]:
+    """The status of sales with their providers, or with the given one."""
+    params = {"sales": list(sales), "provider": provider_key}
+    return [ConversionStatus(**row) for row in await fetch_named(tx, _SQL["statuses"], params)]
+
+
+async def count_failed(tx: Tx, wanted: FailedFilter) -> dict[UUID, int]:
+    """How many conversions would be retried, by workspace."""
+    params = {
+        "workspace": wanted.workspace_id,
+        "site": wanted.site_id,
+        "provider": wanted.provider_key,
+        "category": wanted.category,
+        "code": wanted.code,
+    }
+    return dict(await fetch_all(tx, _SQL["count_failed"], params))

@@ -3,7 +3,7 @@
 
 -- name: recent_conversions
 -- Any status, newest sales first.
-SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS tiebreaker
 FROM public.sales s JOIN public.offline_conversion_queue q ON q.sale_id = s.id
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
@@ -14,7 +14,7 @@ ORDER BY s.created_at DESC, s.id, q.provider_key LIMIT %(limit)s
 
 -- name: failed_conversions
 -- Latest failure first.
-SELECT q.sale_id, q.provider_key, q.updated_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.updated_at::text AS moment, '' AS tiebreaker
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
     SELECT e.sale_id, e.provider_key, e.updated_at FROM public.offline_conversion_queue e
@@ -29,7 +29,7 @@ ORDER BY q.updated_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: completed_conversions
 -- Latest delivery first.
-SELECT q.sale_id, q.provider_key, q.uploaded_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.uploaded_at::text AS moment, '' AS tiebreaker
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
     SELECT e.sale_id, e.provider_key, e.uploaded_at FROM public.offline_conversion_queue e
@@ -44,14 +44,14 @@ ORDER BY q.uploaded_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: waiting_conversions
 -- QUEUED or RETRY, in the delivery order of a group.
-SELECT q.sale_id, q.provider_key, q.due_at::text AS moment, q.created_at::text AS beside
+SELECT q.sale_id, q.provider_key, q.due_at::text AS moment, q.created_at::text AS tiebreaker
 FROM public.sites s CROSS JOIN weighbridge.providers k
 CROSS JOIN LATERAL (
     SELECT e.sale_id, e.provider_key, e.due_at, e.created_at FROM public.offline_conversion_queue e
     WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status IN ('QUEUED', 'RETRY')
       AND e.status = %(status)s AND (%(category)s::text IS NULL OR e.provider_error_category = %(category)s)
       AND (%(moment)s::timestamptz IS NULL OR (e.due_at, e.created_at, e.sale_id, e.provider_key)
-           > (%(moment)s::timestamptz, %(beside)s::timestamptz, %(sale)s::uuid, %(key)s::text))
+           > (%(moment)s::timestamptz, %(tiebreaker)s::timestamptz, %(sale)s::uuid, %(key)s::text))
     ORDER BY e.due_at, e.created_at, e.sale_id LIMIT %(limit)s) q
 WHERE s.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR s.id = %(site)s) AND (%(provider)s::text IS NULL OR k.provider_key = %(provider)s)
@@ -59,7 +59,7 @@ ORDER BY q.due_at, q.created_at, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: processing_conversions
 -- Part of a call in progress.
-SELECT q.sale_id, q.provider_key, q.claimed_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, q.claimed_at::text AS moment, '' AS tiebreaker
 FROM public.offline_conversion_queue q
 WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s
   AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
@@ -71,7 +71,7 @@ ORDER BY q.claimed_at DESC, q.sale_id, q.provider_key LIMIT %(limit)s
 -- name: ordered_conversions
 -- Conversions with this order id, any status or one, newest sales first. A site has an order once, and the index key
 -- begins with the workspace and the site.
-SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS beside
+SELECT q.sale_id, q.provider_key, s.created_at::text AS moment, '' AS tiebreaker
 FROM public.sites t
 JOIN public.sales s ON s.workspace_id = t.workspace_id AND s.client_id = t.id AND s.order_id = %(order)s
 JOIN public.offline_conversion_queue q ON q.sale_id = s.id
@@ -117,7 +117,7 @@ CROSS JOIN LATERAL (
 WHERE %(provider)s::text IS NULL OR k.provider_key = %(provider)s
 ORDER BY l.created_at DESC, l.phase LIMIT %(limit)s
 
--- name: groups_standing
+-- name: group_statuses
 -- Groups with any activity. Queued and failed rows are counted up to a limit, from indexes. ORDER BY
 -- keeps the planner on these indexes: with one very large site it would scan the whole table for an empty one.
 WITH calls AS MATERIALIZED ( -- from the index of PROCESSING rows, of which there are few
@@ -159,3 +159,30 @@ CROSS JOIN LATERAL (SELECT count(*) AS failed FROM (
     SELECT FROM public.offline_conversion_queue q WHERE q.site_id = g.site_id AND q.provider_key = g.provider_key
       AND q.status = 'FAILED' ORDER BY q.updated_at LIMIT %(most)s) x) f
 ORDER BY g.site_id, g.provider_key
+
+-- name: blocked_groups
+SELECT s.id AS site_id, s.name AS site_name, k.provider_key, c.refused_at IS NOT NULL AS refused, c.refused_code AS code,
+       CASE WHEN h.state <> 'CLOSED' THEN h.next_probe_at END AS next_probe_at
+FROM public.sites s CROSS JOIN weighbridge.providers k
+LEFT JOIN public.provider_credentials c ON (c.site_id, c.provider_key) = (s.id, k.provider_key)
+LEFT JOIN public.provider_health_state h ON (h.site_id, h.provider_key) = (s.id, k.provider_key)
+WHERE (c.refused_at IS NOT NULL OR h.state <> 'CLOSED')
+  AND (k.provider_key = ANY (s.providers)
+       OR EXISTS (SELECT FROM public.offline_conversion_queue q
+                  WHERE q.site_id = s.id AND q.provider_key = k.provider_key AND q.status IN ('QUEUED', 'RETRY')))
+ORDER BY refused DESC, s.name, s.id, k.provider_key
+
+-- name: statuses
+SELECT sale_id, provider_key, workspace_id, status, provider_error_code AS code FROM public.offline_conversion_queue
+WHERE sale_id = ANY (%(sales)s) AND (%(provider)s::text IS NULL OR provider_key = %(provider)s)
+ORDER BY sale_id, provider_key
+
+-- name: count_failed
+-- Number of rows that weighbridge.requeue_deliveries would requeue, by workspace.
+SELECT q.workspace_id, count(*) FROM public.offline_conversion_queue q
+WHERE q.status = 'FAILED' AND (%(workspace)s::uuid IS NULL OR q.workspace_id = %(workspace)s)
+  AND (%(site)s::uuid IS NULL OR q.site_id = %(site)s) AND (%(provider)s::text IS NULL OR q.provider_key = %(provider)s)
+  AND (%(category)s::text IS NULL OR q.provider_error_category = %(category)s)
+  AND (%(code)s::text IS NULL OR q.provider_error_code = %(code)s)
+  AND q.provider_error_code IS DISTINCT FROM 'SALE_CANCELED'
+GROUP BY q.workspace_id ORDER BY q.workspace_id

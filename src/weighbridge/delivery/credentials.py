@@ -6,27 +6,26 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from weighbridge.delivery import sites
-from weighbridge.delivery.context import Context
-from weighbridge.delivery.outbound import ROLE, outbound_of
+from weighbridge.delivery import stored_credentials
+from weighbridge.delivery.context import ROLE, Context, outbound_of
 from weighbridge.delivery.providers.base import Credentials, Provider
-from weighbridge.delivery.sites import CredentialsStanding
+from weighbridge.delivery.stored_credentials import CredentialsStatus
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 
 
 async def put(
     ctx: Context, workspace_id: UUID, site_id: UUID, provider_key: str, given: Any, actor: str
-) -> CredentialsStanding:
+) -> CredentialsStatus:
     """RequestRefused if a name is missing or unknown; ConfigError without a vault key. The action is audited."""
     outbound = outbound_of(ctx)
-    values = named(find(outbound.providers, provider_key), given)
+    values = validated(find(outbound.providers, provider_key), given)
     async with ctx.db.tx(ROLE, workspace_id) as tx:
-        version = await sites.next_version(tx, site_id, provider_key)
+        version = await stored_credentials.next_version(tx, site_id, provider_key)
         sealed = outbound.vault.seal(site_id, provider_key, values, version)
-        if not await sites.set_credentials(tx, site_id, provider_key, sealed, actor):
+        if not await stored_credentials.store(tx, site_id, provider_key, sealed, actor):
             raise RetryLater("connection", "The same credentials were changed at the same time. Try again.")
-        standing = await sites.credentials(tx, site_id)
-        return next(each for each in standing if each.provider_key == provider_key)
+        found = await stored_credentials.of_site(tx, site_id)
+        return next(each for each in found if each.provider_key == provider_key)
 
 
 def find(providers: Mapping[str, Provider], provider_key: str) -> Provider:
@@ -43,7 +42,7 @@ def unknown_provider(provider_key: str, known: list[str], status: int = 404) -> 
     )
 
 
-def named(provider: Provider, given: Any) -> Credentials:
+def validated(provider: Provider, given: Any) -> Credentials:
     """The values by name, or RequestRefused(422). Messages contain no values and no unknown names."""
     if not isinstance(given, dict):
         raise _invalid("expected a JSON object of names and values, got something else.")

@@ -5,7 +5,7 @@
     provider_call              one call
     batcher.Batcher            settles the results of many calls in one transaction
 
-Each stage runs beside the others, and continues when something has `changed`.
+All stages run concurrently. Each is resumed when something has `changed`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
 from weighbridge.delivery.prefetch import Prefetched, Prefetcher
 from weighbridge.delivery.provider_call import call_provider, closed_by, no_slot, not_sent
 from weighbridge.delivery.queue import BatchRequest, CallResult, Group, Settled
-from weighbridge.delivery.settle import Tally, settle
+from weighbridge.delivery.settle import RunCounts, settle
 from weighbridge.delivery.slot_exchange import LINGER, SlotExchange, Slotted
 from weighbridge.observe import journal
 
@@ -35,18 +35,19 @@ IDLE = 0.5  # seconds for which a run with nothing in flight waits for other run
 
 
 class Dispatcher:
-    """Makes the calls of one plan: as many at once as the limits allow, those of a group in their order."""
+    """Makes the calls of one plan: as many at once as the limits allow; the batches of a group in order."""
 
     def __init__(
-        self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, in_flight: InFlight
+        self, ctx: Context, outbound: Outbound, worker: str, tally: RunCounts, in_flight: InFlight
     ) -> None:
         self._ctx = ctx
         self._outbound = outbound
         self._tally = tally
         self._in_flight = in_flight
+        self._signals = in_flight.signals
         self._changed = asyncio.Event()
         self._prefetcher = Prefetcher(ctx, outbound, worker, tally, in_flight)
-        self._slots = SlotExchange(outbound, in_flight, self._changed)
+        self._slot_exchange = SlotExchange(outbound, in_flight, self._changed)
         self._settle = Batcher(self._settle_all, self._linger)
         self._claims: set[asyncio.Task[None]] = set()
         self._exchange: asyncio.Task[None] | None = None
@@ -56,34 +57,45 @@ class Dispatcher:
     async def run(self, plan: Sequence[tuple[Group, int]]) -> None:
         """Returns when every call has ended and is settled. Raises the first error of a claim after that."""
         self._prefetcher.plan(plan)
-        self._in_flight.changed.add(self._changed)
+        self._signals.changed.add(self._changed)
         try:
-            give_up = monotonic() + IDLE
-            while self._advance() or (self._prefetcher.has_plan and monotonic() < give_up):
-                if self._busy:
-                    give_up = monotonic() + IDLE
-                await self._wait(give_up)
+            await self._claim_and_call()
         finally:
             # After any error: claimed batches are called or put back, and settled.
             self._prefetcher.drop_plan()
-            while self._advance():
-                await self._wait(None)
-            self._in_flight.changed.discard(self._changed)
-            self._in_flight.last_claims.pop(self._changed, None)
+            await self._finish_calls()
+            self._signals.changed.discard(self._changed)
+            self._signals.last_claims.pop(self._changed, None)
         if self._error:
             raise self._error
 
-    def _advance(self) -> bool:
-        """Start every stage that can start. True: work is in progress."""
+    async def _claim_and_call(self) -> None:
+        """Until the whole plan is claimed and settled, or nothing was in flight for IDLE seconds."""
+        give_up = monotonic() + IDLE
+        while True:
+            self._start_stages()
+            if self._busy:
+                give_up = monotonic() + IDLE
+            elif not self._prefetcher.has_plan or monotonic() >= give_up:
+                return
+            await self._wait(give_up)
+
+    async def _finish_calls(self) -> None:
+        self._start_stages()
+        while self._busy:
+            await self._wait(None)
+            self._start_stages()
+
+    def _start_stages(self) -> None:
+        """Start every stage that can start."""
         self._changed.clear()
         while self._may_claim and (requests := self._prefetcher.next_requests()):
             self._claims.add(self._start(self._claim(requests)))
             self._report_all_claimed()
         if self._exchange is None:
-            batches = self._slots.due(claiming=bool(self._claims))
+            batches = self._slot_exchange.take_due(claiming=bool(self._claims))
             if batches is not None:
                 self._exchange = self._start(self._acquire_slots(batches))
-        return self._busy
 
     @property
     def _may_claim(self) -> bool:
@@ -92,11 +104,11 @@ class Dispatcher:
 
     @property
     def _busy(self) -> bool:
-        return bool(self._claims or self._exchange or self._calls or self._slots.busy)
+        return bool(self._claims or self._exchange or self._calls or self._slot_exchange.busy)
 
     async def _wait(self, until: float | None) -> None:
         """Wait until something has changed, or until a stage is due."""
-        due = None if self._exchange else self._slots.next_moment
+        due = None if self._exchange else self._slot_exchange.next_due
         moments = [moment for moment in (until, due) if moment is not None]
         seconds = max(0, min(moments) - monotonic()) if moments else None
         with suppress(TimeoutError):
@@ -109,34 +121,34 @@ class Dispatcher:
             if self._prefetcher.is_closed(prefetched.key, prefetched.leased_at):
                 self._put_back(prefetched)
             else:
-                self._slots.add(prefetched)
+                self._slot_exchange.add(prefetched)
         if batches:
-            self._in_flight.last_claims[self._changed] = monotonic()
+            self._signals.last_claims[self._changed] = monotonic()
         self._report_all_claimed()
 
     def _report_all_claimed(self) -> None:
         """The next run is planned while the last batches of this one are claimed. Not if this one has found no rows:
         the next run would find none either."""
         if self._prefetcher.found_rows and not self._prefetcher.has_plan:
-            self._in_flight.all_claimed.set()
-            self._in_flight.last_claims.pop(self._changed, None)
+            self._signals.all_claimed.set()
+            self._signals.last_claims.pop(self._changed, None)
 
     async def _acquire_slots(self, batches: Sequence[Prefetched]) -> None:
-        passed_on = list(self._slots.pass_on(batches))
+        passed_on = list(self._slot_exchange.pass_on(batches))
         for each in passed_on:
-            self._call(each)
+            self._start_call(each)
         served = {id(each.prefetched) for each in passed_on}
         others = [each for each in batches if id(each) not in served]
         try:
-            slotted = await self._slots.exchange(others)
+            slotted = await self._slot_exchange.exchange(others)
         except BaseException:
             for batch in others:
-                self._call(Slotted(batch, None, monotonic()))
+                self._start_call(Slotted(batch, None, monotonic()))
             raise
         for each in slotted:
-            self._call(each)
+            self._start_call(each)
 
-    def _call(self, slotted: Slotted) -> None:
+    def _start_call(self, slotted: Slotted) -> None:
         self._calls.add(self._start(self._call_and_settle(slotted)))
 
     def _put_back(self, prefetched: Prefetched) -> None:
@@ -144,46 +156,48 @@ class Dispatcher:
 
     async def _call_and_settle(self, slotted: Slotted) -> None:
         """One call of one group. Its result is settled together with those of others."""
-        prefetched, held = slotted.prefetched, slotted.held
         succeeded = False
         closed: GroupKey | str | None = None
-        overtaken: list[Prefetched] = []
+        to_release: list[Prefetched] = []
         try:
-            if held is None:
-                result = no_slot(prefetched.claimed, self._outbound)
-            else:
-                try:
-                    result = await call_provider(self._outbound, prefetched)
-                    succeeded = result.success
-                    seconds = result.duration_ms / 1000
-                    self._in_flight.call_ended(prefetched.key, succeeded=succeeded, seconds=seconds)
-                    closed = closed_by(result)
-                    if closed:
-                        self._prefetcher.close(closed)
-                    overtaken = self._overtaken_by(result)
-                finally:
-                    await self._slots.release(held, slotted.acquired_at)
+            result, to_release = await self._call(slotted)
+            succeeded, closed = result.success, closed_by(result)
             settled = await self._settle(result)
         finally:
             # A closed group or provider is written before more of it is claimed.
             if closed:
                 self._prefetcher.close_written(closed)
             if not succeeded:
-                self._in_flight.remove_batch(prefetched.key)
-            for each in overtaken:
+                self._in_flight.remove_batch(slotted.prefetched.key)
+            for each in to_release:
                 self._put_back(each)
         self._report(result, settled)
         if settled:
-            self._tally.calls += held is not None
-            self._tally.full += held is None
+            self._tally.calls += slotted.slot is not None
+            self._tally.full += slotted.slot is None
 
-    def _overtaken_by(self, result: CallResult) -> list[Prefetched]:
+    async def _call(self, slotted: Slotted) -> tuple[CallResult, list[Prefetched]]:
+        """Returns the result, and the batches to release because of it. Both take effect before the slot is free."""
+        prefetched, slot = slotted.prefetched, slotted.slot
+        if slot is None:
+            return no_slot(prefetched.claimed, self._outbound), []
+        try:
+            result = await call_provider(self._outbound, prefetched)
+            seconds = result.duration_ms / 1000
+            self._in_flight.call_ended(prefetched.key, succeeded=result.success, seconds=seconds)
+            if closed := closed_by(result):
+                self._prefetcher.close(closed)
+            return result, self._batches_to_release(result)
+        finally:
+            await self._slot_exchange.release(slot, slotted.acquired_at)
+
+    def _batches_to_release(self, result: CallResult) -> list[Prefetched]:
         """Prefetched batches to release because this call failed: after it, they would not be claimed."""
         claimed = result.claimed
         if result.pause:
-            return self._slots.take_out(claimed.provider_key, only=None)
-        if result.refused or result.transient:
-            return self._slots.take_out(claimed.provider_key, (claimed.site_id, claimed.provider_key))
+            return self._slot_exchange.take_out(claimed.provider_key, only=None)
+        if result.credentials_refused or result.breaker_failure:
+            return self._slot_exchange.take_out(claimed.provider_key, (claimed.site_id, claimed.provider_key))
         return []
 
     async def _settle_unsent(self, prefetched: Prefetched) -> None:

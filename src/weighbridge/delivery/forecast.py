@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from uuid import UUID
 
-from weighbridge.delivery import overview, queue
+from weighbridge.delivery import breaker, queue
 from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.queue import Group
-from weighbridge.delivery.run import COUNTED, blocked_by
-from weighbridge.model.shares import in_turn, shares
-from weighbridge.postgres.pool import Tx
+from weighbridge.delivery.plan import COUNTED, make_plan
+from weighbridge.postgres.transactions import Tx
 
 
 @dataclass(frozen=True)
@@ -23,27 +22,14 @@ class Forecast:
     probe: bool = False  # a few rows, to test whether the provider works again
 
 
-async def forecast(tx: Tx, parts: Outbound, limit: int) -> dict[tuple[UUID, str], Forecast]:
+async def forecast(tx: Tx, outbound: Outbound, limit: int) -> dict[tuple[UUID, str], Forecast]:
     """Forecast for all groups of all workspaces, which share a run."""
     waiting = await queue.groups(tx, COUNTED)
+    plan = await make_plan(waiting, outbound, limit, partial(breaker.probe_rows, tx))
     found: dict[tuple[UUID, str], Forecast] = {}
-    closed: list[Group] = []
-    due: list[Group] = []
     for group in waiting:
-        reason = blocked_by(group, parts)
-        if reason is None and group.state != "CLOSED" and not group.probe_due:
-            reason = "circuit_open"
-        found[group.site_id, group.provider_key] = Forecast(group.queued_count, reason=reason)
-        if reason is None:
-            (closed if group.state == "CLOSED" else due).append(group)
-    left = (limit + 1) // 2 if closed else limit
-    probed = 0
-    for group in in_turn(due):
-        rows = await overview.probe_rows(tx, group)
-        share = min(rows or 0, group.queued_count, left - probed)
-        reason = "being_probed" if rows is None else None
-        found[group.site_id, group.provider_key] = Forecast(group.queued_count, share, reason, probe=True)
-        probed += share
-    for group, share in shares(closed, limit - probed):
-        found[group.site_id, group.provider_key] = Forecast(group.queued_count, share)
+        probe = group.state != "CLOSED" and plan.skipped.get(group) in (None, "being_probed")
+        found[group.key] = Forecast(group.queued_count, reason=plan.skipped.get(group), probe=probe)
+    for group, share in (*plan.probes, *plan.shares):
+        found[group.key] = replace(found[group.key], share=share)
     return found

@@ -26,10 +26,10 @@
 -- settlement finds them by the index of PROCESSING rows.
 --
 -- Lock order: attempts, offline_conversion_queue, metrics, then health and credentials by site and provider, then
--- what groups share: alerts and providers. Code that changes QUEUED and RETRY rows skips locked ones, or locks
--- nothing else. acquire_slots takes an advisory lock per key, in the order of their hashes, and then waits for
--- nothing. release_slots takes none; it locks rows in the order of the primary key. A process that freezes before its
--- commit is disconnected after two seconds; others wait for at most three.
+-- alerts and providers, which groups share. Code that changes QUEUED and RETRY rows skips locked rows, or locks nothing
+-- else. acquire_slots takes an advisory lock per key, in the order of their hashes, and waits for no other lock
+-- after that. release_slots takes none; it locks rows in the order of the primary key. A process that freezes before
+-- its commit is disconnected after two seconds; others wait for at most three.
 
 -- From a sale to the queue -----------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ CREATE OR REPLACE TRIGGER fill_site BEFORE INSERT ON public.sales
     FOR EACH ROW EXECUTE FUNCTION weighbridge.fill_site();
 
 -- The click id of a sale that a provider accepts, the best of several, and when it expires; no row if it accepts none.
-CREATE OR REPLACE FUNCTION weighbridge.deliverable(p_sale public.sales, p_provider text)
+CREATE OR REPLACE FUNCTION weighbridge.accepted_click(p_sale public.sales, p_provider text)
     RETURNS TABLE (click_type text, click_id text, expires_at timestamptz)
     LANGUAGE sql STABLE
     AS $$
@@ -81,13 +81,13 @@ CREATE OR REPLACE FUNCTION weighbridge.deliverable(p_sale public.sales, p_provid
         WHERE k.provider_key = p_provider
         ORDER BY array_position(k.clicks, i.click_type) LIMIT 1
     $$;
-REVOKE ALL ON FUNCTION weighbridge.deliverable(public.sales, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.accepted_click(public.sales, text) FROM PUBLIC;
 
--- The error text of a conversion whose sale is not confirmed any more.
-CREATE OR REPLACE FUNCTION weighbridge.canceled() RETURNS text
+-- The error text of a conversion whose sale is no longer confirmed.
+CREATE OR REPLACE FUNCTION weighbridge.canceled_text() RETURNS text
     LANGUAGE sql IMMUTABLE
-    AS $$ SELECT 'SALE_CANCELED: The sale is not confirmed any more.' $$;
-REVOKE ALL ON FUNCTION weighbridge.canceled() FROM PUBLIC;
+    AS $$ SELECT 'SALE_CANCELED: The sale is no longer confirmed.' $$;
+REVOKE ALL ON FUNCTION weighbridge.canceled_text() FROM PUBLIC;
 
 -- Queues the conversions of new and changed sales, and refuses those of canceled ones.
 CREATE OR REPLACE FUNCTION weighbridge.queue_conversions() RETURNS trigger
@@ -95,11 +95,11 @@ CREATE OR REPLACE FUNCTION weighbridge.queue_conversions() RETURNS trigger
     AS $$
 BEGIN
     IF TG_OP = 'UPDATE' THEN
-        -- Not confirmed any more: not sent, and not requeued by an operator either. A row that is in a call is refused by the
+        -- No longer confirmed: not sent, and operators cannot requeue it. A row that is in a call is refused by the
         -- next claim, if it returns to the queue.
         UPDATE offline_conversion_queue q
         SET status = 'FAILED', provider_error_code = 'SALE_CANCELED', provider_error_category = 'VALIDATION',
-            last_error = canceled(), updated_at = weighbridge.now()
+            last_error = canceled_text(), updated_at = weighbridge.now()
         FROM changed s
         WHERE s.status <> 'CONFIRMED' AND q.sale_id = s.id AND q.workspace_id = s.workspace_id
           AND q.status IN ('QUEUED', 'RETRY', 'FAILED')
@@ -120,7 +120,7 @@ BEGIN
             updated_at = weighbridge.now()
         FROM changed s
         JOIN offline_conversion_queue o ON o.sale_id = s.id AND o.workspace_id = s.workspace_id
-        CROSS JOIN LATERAL deliverable(s, o.provider_key) d
+        CROSS JOIN LATERAL accepted_click(s, o.provider_key) d
         WHERE s.status = 'CONFIRMED' AND q.sale_id = o.sale_id AND q.provider_key = o.provider_key
           AND (q.status IN ('QUEUED', 'RETRY') OR q.status = 'FAILED' AND q.provider_error_category = 'VALIDATION'
                AND (q.provider_error_code <> 'EXPIRED' OR d.expires_at > weighbridge.now()))
@@ -135,7 +135,7 @@ BEGIN
     FROM changed s
     JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
     CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
-    CROSS JOIN LATERAL deliverable(s, p.provider_key) d
+    CROSS JOIN LATERAL accepted_click(s, p.provider_key) d
     WHERE s.status = 'CONFIRMED'
     ORDER BY s.created_at, s.line, s.order_id
     ON CONFLICT (sale_id, provider_key) DO NOTHING;
@@ -150,24 +150,24 @@ CREATE OR REPLACE TRIGGER queue_inserted AFTER INSERT ON public.sales REFERENCIN
 CREATE OR REPLACE TRIGGER queue_updated AFTER UPDATE ON public.sales REFERENCING NEW TABLE AS changed
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.queue_conversions();
 
--- The sale was deleted: the claim has to look, and refuses the conversion.
-CREATE OR REPLACE FUNCTION weighbridge.forget_sales() RETURNS trigger
+-- Marks the queue rows of deleted sales: the claim reads the sale again, and refuses the conversion.
+CREATE OR REPLACE FUNCTION weighbridge.note_deleted_sales() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
         UPDATE offline_conversion_queue q SET fresh = false WHERE q.status IN ('QUEUED', 'RETRY');
     ELSE
-        UPDATE offline_conversion_queue q SET fresh = false FROM gone s
+        UPDATE offline_conversion_queue q SET fresh = false FROM deleted s
         WHERE q.sale_id = s.id AND q.workspace_id = s.workspace_id AND q.status IN ('QUEUED', 'RETRY');
     END IF;
     RETURN NULL;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.forget_sales() FROM PUBLIC;
-CREATE OR REPLACE TRIGGER queue_deleted AFTER DELETE ON public.sales REFERENCING OLD TABLE AS gone
-    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.forget_sales();
+REVOKE ALL ON FUNCTION weighbridge.note_deleted_sales() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER queue_deleted AFTER DELETE ON public.sales REFERENCING OLD TABLE AS deleted
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_deleted_sales();
 CREATE OR REPLACE TRIGGER queue_truncated AFTER TRUNCATE ON public.sales
-    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.forget_sales();
+    FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_deleted_sales();
 
 -- Queues sales of a site that are older than its providers, for all of them or for one. Expired ones are not queued. A sale may
 -- be changing right now: the claim reads it again.
@@ -186,7 +186,7 @@ BEGIN
     FROM sales s
     JOIN sites t ON t.workspace_id = s.workspace_id AND t.id = s.site_id
     CROSS JOIN LATERAL unnest(t.providers) AS p (provider_key)
-    CROSS JOIN LATERAL deliverable(s, p.provider_key) d
+    CROSS JOIN LATERAL accepted_click(s, p.provider_key) d
     WHERE s.workspace_id = p_workspace AND s.client_id = p_site AND s.status = 'CONFIRMED'
       AND (p_provider IS NULL OR p.provider_key = p_provider) AND (p_since IS NULL OR s.occurred_at >= p_since)
       AND (d.expires_at > weighbridge.now()) IS NOT FALSE
@@ -209,7 +209,8 @@ CREATE OR REPLACE FUNCTION weighbridge.guard_delivery() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION 'conversion %: COMPLETED → % is not a move', OLD.sale_id, NEW.status USING ERRCODE = 'WB002',
+    RAISE EXCEPTION 'conversion %: COMPLETED → % is not an allowed transition', OLD.sale_id, NEW.status
+        USING ERRCODE = 'WB002',
         HINT = 'The provider has this order id. A new sale needs a new order id.';
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.guard_delivery() FROM PUBLIC;
@@ -269,8 +270,8 @@ GRANT EXECUTE ON FUNCTION public.list_offline_conversion_groups(int) TO weighbri
 -- Slots ------------------------------------------------------------------------------------------------------
 
 -- A slot of both keys, or of neither, for each of the tokens in their order. Returns the tokens that have one. p_per_provider
--- 0: no limit for all sites together. A slot is a leased row, not a count: releasing twice frees nobody else's, and the rows
--- of a dead process are reused once their time is over. Rows are numbered from 1, so no key can exceed its limit.
+-- 0: no limit for all sites together. A slot is a leased row, not a count: releasing twice does not free another's slot, and the
+-- rows of a stopped process are reused after their expiry. Rows are numbered from 1, so no key can exceed its limit.
 CREATE OR REPLACE FUNCTION weighbridge.acquire_slots(
     p_site_keys text[], p_global_keys text[], p_tokens uuid[], p_per_site int, p_per_provider int, p_ttl interval
 ) RETURNS SETOF uuid
@@ -333,7 +334,7 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.acquire_slots(text[], text[], uuid[], int, int, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.acquire_slots(text[], text[], uuid[], int, int, interval) TO weighbridge_deliver;
 
--- Slots that are not held any more are ignored.
+-- Slots that are no longer held are ignored.
 CREATE OR REPLACE FUNCTION weighbridge.release_slots(p_tokens uuid[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '3s'
     SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
@@ -351,17 +352,31 @@ GRANT EXECUTE ON FUNCTION weighbridge.release_slots(uuid[]) TO weighbridge_deliv
 -- Claim ------------------------------------------------------------------------------------------------------
 
 -- The error text of a conversion that is older than its provider accepts.
-CREATE OR REPLACE FUNCTION weighbridge.expired(p_provider text) RETURNS text
+CREATE OR REPLACE FUNCTION weighbridge.expired_text(p_provider text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
         SELECT format('EXPIRED: %s does not accept %s older than %s days.', k.provider_key,
                       CASE WHEN k.from_event THEN 'events' ELSE 'clicks' END, extract(day FROM k.click_window))
         FROM providers k WHERE k.provider_key = p_provider
     $$;
-REVOKE ALL ON FUNCTION weighbridge.expired(text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.expired_text(text) FROM PUBLIC;
+
+-- Counts failed conversions that were not part of a call: one for each element, in the counters of its site and provider.
+CREATE OR REPLACE FUNCTION weighbridge.count_failed_deliveries(p_sites uuid[], p_providers text[]) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
+    SELECT s.id, f.provider_key, s.workspace_id, count(*)
+    FROM unnest(p_sites, p_providers) AS f (site_id, provider_key) JOIN sites s ON s.id = f.site_id
+    GROUP BY 1, 2, 3 ORDER BY 1, 2
+    ON CONFLICT (site_id, provider_key) DO UPDATE
+    SET failed_total = m.failed_total + excluded.failed_total, updated_at = weighbridge.now();
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.count_failed_deliveries(uuid[], text[]) FROM PUBLIC;
 
 -- Claims the first due rows of several groups: a batch each, with its attempt and its STARTED where p_worker is given. A group
--- may be listed once. Expired and canceled rows are refused on the way: such rows are not `live`, and come first. The first row
+-- may be listed once. Expired and canceled rows are refused: they are not `live`, and are returned first. The first row
 -- of all has the time of the claim: claimed_at of a batch is that time and a microsecond for each place before its own.
 CREATE OR REPLACE FUNCTION weighbridge.claim_conversions(
     p_worker text, p_lease interval, p_batches uuid[], p_sites uuid[], p_providers text[], p_limits int[]
@@ -376,11 +391,11 @@ DECLARE
     v_now timestamptz := weighbridge.now();
     v_tids tid[]; -- the locked rows, in the order of the claim
     v_places bigint[]; -- the place of the request that each row is for
-    v_doubtful boolean[]; -- whether each row may differ from its sale
+    v_may_differ boolean[]; -- whether each row may differ from its sale
     v_refused bigint[]; -- the places of rows that are refused
 BEGIN
     SELECT array_agg(e.tid), array_agg(w.place), array_agg(NOT e.fresh OR (e.expires_at <= v_now) IS TRUE)
-    INTO v_tids, v_places, v_doubtful
+    INTO v_tids, v_places, v_may_differ
     FROM unnest(p_sites, p_providers, p_limits) WITH ORDINALITY AS w (site_id, provider_key, wanted, place)
     -- Since the run was planned a breaker may have opened, credentials may have been refused, a pause may have begun.
     LEFT JOIN provider_health_state b ON b.site_id = w.site_id AND b.provider_key = w.provider_key
@@ -399,56 +414,52 @@ BEGIN
     WHERE p_worker IS NULL
        OR (b.state IS DISTINCT FROM 'OPEN' AND c.refused_at IS NULL AND (k.paused_until <= v_now) IS NOT FALSE);
 
-    IF true = ANY (v_doubtful) THEN
+    IF true = ANY (v_may_differ) THEN
         -- The current data of the sale is sent: it may have changed, or been canceled, since the row was queued or claimed.
-        WITH looked AS MATERIALIZED (
+        WITH compared AS MATERIALIZED (
             SELECT h.tid, h.place, h.turn, r.refusal, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
                    d.click_type, d.click_id, d.expires_at,
                    r.refusal IS NOT NULL
                    OR (q.click_type, q.click_id, q.occurred_at, q.clicked_at, q.value, q.currency, q.user_data, q.expires_at)
                       IS DISTINCT FROM (d.click_type, d.click_id, s.occurred_at, s.clicked_at, s.value, s.currency, s.user_data,
                                         d.expires_at) AS changed
-            FROM unnest(v_tids, v_places, v_doubtful) WITH ORDINALITY AS h (tid, place, doubtful, turn)
+            FROM unnest(v_tids, v_places, v_may_differ) WITH ORDINALITY AS h (tid, place, may_differ, turn)
             JOIN offline_conversion_queue q ON q.ctid = h.tid
             LEFT JOIN sales s ON s.workspace_id = q.workspace_id AND s.id = q.sale_id
-            LEFT JOIN LATERAL deliverable(s, q.provider_key) d ON true
+            LEFT JOIN LATERAL accepted_click(s, q.provider_key) d ON true
             CROSS JOIN LATERAL (
                 SELECT CASE WHEN (s.status = 'CONFIRMED' AND d.click_id IS NOT NULL) IS NOT TRUE THEN 'SALE_CANCELED'
                             WHEN d.expires_at <= v_now THEN 'EXPIRED' END AS refusal) r
-            WHERE h.doubtful
+            WHERE h.may_differ
         ),
-        mended AS (
+        corrected AS (
             UPDATE offline_conversion_queue q
             SET status = CASE WHEN l.refusal IS NULL THEN q.status ELSE 'FAILED' END, updated_at = v_now, fresh = false,
-                last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled()
+                last_error = CASE l.refusal WHEN 'EXPIRED' THEN expired_text(q.provider_key) WHEN 'SALE_CANCELED' THEN canceled_text()
                                             ELSE q.last_error END,
                 provider_error_code = coalesce(l.refusal, q.provider_error_code),
                 provider_error_category = CASE WHEN l.refusal IS NULL THEN q.provider_error_category ELSE 'VALIDATION' END,
                 click_type = coalesce(l.click_type, q.click_type), click_id = coalesce(l.click_id, q.click_id),
                 occurred_at = coalesce(l.occurred_at, q.occurred_at), clicked_at = l.clicked_at, value = l.value,
                 currency = l.currency, user_data = coalesce(l.user_data, '{}'), expires_at = l.expires_at
-            FROM looked l WHERE q.ctid = l.tid AND l.changed
+            FROM compared l WHERE q.ctid = l.tid AND l.changed
             RETURNING q.ctid AS tid, l.place, l.turn, l.refusal
         ),
-        heads AS (
+        batch_rows AS (
             SELECT h.tid, h.place, h.turn, NULL AS refusal
-            FROM unnest(v_tids, v_places, v_doubtful) WITH ORDINALITY AS h (tid, place, doubtful, turn) WHERE NOT h.doubtful
+            FROM unnest(v_tids, v_places, v_may_differ) WITH ORDINALITY AS h (tid, place, may_differ, turn) WHERE NOT h.may_differ
             UNION ALL
-            SELECT l.tid, l.place, l.turn, NULL FROM looked l WHERE NOT l.changed
+            SELECT l.tid, l.place, l.turn, NULL FROM compared l WHERE NOT l.changed
             UNION ALL
-            SELECT m.tid, m.place, m.turn, m.refusal FROM mended m
+            SELECT m.tid, m.place, m.turn, m.refusal FROM corrected m
         )
         SELECT array_agg(h.tid ORDER BY h.turn) FILTER (WHERE h.refusal IS NULL),
                array_agg(h.place ORDER BY h.turn) FILTER (WHERE h.refusal IS NULL),
                array_agg(h.place) FILTER (WHERE h.refusal IS NOT NULL)
-        INTO v_tids, v_places, v_refused FROM heads h;
+        INTO v_tids, v_places, v_refused FROM batch_rows h;
         IF p_worker IS NOT NULL THEN
-            INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
-            SELECT t.id, p_providers[r.place], t.workspace_id, count(*)
-            FROM unnest(v_refused) AS r (place) JOIN sites t ON t.id = p_sites[r.place]
-            GROUP BY 1, 2, 3 ORDER BY 1, 2
-            ON CONFLICT (site_id, provider_key) DO UPDATE
-            SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now;
+            PERFORM count_failed_deliveries(array_agg(p_sites[r.place]), array_agg(p_providers[r.place]))
+            FROM unnest(v_refused) AS r (place);
         END IF;
         RETURN QUERY SELECT r.place, false, NULL::uuid, NULL, NULL, NULL, NULL::timestamptz, NULL::numeric, NULL, NULL::jsonb,
                             NULL::timestamptz, NULL::int, NULL, NULL::int, v_now
@@ -535,7 +546,7 @@ BEGIN
     ELSIF p_transient AND (v_before.state = 'HALF_OPEN' OR v_before.failure_count + 1 >= 5) THEN
         v_state := 'OPEN';
     END IF;
-    -- A validation failure says nothing about the provider's health; only the turn of the prober is over.
+    -- A validation failure does not change the provider's health; it only ends the probe.
     IF p_success OR p_transient OR v_before.probe_until IS NOT NULL THEN
         UPDATE provider_health_state h
         SET state = v_state, probe_until = NULL, updated_at = v_now,
@@ -560,8 +571,8 @@ END $$;
 REVOKE ALL ON FUNCTION public.record_provider_outcome(uuid, text, boolean, boolean) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION public.record_provider_outcome(uuid, text, boolean, boolean) TO weighbridge_deliver;
 
--- The turn to probe a group that is due: one prober, for a limited time. Returns how many rows it may send; NULL: not its
--- turn.
+-- Begins the probe of a group that is due: one prober at a time, for a limited time. Returns how many rows it may send;
+-- NULL: no probe is due, or another worker probes.
 CREATE OR REPLACE FUNCTION weighbridge.begin_probe(p_site uuid, p_provider text, p_for interval) RETURNS int
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -574,8 +585,8 @@ CREATE OR REPLACE FUNCTION weighbridge.begin_probe(p_site uuid, p_provider text,
 REVOKE ALL ON FUNCTION weighbridge.begin_probe(uuid, text, interval) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.begin_probe(uuid, text, interval) TO weighbridge_deliver;
 
--- Postpones rows of open groups until after the next probe, so that they show the reason. At most p_limit of each group: the
--- group is skipped whether or not all its rows say so.
+-- Postpones rows of open groups until after the next probe, so that they show the reason. At most p_limit of each
+-- group: the group is skipped even if not all its rows show it.
 CREATE OR REPLACE FUNCTION weighbridge.park_deliveries(p_sites uuid[], p_providers text[], p_limit int) RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -650,7 +661,7 @@ CREATE OR REPLACE FUNCTION weighbridge.settle_conversions(
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_alive uuid[];
-    v_odd jsonb; -- batch and sale → number of the outcome, where it is not 0
+    v_numbers jsonb; -- batch and sale → number of the outcome, where it is not 0
     v_call record;
 BEGIN
     -- KEY SHARE, as in fence(): recover() takes FOR UPDATE, and skips calls that are being settled.
@@ -662,7 +673,7 @@ BEGIN
     IF v_alive IS NULL THEN
         RETURN;
     END IF;
-    SELECT jsonb_object_agg(u.batch_id::text || u.sale_id, u.n) INTO v_odd FROM unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n);
+    SELECT jsonb_object_agg(u.batch_id::text || u.sale_id, u.n) INTO v_numbers FROM unnest(p_batch, p_id, p_n) AS u (batch_id, sale_id, n);
     RETURN QUERY
     WITH calls AS MATERIALIZED (
         SELECT c.* FROM jsonb_to_recordset(p_calls) AS c (
@@ -694,22 +705,22 @@ BEGIN
         -- By the index of PROCESSING rows: all rows of a batch have one claimed_at, and no others have it.
         FROM calls c JOIN outcomes u ON u.batch_id = c.batch_id
         WHERE q.claimed_at = c.claimed_at AND q.status = 'PROCESSING' AND q.batch_id = c.batch_id
-          AND u.n = CASE WHEN v_odd IS NULL THEN 0 ELSE coalesce((v_odd ->> (q.batch_id::text || q.sale_id))::int, 0) END
+          AND u.n = CASE WHEN v_numbers IS NULL THEN 0 ELSE coalesce((v_numbers ->> (q.batch_id::text || q.sale_id))::int, 0) END
         RETURNING u.place, q.status
     ),
-    came AS MATERIALIZED (
+    counted_outcomes AS MATERIALIZED (
         SELECT w.place, count(*) FILTER (WHERE w.status = 'COMPLETED') AS completed,
                count(*) FILTER (WHERE w.status = 'FAILED') AS failed, count(*) FILTER (WHERE w.status = 'RETRY') AS retry
         FROM written w GROUP BY w.place
     ),
     counted AS MATERIALIZED (
         SELECT u.batch_id, sum(e.completed)::bigint AS completed, sum(e.failed)::bigint AS failed, sum(e.retry)::bigint AS retry
-        FROM came e JOIN outcomes u USING (place) GROUP BY u.batch_id
+        FROM counted_outcomes e JOIN outcomes u USING (place) GROUP BY u.batch_id
     ),
     awaited AS (
         INSERT INTO confirmations AS c (site_id, provider_key, request_id, workspace_id, rows, due_at)
         SELECT l.site_id, l.provider_key, u.request_id, l.workspace_id, sum(e.completed + e.failed + e.retry), v_now + min(u.confirm_after)
-        FROM came e
+        FROM counted_outcomes e
         JOIN outcomes u USING (place)
         JOIN provider_upload_attempts l ON l.batch_id = u.batch_id AND l.phase = 'STARTED'
         WHERE u.confirm_after IS NOT NULL AND u.request_id IS NOT NULL
@@ -774,7 +785,7 @@ BEGIN
         IF v_call.unclassified THEN
             PERFORM raise_alert('provider_unclassified', v_call.provider_key, 'WARNING',
                 format('[DELIVERY] %s returned the unknown error %s for conversions: they are retried',
-                       v_call.provider_key, coalesce(v_call.code, 'something')));
+                       v_call.provider_key, coalesce(v_call.code, 'without a code')));
         END IF;
         UPDATE providers k
         SET paused_until = greatest(k.paused_until, v_now + v_call.pause_seconds * INTERVAL '1 second')
@@ -791,7 +802,7 @@ CREATE OR REPLACE FUNCTION weighbridge.append_only() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION '% is a ledger: rows are added to it, never changed', TG_TABLE_NAME USING ERRCODE = 'WB002';
+    RAISE EXCEPTION '% is a ledger: rows cannot be changed or deleted', TG_TABLE_NAME USING ERRCODE = 'WB002';
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.append_only() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER append_only BEFORE UPDATE OR DELETE ON public.provider_upload_attempts
@@ -799,21 +810,22 @@ CREATE OR REPLACE TRIGGER append_only BEFORE UPDATE OR DELETE ON public.provider
 
 -- Recovery ---------------------------------------------------------------------------------------------------
 
--- Rows of a call that was never settled: whether the provider has them is unknown. They are sent again under the same order id,
--- and a provider that has them says so. The caller has locked them. Rows that crashed their workers too often fail.
-CREATE OR REPLACE FUNCTION weighbridge.rescue_deliveries(p_rows tid[], p_max_crashes int) RETURNS bigint
+-- Rows of a call that was never settled: it is unknown whether the provider has them. They are sent again under the
+-- same order id, and a provider that has them reports a duplicate. The caller has locked them. Rows that crashed their
+-- workers too often fail.
+CREATE OR REPLACE FUNCTION weighbridge.recover_deliveries(p_rows tid[], p_max_crashes int) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_count bigint;
 BEGIN
-    WITH rescued AS (
+    WITH recovered AS (
         UPDATE offline_conversion_queue q
         SET status = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'FAILED' ELSE 'RETRY' END,
             next_retry_at = NULL, crashes = q.crashes + 1, updated_at = v_now,
             last_error = CASE WHEN q.crashes + 1 > p_max_crashes
-                THEN 'WORKER_CRASHED: Its workers stopped too often while it was sent. Whether the provider has it is not known.'
+                THEN 'WORKER_CRASHED: Its workers stopped too often while it was sent. It is unknown whether the provider has it.'
                 ELSE 'UNKNOWN: The worker stopped while it was sent. It is sent again, under the same order id.' END,
             provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
             provider_error_category = 'TRANSIENT', code_times = 1
@@ -823,7 +835,7 @@ BEGIN
     counted AS (
         SELECT r.batch_id, count(*) FILTER (WHERE r.status = 'FAILED') AS failed,
                count(*) FILTER (WHERE r.status = 'RETRY') AS retry
-        FROM rescued r GROUP BY r.batch_id
+        FROM recovered r GROUP BY r.batch_id
     ),
     finished AS (
         INSERT INTO provider_upload_attempts (workspace_id, site_id, provider_key, batch_id, phase, completed_count,
@@ -845,15 +857,15 @@ BEGIN
             failed_total = m.failed_total + excluded.failed_total,
             retry_total = m.retry_total + excluded.retry_total, updated_at = v_now
     )
-    SELECT count(*) INTO v_count FROM rescued;
+    SELECT count(*) INTO v_count FROM recovered;
     IF v_count > 0 THEN
         PERFORM pg_notify('weighbridge_deliver', '');
     END IF;
     RETURN v_count;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.rescue_deliveries(tid[], int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.recover_deliveries(tid[], int) FROM PUBLIC;
 
--- FINISHED of calls whose rows were taken from them: no row is left to report its outcome.
+-- Writes FINISHED for calls that have lost their rows: no row is left whose outcome they could report.
 CREATE OR REPLACE FUNCTION weighbridge.close_ledger(p_batches uuid[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -865,18 +877,18 @@ CREATE OR REPLACE FUNCTION weighbridge.close_ledger(p_batches uuid[]) RETURNS vo
     $$;
 REVOKE ALL ON FUNCTION weighbridge.close_ledger(uuid[]) FROM PUBLIC;
 
--- By claimed_at, whatever the lease: a worker that still works on such a row has lost it, and settles nothing.
+-- Selects rows by claimed_at and ignores leases: a worker that still has such a row loses it, and its settlement changes nothing.
 CREATE OR REPLACE FUNCTION public.recover_stuck_offline_conversion_jobs(p_min_age_minutes int DEFAULT 15) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_before timestamptz := weighbridge.now() - make_interval(mins => p_min_age_minutes);
-    v_taken uuid[];
+    v_attempts uuid[];
     v_rows tid[];
     v_count int;
 BEGIN
     -- Attempts first, in the order of locks. A call that is being settled right now is not stuck.
-    SELECT array_agg(l.lease_token) INTO v_taken FROM (
+    SELECT array_agg(l.lease_token) INTO v_attempts FROM (
         SELECT a.lease_token FROM attempts a
         WHERE a.queue = 'deliveries' AND a.closed_at IS NULL AND a.lease_token IN (
             SELECT q.batch_id FROM offline_conversion_queue q
@@ -885,12 +897,12 @@ BEGIN
     SELECT array_agg(s.tid) INTO v_rows FROM (
         SELECT q.ctid AS tid FROM offline_conversion_queue q
         WHERE q.status = 'PROCESSING' AND coalesce(q.claimed_at, q.updated_at) < v_before
-          AND (q.batch_id = ANY (v_taken) OR NOT EXISTS (
+          AND (q.batch_id = ANY (v_attempts) OR NOT EXISTS (
                    SELECT FROM attempts a WHERE a.lease_token = q.batch_id AND a.closed_at IS NULL))
         ORDER BY q.sale_id FOR UPDATE SKIP LOCKED) s;
-    UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_taken);
-    v_count := coalesce(rescue_deliveries(v_rows, 2147483646), 0);
-    PERFORM close_ledger(v_taken);
+    UPDATE attempts a SET closed_at = weighbridge.now(), outcome = 'expired' WHERE a.lease_token = ANY (v_attempts);
+    v_count := coalesce(recover_deliveries(v_rows, 2147483646), 0);
+    PERFORM close_ledger(v_attempts);
     RETURN v_count;
 END $$;
 REVOKE ALL ON FUNCTION public.recover_stuck_offline_conversion_jobs(int) FROM PUBLIC;
@@ -906,28 +918,25 @@ CREATE OR REPLACE FUNCTION weighbridge.watch_deliveries(p_ahead interval, p_limi
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_refused bigint;
+    v_sites uuid[]; -- of the refused rows
+    v_providers text[];
     v_soon bigint;
     v_first timestamptz;
 BEGIN
-    WITH gone AS MATERIALIZED (
+    WITH expiring AS MATERIALIZED (
         SELECT q.ctid AS tid FROM offline_conversion_queue q
         WHERE q.status IN ('QUEUED', 'RETRY') AND q.expires_at <= v_now
         ORDER BY q.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ),
     refused AS (
         UPDATE offline_conversion_queue q
-        SET status = 'FAILED', last_error = expired(q.provider_key), provider_error_code = 'EXPIRED',
+        SET status = 'FAILED', last_error = expired_text(q.provider_key), provider_error_code = 'EXPIRED',
             provider_error_category = 'VALIDATION', updated_at = v_now
-        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM gone))
-        RETURNING q.site_id, q.provider_key, q.workspace_id
-    ),
-    metered AS (
-        INSERT INTO provider_upload_metrics AS m (site_id, provider_key, workspace_id, failed_total)
-        SELECT r.site_id, r.provider_key, r.workspace_id, count(*) FROM refused r GROUP BY 1, 2, 3 ORDER BY 1, 2
-        ON CONFLICT (site_id, provider_key) DO UPDATE
-        SET failed_total = m.failed_total + excluded.failed_total, updated_at = v_now
+        WHERE q.ctid = ANY (ARRAY(SELECT tid FROM expiring))
+        RETURNING q.site_id, q.provider_key
     )
-    SELECT count(*) INTO v_refused FROM refused;
+    SELECT count(*), array_agg(r.site_id), array_agg(r.provider_key) INTO v_refused, v_sites, v_providers FROM refused r;
+    PERFORM count_failed_deliveries(v_sites, v_providers);
     -- No later event ends these alerts: they are closed after a day.
     UPDATE alerts SET closed_at = v_now
     WHERE closed_at IS NULL AND opened_at < v_now - INTERVAL '1 day'
@@ -956,7 +965,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.watch_deliveries(interval, int) TO weighbr
 
 -- Confirmations ----------------------------------------------------------------------------------------------
 
--- Requests whose result is to be asked for now. Claiming postpones them: if the caller dies, another asks later.
+-- Requests whose result is to be asked for now. Claiming postpones them: if the caller stops, another asks later.
 CREATE OR REPLACE FUNCTION weighbridge.claim_confirmations(p_limit int)
     RETURNS TABLE (site_id uuid, provider_key text, request_id text, rows int, tries int)
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -1006,6 +1015,15 @@ GRANT EXECUTE ON FUNCTION weighbridge.settle_confirmation(uuid, text, text, text
 
 -- Operators --------------------------------------------------------------------------------------------------
 
+-- The workspace of a site. NULL: no such site, or the transaction acts for another workspace.
+CREATE OR REPLACE FUNCTION weighbridge.workspace_of_site(p_site uuid) RETURNS uuid
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT s.workspace_id FROM public.sites s WHERE s.id = p_site
+          AND (weighbridge.workspace() IS NULL OR s.workspace_id = weighbridge.workspace())
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.workspace_of_site(uuid) FROM PUBLIC;
+
 -- Sets or replaces credentials. p_version is from credential_versions: a row that was sealed earlier, even one that was removed
 -- since, can never replace a later one.
 CREATE OR REPLACE FUNCTION weighbridge.set_credentials(
@@ -1014,11 +1032,9 @@ CREATE OR REPLACE FUNCTION weighbridge.set_credentials(
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
-    v_workspace uuid;
+    v_workspace uuid := workspace_of_site(p_site);
 BEGIN
-    SELECT s.workspace_id INTO v_workspace FROM sites s WHERE s.id = p_site
-      AND (weighbridge.workspace() IS NULL OR s.workspace_id = weighbridge.workspace());
-    IF NOT FOUND THEN
+    IF v_workspace IS NULL THEN
         RETURN false;
     END IF;
     INSERT INTO provider_credentials AS c (site_id, provider_key, workspace_id, version, key_id, nonce, ciphertext)
@@ -1088,11 +1104,9 @@ CREATE OR REPLACE FUNCTION weighbridge.reset_provider(p_site uuid, p_provider te
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
-    v_workspace uuid;
+    v_workspace uuid := workspace_of_site(p_site);
 BEGIN
-    SELECT s.workspace_id INTO v_workspace FROM sites s WHERE s.id = p_site
-      AND (weighbridge.workspace() IS NULL OR s.workspace_id = weighbridge.workspace());
-    IF NOT FOUND THEN
+    IF v_workspace IS NULL THEN
         RETURN false;
     END IF;
     PERFORM record_provider_outcome(p_site, p_provider, true);

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
-from time import monotonic
 from uuid import UUID
 
+from weighbridge.delivery.run_signals import RunSignals
 from weighbridge.delivery.slots.base import SlotLimits
 
 CALLS_AT_ONCE = 32  # of a provider, where no limit is set
@@ -19,26 +18,19 @@ GroupKey = tuple[UUID, str]  # a site and a provider
 
 @dataclass
 class InFlight:
-    """Shared by the runs of a process, so that together they keep the limits.
+    """Shared by the runs of a process, so that the limits apply to all of them together.
 
     A batch is in flight from its claim to the end of its call, and holds a slot during the call. While a provider
     answers successfully and quickly, up to three rounds of batches are in flight, so that no call waits for the
-    database. Otherwise only one round is claimed, and the other rows are left to other processes.
+    database. Otherwise only one round is claimed, so that other processes can claim the other rows.
     """
 
     batches: Counter[str] = field(default_factory=Counter)  # in flight, by provider
     batches_of: Counter[GroupKey] = field(default_factory=Counter)
-    slots: Counter[str] = field(default_factory=Counter)  # held, by provider
-    slots_of: Counter[GroupKey] = field(default_factory=Counter)
+    held_slots: Counter[str] = field(default_factory=Counter)  # by provider
+    held_slots_of: Counter[GroupKey] = field(default_factory=Counter)
     fast: set[str] = field(default_factory=set)  # providers whose last call was successful and fast
-    unreadable: set[tuple[UUID, str, int]] = field(default_factory=set)  # credentials, by group and version
-    changed: set[asyncio.Event] = field(default_factory=set)  # of each run: set when a limit allows more
-    all_claimed: asyncio.Event = field(default_factory=asyncio.Event)  # a run has claimed its whole plan
-    last_claims: dict[asyncio.Event, float] = field(default_factory=dict)  # of each run, by its event
-
-    def claiming_runs(self) -> int:
-        """Runs that claim one batch after another. With more of them, each claim would have fewer groups."""
-        return sum(monotonic() - last < 1 for last in self.last_claims.values())
+    signals: RunSignals = field(default_factory=RunSignals)
 
     def claimable(self, provider_key: str, limits: SlotLimits) -> int:
         """How many more batches may be claimed. Prefetching waits for a whole round: fewer and larger claims."""
@@ -67,17 +59,13 @@ class InFlight:
     def remove_batch(self, key: GroupKey) -> None:
         self.batches[key[1]] -= 1
         self.batches_of[key] -= 1
-        self._notify()
+        self.signals.notify()
 
     def acquire_slot(self, key: GroupKey) -> None:
-        self.slots[key[1]] += 1
-        self.slots_of[key] += 1
+        self.held_slots[key[1]] += 1
+        self.held_slots_of[key] += 1
 
     def release_slot(self, key: GroupKey) -> None:
-        self.slots[key[1]] -= 1
-        self.slots_of[key] -= 1
-        self._notify()
-
-    def _notify(self) -> None:
-        for changed in self.changed:
-            changed.set()
+        self.held_slots[key[1]] -= 1
+        self.held_slots_of[key] -= 1
+        self.signals.notify()

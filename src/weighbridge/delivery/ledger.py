@@ -8,8 +8,8 @@ from datetime import datetime
 from uuid import UUID
 
 from weighbridge.delivery.conversions import MOST_COUNTED
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
 _SQL = load(__name__)
 
@@ -17,7 +17,7 @@ Key = tuple[UUID, str]  # site and provider
 
 
 @dataclass(frozen=True)
-class Watched:
+class LedgerFilter:
     """Filters for calls: workspace, site and provider; None: any."""
 
     workspace_id: UUID
@@ -26,7 +26,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Call:
+class RecentCall:
     """The STARTED and FINISHED entries of one call, combined."""
 
     batch_id: UUID
@@ -46,7 +46,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Lately:
+class RecentCalls:
     """Counts of a group for the last 24 hours."""
 
     calls: int
@@ -54,7 +54,7 @@ class Lately:
 
 
 @dataclass(frozen=True)
-class Errors:
+class ErrorCounts:
     """Counts of the conversions with one error."""
 
     category: str | None
@@ -64,27 +64,31 @@ class Errors:
     sentence: str | None  # an example message
 
 
-async def recent(tx: Tx, watched: Watched, limit: int) -> list[Call]:
+async def recent(tx: Tx, watched: LedgerFilter, limit: int) -> list[RecentCall]:
     """Recent calls, newest first."""
-    return [Call(**row) for row in await fetch_named(tx, _SQL["recent_calls"], _params(watched, limit=limit))]
-
-
-async def lately(tx: Tx, groups: Sequence[Key]) -> dict[Key, Lately]:
-    params = {"sites": [site for site, _ in groups], "providers": [provider for _, provider in groups]}
-    return {
-        (site, provider): Lately(*rest)
-        for site, provider, *rest in await fetch_all(tx, _SQL["lately"], params)
-    }
-
-
-async def errors(tx: Tx, watched: Watched) -> list[Errors]:
-    """Errors by category and code, most failures first."""
     return [
-        Errors(**row) for row in await fetch_named(tx, _SQL["errors"], _params(watched, most=MOST_COUNTED))
+        RecentCall(**row)
+        for row in await fetch_named(tx, _SQL["recent_calls"], _params(watched, limit=limit))
     ]
 
 
-def _params(watched: Watched, **more: int) -> dict[str, object]:
+async def recent_counts(tx: Tx, groups: Sequence[Key]) -> dict[Key, RecentCalls]:
+    params = {"sites": [site for site, _ in groups], "providers": [provider for _, provider in groups]}
+    return {
+        (site, provider): RecentCalls(*rest)
+        for site, provider, *rest in await fetch_all(tx, _SQL["recent_counts"], params)
+    }
+
+
+async def errors(tx: Tx, watched: LedgerFilter) -> list[ErrorCounts]:
+    """ErrorCounts by category and code, most failures first."""
+    return [
+        ErrorCounts(**row)
+        for row in await fetch_named(tx, _SQL["errors"], _params(watched, most=MOST_COUNTED))
+    ]
+
+
+def _params(watched: LedgerFilter, **more: int) -> dict[str, object]:
     return {
         "workspace": watched.workspace_id,
         "site": watched.site_id,

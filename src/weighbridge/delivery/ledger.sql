@@ -20,7 +20,7 @@ FROM (
 LEFT JOIN public.provider_upload_attempts f ON f.batch_id = c.batch_id AND f.phase = 'FINISHED'
 ORDER BY c.started_at DESC, c.batch_id
 
--- name: lately
+-- name: recent_counts
 -- Results of the last day's calls, for some groups.
 SELECT w.site_id, w.provider_key, l.calls, l.completed
 FROM unnest(%(sites)s::uuid[], %(providers)s::text[]) AS w (site_id, provider_key)

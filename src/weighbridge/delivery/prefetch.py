@@ -12,13 +12,13 @@ from time import monotonic
 
 import structlog
 
-from weighbridge.delivery import queue
-from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery import queue, stored_credentials
+from weighbridge.delivery.context import ROLE, Context, Outbound, unsealed
 from weighbridge.delivery.in_flight import GroupKey, InFlight
-from weighbridge.delivery.outbound import ROLE, unsealed
 from weighbridge.delivery.providers.base import Batch, Credentials
-from weighbridge.delivery.queue import BatchRequest, Claimed, Group, SealedCredentials, Settled
-from weighbridge.delivery.settle import Tally
+from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group, Settled
+from weighbridge.delivery.settle import RunCounts
+from weighbridge.delivery.stored_credentials import SealedCredentials
 from weighbridge.delivery.vault import VaultError
 
 log = structlog.get_logger()
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 class Prefetched:
     """A claimed batch that waits for its call."""
 
-    claimed: Claimed
+    claimed: ClaimedBatch
     credentials: Credentials
     version: int  # of the credentials
     leased_at: float  # monotonic
@@ -53,7 +53,7 @@ class Prefetched:
 
 class Prefetcher:
     def __init__(
-        self, ctx: Context, outbound: Outbound, worker: str, tally: Tally, in_flight: InFlight
+        self, ctx: Context, outbound: Outbound, worker: str, tally: RunCounts, in_flight: InFlight
     ) -> None:
         self._ctx = ctx
         self._outbound = outbound
@@ -121,10 +121,10 @@ class Prefetcher:
 
     async def claim(self, requests: Sequence[BatchRequest]) -> list[Prefetched]:
         """Groups whose credentials cannot be read are skipped; a group without rows is not asked again."""
-        claimed: list[Claimed] = []
+        claimed: list[ClaimedBatch] = []
         try:
             async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
-                sealed = {(c.site_id, c.provider_key): c for c in await queue.credentials(tx, requests)}
+                sealed = await stored_credentials.by_group(tx, requests)
                 opened = {key: self._unseal(each) for key, each in sealed.items()}
                 readable = [each for each in requests if opened.get((each.site_id, each.provider_key))]
                 # One claim at a time until its commit: another would read past all rows that this one has locked.
@@ -154,8 +154,8 @@ class Prefetcher:
             return unsealed(self._outbound, sealed)
         except VaultError as error:
             known = (sealed.site_id, sealed.provider_key, sealed.version)
-            if known not in self._in_flight.unreadable:
-                self._in_flight.unreadable.add(known)
+            if known not in self._in_flight.signals.unreadable:
+                self._in_flight.signals.unreadable.add(known)
                 log.error("Credentials cannot be read", provider_key=sealed.provider_key, reason=str(error))
             self._tally.skipped["credentials_unreadable"] += 1
             return None

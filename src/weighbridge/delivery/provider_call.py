@@ -14,7 +14,7 @@ from weighbridge.delivery.context import Outbound
 from weighbridge.delivery.in_flight import GroupKey
 from weighbridge.delivery.prefetch import Prefetched
 from weighbridge.delivery.providers.base import Confirms
-from weighbridge.delivery.queue import CallResult, Claimed
+from weighbridge.delivery.queue import CallResult, ClaimedBatch
 from weighbridge.model.delivery import (
     Category,
     Outcome,
@@ -22,7 +22,7 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
-from weighbridge.model.retry import PROVIDER_PAUSE
+from weighbridge.model.retry import NO_SLOT_PAUSE, PROVIDER_PAUSE
 
 log = structlog.get_logger()
 
@@ -64,47 +64,45 @@ async def call_provider(outbound: Outbound, prefetched: Prefetched) -> CallResul
         )
         failed = True
     result = _result(claimed, outcomes, provider, started, failed=failed)
-    return replace(result, credentials=prefetched.version, pause=pause)
+    return replace(result, credentials_version=prefetched.version, pause=pause)
 
 
-def no_slot(claimed: Claimed, outbound: Outbound) -> CallResult:
+def no_slot(claimed: ClaimedBatch, outbound: Outbound) -> CallResult:
     """Every slot is taken, or the slots cannot be reached. There is no call, and no retry is used up."""
-    full = Outcome.retry(
-        "CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=timedelta(seconds=30)
-    )
-    return replace(_uncalled(claimed, full), transient=outbound.full_counts)
+    full = Outcome.retry("CONCURRENCY_LIMIT", "CONCURRENCY_LIMIT: Semaphore full", after=NO_SLOT_PAUSE)
+    return replace(_uncalled(claimed, full), breaker_failure=outbound.full_counts)
 
 
 def closed_by(result: CallResult) -> GroupKey | str | None:
     """The provider or the group that this call closes: a pause, or refused credentials. None: neither."""
     if result.pause:
         return result.claimed.provider_key
-    return (result.claimed.site_id, result.claimed.provider_key) if result.refused else None
+    return (result.claimed.site_id, result.claimed.provider_key) if result.credentials_refused else None
 
 
-def not_sent(claimed: Claimed) -> CallResult:
+def not_sent(claimed: ClaimedBatch) -> CallResult:
     """Prefetched, and put back because an earlier call of its group or provider failed. No retry is used up."""
     return _uncalled(
-        claimed, Outcome.retry("HELD_BACK", "HELD_BACK: A call before it met trouble; it was not sent.")
+        claimed, Outcome.retry("HELD_BACK", "HELD_BACK: An earlier call failed; it was not sent.")
     )
 
 
-def _uncalled(claimed: Claimed, why: Outcome) -> CallResult:
+def _uncalled(claimed: ClaimedBatch, why: Outcome) -> CallResult:
     return CallResult(
         claimed,
         _all(claimed, why),
-        counts=False,
+        uses_retry=False,
         error_code=why.code,
         error_category=Category.TRANSIENT.value,
     )
 
 
-def _all(claimed: Claimed, outcome: Outcome) -> list[Outcome]:
+def _all(claimed: ClaimedBatch, outcome: Outcome) -> list[Outcome]:
     return [outcome] * len(claimed.conversions)
 
 
 def _result(
-    claimed: Claimed, outcomes: Sequence[Outcome], provider: object, started: float, *, failed: bool
+    claimed: ClaimedBatch, outcomes: Sequence[Outcome], provider: object, started: float, *, failed: bool
 ) -> CallResult:
     """The outcomes of a call, and their meaning for the breaker, the credentials and the ledger."""
     success = any(outcome.verdict is Verdict.COMPLETED for outcome in outcomes)
@@ -117,14 +115,14 @@ def _result(
         error_code=worst.code if worst else None,
         error_category=worst.category.value if worst and worst.category else None,
         success=success,
-        transient=not success and (failed or any(map(_provider_failed, outcomes))),
-        refused=all(outcome.category is Category.AUTH for outcome in outcomes),
+        breaker_failure=not success and (failed or any(map(_provider_failed, outcomes))),
+        credentials_refused=all(outcome.category is Category.AUTH for outcome in outcomes),
         unclassified=any(outcome.code in UNCLASSIFIED for outcome in outcomes),
         confirm_after=provider.confirm_after if isinstance(provider, Confirms) else None,
     )
 
 
 def _provider_failed(outcome: Outcome) -> bool:
-    """A failure of the provider, not of the row: a row that has to wait says nothing about the provider."""
+    """A failure of the provider, not of the row."""
     transient = outcome.category in (Category.TRANSIENT, Category.RATE_LIMIT)
     return outcome.verdict is Verdict.RETRY and outcome.counts and transient

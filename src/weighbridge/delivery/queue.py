@@ -17,13 +17,13 @@ from psycopg.types.json import Jsonb
 
 from weighbridge.model.delivery import Conversion, Outcome, Verdict
 from weighbridge.model.retry import Backoff
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 
 LONGEST_ERROR = 500
-_NOBODY: Mapping[str, str] = {}
+_NO_USER_DATA: Mapping[str, str] = {}
 _made = tuple.__new__
 
 
@@ -44,20 +44,12 @@ class Group:
     unused: bool  # the site no longer uses the provider
 
     @property
+    def key(self) -> tuple[UUID, str]:
+        return (self.site_id, self.provider_key)
+
+    @property
     def name(self) -> str:
         return f"{self.site_id}/{self.provider_key}"
-
-
-@dataclass(frozen=True)
-class SealedCredentials:
-    """A row of provider_credentials, encrypted."""
-
-    site_id: UUID
-    provider_key: str
-    version: int
-    key_id: str
-    nonce: bytes
-    ciphertext: bytes
 
 
 @dataclass(frozen=True)
@@ -70,7 +62,7 @@ class BatchRequest:
 
 
 @dataclass(frozen=True)
-class Claimed:
+class ClaimedBatch:
     """Rows of one group that are sent in one call. Its id is also the token of its lease."""
 
     id: UUID
@@ -85,17 +77,17 @@ class Claimed:
 class CallResult:
     """The result of a call: an outcome per row, and its meaning for the breaker, the credentials and the ledger."""
 
-    claimed: Claimed
+    claimed: ClaimedBatch
     outcomes: Sequence[Outcome]
-    counts: bool = True  # its temporary errors count as retries
+    uses_retry: bool = True  # its temporary errors count as retries
     duration_ms: int = 0
     request_id: str | None = None
     error_code: str | None = None
     error_category: str | None = None
     success: bool = False
-    transient: bool = False  # the breaker counts it
-    refused: bool = False  # the credentials
-    credentials: int | None = None  # their version
+    breaker_failure: bool = False  # the breaker counts it
+    credentials_refused: bool = False
+    credentials_version: int | None = None
     pause: timedelta | None = None  # of the whole provider
     unclassified: bool = False  # an unknown error code
     confirm_after: timedelta | None = None
@@ -111,7 +103,7 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Awaited:
+class PendingConfirmation:
     """A request whose result is queried now."""
 
     site_id: UUID
@@ -126,46 +118,35 @@ async def groups(tx: Tx, most: int) -> list[Group]:
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], (most,))]
 
 
-async def credentials(tx: Tx, requests: Sequence[BatchRequest]) -> list[SealedCredentials]:
-    params = ([each.site_id for each in requests], [each.provider_key for each in requests])
-    return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["credentials"], params)]
-
-
-async def of_provider(tx: Tx, provider_key: str) -> list[SealedCredentials]:
-    """Credentials in the workspace of the transaction, except refused ones."""
-    return [SealedCredentials(**row) for row in await fetch_named(tx, _SQL["of_provider"], (provider_key,))]
-
-
-async def refuse(tx: Tx, refused: SealedCredentials, code: str | None) -> None:
-    """Mark credentials as refused by the provider: they are no longer used."""
-    await tx.execute(
-        _SQL["refuse_credentials"], (refused.site_id, refused.provider_key, refused.version, code)
-    )
+async def next_due(tx: Tx) -> datetime | None:
+    """The earliest time of all delayed rows; None: no row is delayed."""
+    row = await fetch_one(tx, _SQL["next_due"])
+    return row[0] if row else None
 
 
 @dataclass(frozen=True)
-class Found:
+class ClaimedRows:
     """The rows of a claim. They are read after the commit, so that the next claim does not wait for it."""
 
     cursor: AsyncCursor[TupleRow]
     requests: Sequence[BatchRequest]
     batches: Sequence[UUID]
 
-    async def read(self) -> list[Claimed]:
+    async def read(self) -> list[ClaimedBatch]:
         return _batches(await self.cursor.fetchall(), self.requests, self.batches)
 
 
-async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchRequest]) -> Found:
+async def claim(tx: Tx, worker: str, lease: timedelta, requests: Sequence[BatchRequest]) -> ClaimedRows:
     """A batch for each request that finds rows, with STARTED in the ledger. A group may be requested once."""
     batches = [uuid4() for _ in requests]
     # Binary: of thousands of rows, ids and times take longer to read than to find.
     cursor = await tx.cursor(binary=True).execute(
         _SQL["claim_conversions"], (worker, lease, batches, *_columns(requests))
     )
-    return Found(cursor, requests, batches)
+    return ClaimedRows(cursor, requests, batches)
 
 
-async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[Claimed]:
+async def peek(tx: Tx, requests: Sequence[BatchRequest]) -> list[ClaimedBatch]:
     """The rows that a claim would return, without claiming them."""
     rows = await fetch_all(tx, _SQL["peek"], _columns(requests))
     return _batches(rows, requests, [uuid4() for _ in requests])
@@ -181,7 +162,7 @@ def _columns(requests: Sequence[BatchRequest]) -> tuple[list[UUID], list[str], l
 
 def _batches(
     rows: Sequence[tuple[Any, ...]], requests: Sequence[BatchRequest], batches: Sequence[UUID]
-) -> list[Claimed]:
+) -> list[ClaimedBatch]:
     """Batches from the rows of a claim: refused rows first, then those of each request; the first has the time."""
     if not rows:
         return []
@@ -189,7 +170,7 @@ def _batches(
     refused = Counter(row[0] for row in takewhile(lambda row: not row[1], rows))
     live = {place: list(same) for place, same in groupby(rows[refused.total() :], key=itemgetter(0))}
     return [
-        Claimed(
+        ClaimedBatch(
             batches[place - 1],
             requests[place - 1].site_id,
             requests[place - 1].provider_key,
@@ -203,7 +184,7 @@ def _batches(
 
 def _conversion(row: tuple[Any, ...]) -> Conversion:
     """Build a conversion like _make, which takes a third of the time of a call with twelve keywords."""
-    return _made(Conversion, (*row[2:9], row[9] or _NOBODY, *row[10:14]))
+    return _made(Conversion, (*row[2:9], row[9] or _NO_USER_DATA, *row[10:14]))
 
 
 async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[UUID, Settled]:
@@ -224,8 +205,8 @@ async def settle(tx: Tx, calls: Sequence[CallResult], retries: Backoff) -> dict[
                 numbers.append(number)
         outcomes += [_outcome(call, number, outcome) for outcome, number in known.items()]
     results = [_result(call) for call in calls]
-    odd = (batches, ids, numbers)
-    params = (Jsonb(results), Jsonb(outcomes), *odd, retries.tries, retries.first, retries.longest)
+    exceptions = (batches, ids, numbers)
+    params = (Jsonb(results), Jsonb(outcomes), *exceptions, retries.tries, retries.first, retries.longest)
     return {
         batch: Settled(*counts) for batch, *counts in await fetch_all(tx, _SQL["settle_conversions"], params)
     }
@@ -241,25 +222,26 @@ def _outcome(call: CallResult, number: int, outcome: Outcome) -> dict[str, Any]:
         "error": outcome.message and outcome.message[:LONGEST_ERROR],
         "request_id": outcome.request_id,
         "at_least": _seconds(outcome.retry_after),
-        "counts": call.counts and outcome.counts and outcome.verdict is Verdict.RETRY,
+        "counts": call.uses_retry and outcome.counts and outcome.verdict is Verdict.RETRY,
         "duplicate": outcome.duplicate,
         "confirm_after": _seconds(call.confirm_after) if outcome.awaits_confirmation else None,
     }
 
 
 def _result(call: CallResult) -> dict[str, Any]:
-    names = (
-        *("duration_ms", "request_id", "error_code", "error_category", "success", "transient", "refused"),
-        *("credentials", "unclassified"),
-    )
-    fields = {name: getattr(call, name) for name in names}
-    pause = call.pause and call.pause.total_seconds()
-    claimed = call.claimed
     return {
-        "batch_id": str(claimed.id),
-        "claimed_at": claimed.now.isoformat(),
-        "pause_seconds": pause,
-        **fields,
+        "batch_id": str(call.claimed.id),
+        "claimed_at": call.claimed.now.isoformat(),
+        "pause_seconds": call.pause and call.pause.total_seconds(),
+        "duration_ms": call.duration_ms,
+        "request_id": call.request_id,
+        "error_code": call.error_code,
+        "error_category": call.error_category,
+        "success": call.success,
+        "transient": call.breaker_failure,
+        "refused": call.credentials_refused,
+        "credentials": call.credentials_version,
+        "unclassified": call.unclassified,
     }
 
 
@@ -274,18 +256,6 @@ async def enqueue(
     return await _number(tx, "enqueue_conversions", (workspace_id, site_id, provider_key, since, actor))
 
 
-async def begin_probe(tx: Tx, group: Group, turn: timedelta) -> int | None:
-    """How many rows a probe may send; None: another worker sends it."""
-    row = await fetch_one(tx, _SQL["begin_probe"], (group.site_id, group.provider_key, turn))
-    return row[0] if row else None
-
-
-async def park(tx: Tx, closed: Sequence[Group], limit: int) -> int:
-    """Postpone rows of open groups until after their probe; returns how many."""
-    params = ([g.site_id for g in closed], [g.provider_key for g in closed], limit)
-    return await _number(tx, "park_deliveries", params)
-
-
 async def recover_stuck(tx: Tx, min_age_minutes: int) -> int:
     return await _number(tx, "recover_stuck_offline_conversion_jobs", (min_age_minutes,))
 
@@ -295,22 +265,28 @@ async def watch(tx: Tx, ahead: timedelta, limit: int) -> int:
     return await _number(tx, "watch_deliveries", (ahead, limit))
 
 
-async def claim_confirmations(tx: Tx, limit: int) -> list[Awaited]:
-    return [Awaited(**row) for row in await fetch_named(tx, _SQL["claim_confirmations"], (limit,))]
+async def claim_confirmations(tx: Tx, limit: int) -> list[PendingConfirmation]:
+    return [
+        PendingConfirmation(**row) for row in await fetch_named(tx, _SQL["claim_confirmations"], (limit,))
+    ]
 
 
-async def settle_confirmation(tx: Tx, asked: Awaited, state: str, reasons: Mapping[str, int]) -> int:
+async def settle_confirmation(
+    tx: Tx, pending: PendingConfirmation, state: str, reasons: Mapping[str, int]
+) -> int:
     """Write a confirmation; returns how many conversions it covers."""
-    params = (asked.site_id, asked.provider_key, asked.request_id, state, Jsonb(dict(reasons)))
+    params = (pending.site_id, pending.provider_key, pending.request_id, state, Jsonb(dict(reasons)))
     return await _number(tx, "settle_confirmation", params)
 
 
-async def know(tx: Tx, declared: Mapping[str, tuple[tuple[str, ...], timedelta | None, bool]]) -> None:
+async def register_providers(
+    tx: Tx, declared: Mapping[str, tuple[tuple[str, ...], timedelta | None, bool]]
+) -> None:
     """Write the properties of providers to the database: click ids, window, and from when the window counts."""
     known = {key: rest for key, *rest in await fetch_all(tx, _SQL["known_providers"])}
     for key, (clicks, window, from_event) in declared.items():
         if known.get(key) != [list(clicks), window, from_event]:
-            await tx.execute(_SQL["know_provider"], (key, list(clicks), window, from_event))
+            await tx.execute(_SQL["register_provider"], (key, list(clicks), window, from_event))
 
 
 async def _number(tx: Tx, query: str, params: tuple[Any, ...]) -> int:

@@ -11,18 +11,6 @@ LEFT JOIN public.provider_health_state h USING (site_id, provider_key)
 LEFT JOIN public.provider_credentials c USING (site_id, provider_key)
 LEFT JOIN weighbridge.providers k USING (provider_key)
 
--- name: credentials
-SELECT c.site_id, c.provider_key, c.version, c.key_id, c.nonce, c.ciphertext
-FROM unnest(%s::uuid[], %s::text[]) AS w (site_id, provider_key)
-JOIN public.provider_credentials c USING (site_id, provider_key)
-
--- name: of_provider
-SELECT site_id, provider_key, version, key_id, nonce, ciphertext FROM public.provider_credentials
-WHERE provider_key = %s AND refused_at IS NULL ORDER BY site_id
-
--- name: refuse_credentials
-SELECT weighbridge.refuse_credentials(%s, %s, %s, %s)
-
 -- name: claim_conversions
 SELECT * FROM weighbridge.claim_conversions(%s, %s, %s, %s, %s, %s)
 
@@ -44,12 +32,6 @@ SELECT * FROM weighbridge.settle_conversions(%s, %s, %s, %s, %s, %s, %s, %s)
 -- name: enqueue_conversions
 SELECT weighbridge.enqueue_conversions(%s, %s, %s, %s, %s)
 
--- name: begin_probe
-SELECT weighbridge.begin_probe(%s, %s, %s)
-
--- name: park_deliveries
-SELECT weighbridge.park_deliveries(%s, %s, %s)
-
 -- name: recover_stuck_offline_conversion_jobs
 SELECT public.recover_stuck_offline_conversion_jobs(%s)
 
@@ -65,8 +47,17 @@ SELECT weighbridge.settle_confirmation(%s, %s, %s, %s, %s)
 -- name: known_providers
 SELECT provider_key, clicks, click_window, from_event FROM weighbridge.providers
 
--- name: know_provider
+-- name: register_provider
 INSERT INTO weighbridge.providers (provider_key, clicks, click_window, from_event) VALUES (%s, %s, %s, %s)
 ON CONFLICT (provider_key) DO UPDATE
 SET clicks = excluded.clicks, click_window = excluded.click_window, from_event = excluded.from_event,
     changed_at = weighbridge.now()
+
+-- name: next_due
+-- The first row of each group, from the index of the claim.
+SELECT min(q.due_at) FROM public.sites s CROSS JOIN weighbridge.providers k
+CROSS JOIN LATERAL (
+    SELECT e.due_at FROM public.offline_conversion_queue e
+    WHERE e.site_id = s.id AND e.provider_key = k.provider_key AND e.status IN ('QUEUED', 'RETRY')
+      AND e.due_at > weighbridge.now()
+    ORDER BY e.due_at LIMIT 1) q

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from weighbridge.delivery import overview
-from weighbridge.delivery.context import Context
-from weighbridge.delivery.outbound import outbound_of
-from weighbridge.delivery.queue import SealedCredentials
+from weighbridge.delivery import stored_credentials
+from weighbridge.delivery.context import Context, outbound_of
+from weighbridge.delivery.stored_credentials import SealedCredentials
 from weighbridge.delivery.vault import Sealed, Vault, VaultError
 
 AT_ONCE = 100
@@ -40,13 +39,13 @@ async def rotate(ctx: Context) -> Rotated:
     while True:
         done = 0
         async with ctx.db.tx() as tx:
-            page = await overview.sealed_otherwise(tx, vault.key_ids[0], after, AT_ONCE)
+            page = await stored_credentials.sealed_with_other_keys(tx, vault.key_ids[0], after, AT_ONCE)
             for each in page:
                 anew = _resealed(vault, each)
                 if isinstance(anew, Unreadable):
                     unreadable.append(anew)
                 else:
-                    done += await overview.reseal(tx, anew)
+                    done += await stored_credentials.reseal(tx, anew)
         resealed += done  # counted after the commit
         if len(page) < AT_ONCE:
             return Rotated(vault.key_ids[0], resealed, unreadable)

@@ -17,10 +17,10 @@ from uuid import UUID
 
 from weighbridge.delivery import sites
 from weighbridge.delivery.context import Context
-from weighbridge.delivery.sites import Queued, Sale
+from weighbridge.delivery.sites import QueuedDelivery, Sale
 from weighbridge.model.digests import digests
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.postgres import clock
 from weighbridge.postgres.errors import RowFault
 from weighbridge.uploads.request import HOW_TO_MAKE_A_SITE
@@ -52,32 +52,32 @@ class Written:
     sale: Sale
     sale_id: UUID
     result: Result
-    deliveries: tuple[Queued, ...]
+    deliveries: tuple[QueuedDelivery, ...]
 
 
-async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, Any]]) -> list[Written]:
+async def convert(ctx: Context, workspace_id: UUID, entries: Sequence[tuple[str, Any]]) -> list[Written]:
     """Write conversions, each with its position in the request for error messages.
 
     RequestRefused if any of them is invalid: then none is written.
     """
     async with ctx.db.tx() as tx:
         now = await clock.now(tx)
-    sales = [checked(place, conversion, now) for place, conversion in said]
-    _refuse_repeats([(place, sale) for (place, _), sale in zip(said, sales, strict=True)])
+    sales = [checked(place, conversion, now) for place, conversion in entries]
+    _refuse_repeats([(place, sale) for (place, _), sale in zip(entries, sales, strict=True)])
     keys = [sale.key for sale in sales]
     try:
         async with ctx.db.tx("weighbridge_intake", workspace_id) as tx:
             known = await sites.existing(tx, workspace_id, list({sale.site_id for sale in sales}))
-            for (place, _), sale in zip(said, sales, strict=True):
+            for (place, _), sale in zip(entries, sales, strict=True):
                 if sale.site_id not in known:
                     got = f"there is no site {sale.site_id} in this workspace. {HOW_TO_MAKE_A_SITE}"
                     raise RequestRefused(422, "unknown_site", f"{place}site_id: {got}")
-            changed = await sites.sell(tx, workspace_id, sales)
-            ids = await sites.sold(tx, workspace_id, keys)
+            changed = await sites.write_sales(tx, workspace_id, sales)
+            ids = await sites.sale_ids(tx, workspace_id, keys)
     except RowFault as fault:
         raise RequestRefused(422, fault.code, f"No conversion was written: {fault.message}") from fault
     async with ctx.db.tx("weighbridge_deliver", workspace_id) as tx:
-        queued: dict[UUID, list[Queued]] = {}
+        queued: dict[UUID, list[QueuedDelivery]] = {}
         for each in await sites.deliveries_of(tx, list(ids.values())):
             queued.setdefault(each.sale_id, []).append(each)
     return [
@@ -91,14 +91,14 @@ async def convert(ctx: Context, workspace_id: UUID, said: Sequence[tuple[str, An
     ]
 
 
-def checked(place: str, said: Any, now: datetime) -> Sale:
+def checked(place: str, given: Any, now: datetime) -> Sale:
     """A validated conversion, or RequestRefused(422) with the error. `place`: "conversions[3]."."""
-    if not isinstance(said, dict):
+    if not isinstance(given, dict):
         where = place.removesuffix(".") or "body"
         raise RequestRefused(
             422, "invalid_conversion", f"{where}: expected a JSON object, got something else."
         )
-    reading = _Reading(place, said)
+    reading = _Reading(place, given)
     reading.refuse_unknown()
     occurred_at = reading.moment("occurred_at")
     clicked_at = reading.moment("clicked_at")
@@ -160,7 +160,7 @@ class _Reading:
     """The fields of one conversion. Empty text and null count as missing."""
 
     place: str
-    said: Mapping[str, Any]
+    given: Mapping[str, Any]
 
     def wrong(self, name: str, expected: str, got: str = "something else") -> RequestRefused:
         end = "" if got.endswith(".") else "."
@@ -169,14 +169,16 @@ class _Reading:
         )
 
     def refuse_unknown(self) -> None:
-        for name in self.said:
+        for name in self.given:
             if name not in FIELDS:
                 hint = did_you_mean(name, FIELDS) or f"; there is {', '.join(FIELDS)}."
                 where = self.place.removesuffix(".") or "body"
-                raise RequestRefused(422, "unknown_field", f"{where}: {said_back(name)} is not a field{hint}")
+                raise RequestRefused(
+                    422, "unknown_field", f"{where}: {quote_input(name)} is not a field{hint}"
+                )
 
     def text(self, name: str, expected: str) -> str | None:
-        value = self.said.get(name)
+        value = self.given.get(name)
         if value is None or value == "":
             return None
         if not isinstance(value, str) or not value.isprintable():
@@ -200,7 +202,7 @@ class _Reading:
         return found
 
     def amount(self, name: str) -> Decimal | None:
-        value, expected = self.said.get(name), "a number of at least 0, such as 1234.56"
+        value, expected = self.given.get(name), "a number of at least 0, such as 1234.56"
         if value is None or value == "":
             return None
         if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -231,7 +233,7 @@ class _Reading:
 
     def order_id(self) -> str | None:
         expected = f"text of at most {LONGEST_ORDER} characters"
-        value = self.said.get("order_id")
+        value = self.given.get("order_id")
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         text = _Reading(self.place, {"order_id": value}).text("order_id", expected)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from weighbridge.delivery import queue
-from weighbridge.delivery.context import Context, Outbound
-from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.context import ROLE, Context, Outbound
 from weighbridge.delivery.queue import CallResult, Settled
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.retry import RESULT
@@ -20,7 +19,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Tally:
+class RunCounts:
     """Counts of one run. The first four are in the answer of the cron route."""
 
     processed: int = 0

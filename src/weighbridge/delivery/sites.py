@@ -11,8 +11,8 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 
@@ -46,25 +46,12 @@ class Sale:
 
 
 @dataclass(frozen=True)
-class Queued:
+class QueuedDelivery:
     """The queue row of a sale for one provider."""
 
     sale_id: UUID
     provider_key: str
     status: str
-
-
-@dataclass(frozen=True)
-class CredentialsStanding:
-    """Metadata of a site's credentials, without values."""
-
-    site_id: UUID
-    provider_key: str
-    version: int
-    key_id: str
-    refused_at: datetime | None
-    refused_code: str | None
-    updated_at: datetime
 
 
 @dataclass(frozen=True)
@@ -99,6 +86,17 @@ async def get(tx: Tx, workspace_id: UUID | None, site_id: UUID) -> Site | None:
     return _first(await fetch_named(tx, _SQL["get_sites"], params))
 
 
+async def named(tx: Tx, name: str, workspace_id: UUID | None) -> list[Site]:
+    """Sites with this name: at most two, to detect ambiguity between workspaces."""
+    rows = await fetch_named(tx, _SQL["sites_named"], {"name": name, "workspace": workspace_id})
+    return [_site(row) for row in rows]
+
+
+async def names(tx: Tx, workspace_id: UUID | None) -> list[str]:
+    """The first thousand names, for suggestions after a typo."""
+    return [name for (name,) in await fetch_all(tx, _SQL["site_names"], {"workspace": workspace_id})]
+
+
 async def page(tx: Tx, workspace_id: UUID, after: str, limit: int) -> list[Site]:
     """A workspace's sites by name, a page at a time."""
     params = {"workspace": workspace_id, "id": None, "after": after, "limit": limit}
@@ -115,56 +113,28 @@ async def providers(tx: Tx) -> list[str]:
     return [key for (key,) in await fetch_all(tx, _SQL["known_providers"])]
 
 
-async def sell(tx: Tx, workspace_id: UUID, sales: Sequence[Sale]) -> dict[tuple[UUID, str], bool]:
+async def write_sales(tx: Tx, workspace_id: UUID, sales: Sequence[Sale]) -> dict[tuple[UUID, str], bool]:
     """Write sales; returns by key whether each was new. Unchanged sales are not returned."""
     params = {"workspace": workspace_id, "sales": Jsonb([_to_json(sale) for sale in sales])}
-    return {(site, order): created for site, order, created in await fetch_all(tx, _SQL["sell"], params)}
+    return {
+        (site, order): created for site, order, created in await fetch_all(tx, _SQL["write_sales"], params)
+    }
 
 
-async def sold(tx: Tx, workspace_id: UUID, keys: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], UUID]:
+async def sale_ids(
+    tx: Tx, workspace_id: UUID, keys: Sequence[tuple[UUID, str]]
+) -> dict[tuple[UUID, str], UUID]:
     """The ids of sales."""
     params = {
         "workspace": workspace_id,
         "sites": [site for site, _ in keys],
         "orders": [order for _, order in keys],
     }
-    return {(site, order): id_ for site, order, id_ in await fetch_all(tx, _SQL["sold"], params)}
+    return {(site, order): id_ for site, order, id_ in await fetch_all(tx, _SQL["sale_ids"], params)}
 
 
-async def deliveries_of(tx: Tx, sales: Sequence[UUID]) -> list[Queued]:
-    return [Queued(*row[:3]) for row in await fetch_all(tx, _SQL["deliveries_of"], (list(sales),))]
-
-
-async def credentials(tx: Tx, site_id: UUID) -> list[CredentialsStanding]:
-    return [CredentialsStanding(**row) for row in await fetch_named(tx, _SQL["credentials_of"], (site_id,))]
-
-
-async def next_version(tx: Tx, site_id: UUID, provider_key: str) -> int:
-    """The next version for new credentials: higher than any that the site ever had, including deleted ones."""
-    row = await fetch_one(tx, _SQL["next_version"], (site_id, provider_key))
-    assert row is not None
-    return int(row[0])
-
-
-async def set_credentials(tx: Tx, site_id: UUID, provider_key: str, sealed: Any, actor: str) -> bool:
-    """Store encrypted credentials. False: a later version is already stored."""
-    params = (site_id, provider_key, sealed.version, sealed.key_id, sealed.nonce, sealed.ciphertext, actor)
-    row = await fetch_one(tx, _SQL["set_credentials"], params)
-    return bool(row and row[0])
-
-
-async def remove_credentials(
-    tx: Tx, workspace_id: UUID, site_id: UUID, provider_key: str, actor: str
-) -> bool:
-    """Delete credentials. False: there were none."""
-    params = {"workspace": workspace_id, "site": site_id, "provider": provider_key, "actor": actor}
-    return await fetch_one(tx, _SQL["remove_credentials"], params) is not None
-
-
-async def reset(tx: Tx, site_id: UUID, provider_key: str, actor: str) -> bool:
-    """Close the circuit breaker and retry refused credentials."""
-    row = await fetch_one(tx, _SQL["reset_provider"], (site_id, provider_key, actor))
-    return bool(row and row[0])
+async def deliveries_of(tx: Tx, sales: Sequence[UUID]) -> list[QueuedDelivery]:
+    return [QueuedDelivery(*row[:3]) for row in await fetch_all(tx, _SQL["deliveries_of"], (list(sales),))]
 
 
 async def requeue(tx: Tx, selection: Requeue) -> int:

@@ -20,7 +20,7 @@ ORDER BY name LIMIT %(limit)s
 -- name: known_providers
 SELECT provider_key FROM weighbridge.providers ORDER BY provider_key
 
--- name: sell
+-- name: write_sales
 -- Writes sales in one statement; its triggers create the queue rows. An existing sale keeps values that the new one
 -- lacks, except a click time that would now be after the sale. Returned rows were created or changed.
 INSERT INTO public.sales AS t (workspace_id, site_id, client_id, order_id, conversation_id, occurred_at, clicked_at, value,
@@ -49,7 +49,7 @@ WHERE (t.conversation_id, t.occurred_at, t.clicked_at, t.value, t.currency, t.gc
        coalesce(excluded.ttclid, t.ttclid), t.user_data || excluded.user_data)
 RETURNING t.site_id, t.order_id, xmax = 0 AS created
 
--- name: sold
+-- name: sale_ids
 SELECT s.site_id, s.order_id, s.id
 FROM unnest(%(sites)s::uuid[], %(orders)s::text[]) AS n (site_id, order_id)
 JOIN public.sales s ON s.workspace_id = %(workspace)s AND s.client_id = n.site_id AND s.order_id = n.order_id
@@ -58,39 +58,18 @@ JOIN public.sales s ON s.workspace_id = %(workspace)s AND s.client_id = n.site_i
 SELECT sale_id, provider_key, status FROM public.offline_conversion_queue
 WHERE sale_id = ANY (%s) ORDER BY sale_id, provider_key
 
--- name: credentials_of
--- Metadata of a site's credentials, never their values.
-SELECT site_id, provider_key, version, key_id, refused_at, refused_code, updated_at FROM public.provider_credentials
-WHERE site_id = %s ORDER BY provider_key
-
--- name: set_credentials
-SELECT weighbridge.set_credentials(%s, %s, %s, %s, %s, %s, %s)
-
--- name: remove_credentials
-WITH removed AS (
-    DELETE FROM public.provider_credentials c
-    WHERE c.workspace_id = %(workspace)s AND c.site_id = %(site)s AND c.provider_key = %(provider)s
-    RETURNING c.workspace_id, c.site_id, c.provider_key, c.version
-),
-audited AS (
-    INSERT INTO weighbridge.audit_log (workspace_id, actor, action, subject, detail)
-    SELECT r.workspace_id, %(actor)s, 'credentials.remove', r.site_id,
-           jsonb_build_object('provider_key', r.provider_key, 'version', r.version)
-    FROM removed r
-)
-SELECT weighbridge.withdraw_alert('credentials_refused', r.site_id || '/' || r.provider_key,
-                                  format('[DELIVERY] %%s of site %%s has no credentials any more', r.provider_key, r.site_id))
-FROM removed r
-
--- name: reset_provider
-SELECT weighbridge.reset_provider(%s, %s, %s)
-
--- name: next_version
-SELECT greatest(nextval('weighbridge.credential_versions'), max(version) + 1) FROM public.provider_credentials
-WHERE site_id = %s AND provider_key = %s
-
 -- name: requeue_deliveries
 SELECT weighbridge.requeue_deliveries(%(workspace)s, %(sales)s, %(site)s, %(provider)s, %(category)s, %(code)s, %(actor)s)
 
 -- name: existing_sites
 SELECT id FROM public.sites WHERE workspace_id = %s AND id = ANY (%s)
+
+-- name: sites_named
+SELECT id, workspace_id, name, providers, created_at FROM public.sites
+WHERE name = %(name)s AND (%(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s)
+ORDER BY workspace_id LIMIT 2
+
+-- name: site_names
+SELECT DISTINCT name FROM public.sites
+WHERE %(workspace)s::uuid IS NULL OR workspace_id = %(workspace)s
+ORDER BY name LIMIT 1000

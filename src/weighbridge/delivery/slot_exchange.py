@@ -6,12 +6,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from time import monotonic
 
 from weighbridge.delivery.context import Outbound
 from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
 from weighbridge.delivery.prefetch import Prefetched
-from weighbridge.delivery.slots.base import Held, SlotKey
+from weighbridge.delivery.slots.base import Slot, SlotKey
 
 LINGER = 0.005  # seconds for which a free slot, or one to release, waits for others
 
@@ -20,21 +21,21 @@ LINGER = 0.005  # seconds for which a free slot, or one to release, waits for ot
 class _Ended:
     """The slot of an ended call, until it is released or passed on to another call of its group."""
 
-    held: Held
+    slot: Slot
     acquired_at: float
     released: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def key(self) -> GroupKey:
-        return self.held.slot.site_id, self.held.slot.provider_key
+        return self.slot.key.site_id, self.slot.key.provider_key
 
 
 @dataclass(frozen=True)
 class Slotted:
-    """A batch with a slot, to be called now. Without one (`held` is None) every slot is taken."""
+    """A batch with a slot, to be called now. Without one (`slot` is None) every slot is taken."""
 
     prefetched: Prefetched
-    held: Held | None
+    slot: Slot | None
     acquired_at: float
 
 
@@ -47,37 +48,40 @@ class SlotExchange:
             str, list[Prefetched]
         ] = {}  # for a slot, by provider, in the order of their claims
         self._ended: list[_Ended] = []
-        # Since when a provider has a free slot for a waiting batch; None: since when `_ended` has its first.
-        self._since: dict[str | None, float] = {}
+        self._free_since: dict[str, float] = {}  # since when a provider has a free slot for a waiting batch
+        self._ended_since: float | None = None  # since when `_ended` has its first slot
 
     @property
     def busy(self) -> bool:
         return bool(self._ended or any(self._waiting.values()))
 
     @property
-    def next_moment(self) -> float | None:
-        """When an exchange is due that is now waiting for others."""
-        return min(self._since.values()) + LINGER if self._since else None
+    def next_due(self) -> float | None:
+        """When an exchange that waits for further requests is due."""
+        first = min(self._free_since.values(), default=inf)
+        if self._ended_since is not None:
+            first = min(first, self._ended_since)
+        return first + LINGER if first < inf else None
 
     def add(self, prefetched: Prefetched) -> None:
         self._waiting.setdefault(prefetched.claimed.provider_key, []).append(prefetched)
 
     def take_out(self, provider_key: str, only: GroupKey | None) -> list[Prefetched]:
-        """Waiting batches of a provider, or of one of its groups, which are not to be called any more."""
+        """Remove waiting batches of a provider, or of one of its groups, which are no longer to be called."""
         waiting = self._waiting.get(provider_key, [])
         found = [each for each in waiting if only is None or each.key == only]
         for each in found:
             waiting.remove(each)
         return found
 
-    async def release(self, held: Held, acquired_at: float) -> None:
-        """The call has ended. The slot goes with the next exchange, or after a moment if there is none."""
-        ended = _Ended(held, acquired_at)
+    async def release(self, slot: Slot, acquired_at: float) -> None:
+        """The call has ended. Its slot is released with the next exchange, or after a moment if there is none."""
+        ended = _Ended(slot, acquired_at)
         self._ended.append(ended)
         self._changed.set()
         await ended.released
 
-    def due(self, *, claiming: bool) -> list[Prefetched] | None:
+    def take_due(self, *, claiming: bool) -> list[Prefetched] | None:
         """Batches for which slots are free, counted from now on as calls; None: there is nothing to exchange yet."""
         batches = self._with_free_slot()
         if not batches and not self._must_release(claiming=claiming):
@@ -90,30 +94,30 @@ class SlotExchange:
     def pass_on(self, batches: Sequence[Prefetched]) -> Iterator[Slotted]:
         """Batches that get the slot of an ended call of their own group, without a request."""
         for each in batches:
-            ended = next((e for e in self._ended if e.key == each.key and self._lasts(e)), None)
+            ended = next((e for e in self._ended if e.key == each.key and self._may_be_passed_on(e)), None)
             if ended is not None:
                 self._ended.remove(ended)
                 self._released(ended)
-                yield Slotted(each, ended.held, ended.acquired_at)
+                yield Slotted(each, ended.slot, ended.acquired_at)
 
     async def exchange(self, batches: Sequence[Prefetched]) -> list[Slotted]:
         """One request: release the slots of ended calls, acquire one for each batch."""
         ended, self._ended = self._ended, []
-        self._since.pop(None, None)
+        self._ended_since = None
         if not (batches or ended):
             return []
         now = monotonic()
-        acquired: Sequence[Held | None] = [None] * len(batches)
+        acquired: Sequence[Slot | None] = [None] * len(batches)
         try:
             wanted = [SlotKey(*each.key) for each in batches]
-            acquired = await self._outbound.slots.acquire(wanted, [each.held for each in ended])
+            acquired = await self._outbound.slots.acquire(wanted, [each.slot for each in ended])
         finally:  # also after an error: no batch may wait for these slots for ever
             for each in ended:
                 self._released(each)
-            for batch, held in zip(batches, acquired, strict=True):
-                if held is None:
+            for batch, slot in zip(batches, acquired, strict=True):
+                if slot is None:
                     self._in_flight.release_slot(batch.key)
-        return [Slotted(batch, held, now) for batch, held in zip(batches, acquired, strict=True)]
+        return [Slotted(batch, slot, now) for batch, slot in zip(batches, acquired, strict=True)]
 
     def _with_free_slot(self) -> list[Prefetched]:
         """Waiting batches whose limits have a free slot. If few slots are free, they wait a moment for more."""
@@ -123,33 +127,39 @@ class SlotExchange:
         for provider_key, waiting in self._waiting.items():
             # Slots of ended calls are released before new ones are acquired.
             ended = Counter(each.key for each in self._ended if each.key[1] == provider_key)
-            free = most - self._in_flight.slots[provider_key] + ended.total()
+            free = most - self._in_flight.held_slots[provider_key] + ended.total()
             fitting: list[Prefetched] = []
             for each in waiting if free > 0 else ():
-                if self._in_flight.slots_of[each.key] - ended[each.key] < limits.per_site:
+                if self._in_flight.held_slots_of[each.key] - ended[each.key] < limits.per_site:
                     fitting.append(each)
                     ended[each.key] -= 1
                 if len(fitting) == free:
                     break
-            now = 2 * free >= most or (bool(fitting) and self._lingered(provider_key))
+            now = 2 * free >= most or (bool(fitting) and self._free_slots_lingered(provider_key))
             if now:
                 found += fitting
             if now or not fitting:
-                self._since.pop(provider_key, None)
+                self._free_since.pop(provider_key, None)
         return found
 
     def _must_release(self, *, claiming: bool) -> bool:
         """Slots of ended calls that no batch of this run takes over soon."""
         if not self._ended:
-            self._since.pop(None, None)
+            self._ended_since = None
             return False
-        return not (claiming or any(self._waiting.values())) or self._lingered(None)
+        return not (claiming or any(self._waiting.values())) or self._ended_lingered()
 
-    def _lingered(self, provider_key: str | None) -> bool:
+    def _free_slots_lingered(self, provider_key: str) -> bool:
         now = monotonic()
-        return now - self._since.setdefault(provider_key, now) >= LINGER
+        return now - self._free_since.setdefault(provider_key, now) >= LINGER
 
-    def _lasts(self, ended: _Ended) -> bool:
+    def _ended_lingered(self) -> bool:
+        now = monotonic()
+        if self._ended_since is None:
+            self._ended_since = now
+        return now - self._ended_since >= LINGER
+
+    def _may_be_passed_on(self, ended: _Ended) -> bool:
         """A slot and a call have leases of the same length, of which a call uses three quarters at most."""
         return monotonic() - ended.acquired_at < 0.1 * self._outbound.limits.ttl.total_seconds()
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from weighbridge.delivery import queue
-from weighbridge.delivery.context import Outbound
-from weighbridge.delivery.outbound import ROLE, unsealed
+from weighbridge.delivery import stored_credentials
+from weighbridge.delivery.context import ROLE, Outbound, unsealed
 from weighbridge.delivery.providers.base import Credentials
 from weighbridge.delivery.providers.webhook import Webhook
 from weighbridge.delivery.vault import VaultError
 from weighbridge.engine import outbox
 from weighbridge.engine.context import Consumer
-from weighbridge.engine.outbox import Delivery
+from weighbridge.engine.outbox import EventDelivery
 from weighbridge.model.delivery import Category, ProviderTransientError, Verdict
 from weighbridge.postgres import clock
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 WEBHOOKS = "webhooks"  # the consumer's name
 
@@ -28,15 +27,17 @@ def announcing(outbound: Outbound, db: Database) -> dict[str, Consumer]:
     return {WEBHOOKS: Consumer(outside=_announce(outbound, db, provider))}
 
 
-def _announce(outbound: Outbound, db: Database, provider: Webhook) -> Callable[[Delivery], Awaitable[None]]:
-    async def announce(delivery: Delivery) -> None:
+def _announce(
+    outbound: Outbound, db: Database, provider: Webhook
+) -> Callable[[EventDelivery], Awaitable[None]]:
+    async def announce(delivery: EventDelivery) -> None:
         async with db.tx(ROLE, delivery.lease.workspace_id) as tx:
-            found = await queue.of_provider(tx, "webhook")
+            found = await stored_credentials.of_provider(tx, "webhook")
             now = await clock.now(tx)
         failed = []
         for sealed in found:
             site = str(sealed.site_id)
-            if site in delivery.heard:
+            if site in delivery.accepted_by:
                 continue
             try:
                 credentials = unsealed(outbound, sealed)
@@ -54,8 +55,8 @@ def _announce(outbound: Outbound, db: Database, provider: Webhook) -> Callable[[
             # Refused permanently: this event is not sent again, and refused credentials stop further events.
             async with db.tx() as tx:
                 if outcome.category is Category.AUTH:
-                    await queue.refuse(tx, sealed, outcome.code)
-                await outbox.note_heard(tx, delivery, site)
+                    await stored_credentials.refuse(tx, sealed, outcome.code)
+                await outbox.note_accepted(tx, delivery, site)
         if failed:
             raise ProviderTransientError("; ".join(failed))
 

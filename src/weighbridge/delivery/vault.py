@@ -1,8 +1,8 @@
 """The vault: credentials are encrypted in the database, and readable only here.
 
-AES-256-GCM, a fresh nonce of 12 bytes each time. What is authenticated beside the secret is whose it is, site|provider|
-version: a row that was altered, or copied to another site, opens for nobody. Each row names the key it needs, so that
-keys rotate: WEIGHBRIDGE_VAULT_KEY may hold several, the first encrypts and all decrypt.
+AES-256-GCM, a fresh nonce of 12 bytes each time. Site, provider and version are authenticated with the secret: a row
+that was altered, or copied to another site, cannot be decrypted. Each row names its key. For rotation,
+WEIGHBRIDGE_VAULT_KEY may contain several keys: the first encrypts, all decrypt.
 
     VaultError
     ├── UnknownKey   the row needs a key that the variable does not have (also a ConfigError)

@@ -5,32 +5,28 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
-from weighbridge.delivery.context import Context
+from weighbridge.delivery.context import ROLE, Context
 from weighbridge.delivery.in_flight import InFlight
-from weighbridge.delivery.outbound import ROLE
 from weighbridge.delivery.run import deliver
-from weighbridge.delivery.settle import Tally
+from weighbridge.delivery.settle import RunCounts
 from weighbridge.engine import recover
+from weighbridge.engine.chores import Chore, cancel, repeat
 from weighbridge.model.errors import RetryLater
-from weighbridge.observe import journal
 from weighbridge.postgres.listen import notifications
 
 log = structlog.get_logger()
 
-T = TypeVar("T")
-
-WATCH_EVERY = 60.0  # seconds
-RECOVER_EVERY = 20.0
+WATCH_EVERY = timedelta(seconds=60)
+RECOVER_EVERY = timedelta(seconds=20)
 STUCK_MINUTES = 15
-CONFIRM_EVERY = 30.0
+CONFIRM_EVERY = timedelta(seconds=30)
 EXPIRY_AHEAD = timedelta(hours=24)
 REFUSED_AT_ONCE = 10_000
 RUNS_AT_ONCE = 4
@@ -46,8 +42,8 @@ def collect_less() -> None:
 class Deliverer:
     """Works until stopped; calls in flight are completed first.
 
-    A run ends with its slowest call. What comes meanwhile is the next one's, which leaves to it what it is at. It
-    begins when the previous one has claimed its whole plan, so that no slot is idle while the last calls end.
+    A run ends with its slowest call. The next run begins as soon as the previous one has claimed its whole plan, so
+    that no slot is idle while the last calls end.
     """
 
     def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
@@ -57,38 +53,37 @@ class Deliverer:
         self._poll = poll.total_seconds()
         self._max_crashes = max_crashes
         self._in_flight = InFlight()
+        self._signals = self._in_flight.signals
         self._wake = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        beside = [
-            asyncio.create_task(self._listen()),
-            asyncio.create_task(self._every(RECOVER_EVERY, self._recover)),
-            asyncio.create_task(self._every(WATCH_EVERY, self._watch)),
-            asyncio.create_task(self._every(CONFIRM_EVERY, self._confirm)),
+        chores = [
+            Chore(self._recover, RECOVER_EVERY),
+            Chore(self._watch, WATCH_EVERY),
+            Chore(self._confirm, CONFIRM_EVERY),
         ]
+        beside = [asyncio.create_task(work) for work in (self._listen(), *map(repeat, chores))]
         stopping = asyncio.create_task(stop.wait())
-        runs: set[asyncio.Task[Tally | None]] = set()
+        runs: set[asyncio.Task[RunCounts | None]] = set()
         try:
             while not stop.is_set():
                 self._wake.clear()
-                self._in_flight.all_claimed.clear()
+                self._signals.all_claimed.clear()
                 runs = {run for run in runs if not run.done()}  # drop runs that have ended
-                if len(runs) < RUNS_AT_ONCE and self._in_flight.claiming_runs() < BUSY_AT_ONCE:
-                    runs.add(asyncio.create_task(self._tried(self._deliver)))
-                await self._wait({stopping, *runs}, self._in_flight.all_claimed)
+                if len(runs) < RUNS_AT_ONCE and self._signals.claiming_runs() < BUSY_AT_ONCE:
+                    runs.add(asyncio.create_task(self._deliver()))
+                await self._wait({stopping, *runs}, self._signals.all_claimed)
                 ended = {run for run in runs if run.done()}
                 runs -= ended
-                if self._in_flight.all_claimed.is_set() and len(runs) < RUNS_AT_ONCE:
+                if self._signals.all_claimed.is_set() and len(runs) < RUNS_AT_ONCE:
                     continue
                 if not runs and any(tally and tally.processed for tally in (run.result() for run in ended)):
                     continue
-                await self._wait({stopping, *runs}, self._wake, self._in_flight.all_claimed)
+                await self._wait({stopping, *runs}, self._wake, self._signals.all_claimed)
         finally:
             stopping.cancel()
             await asyncio.gather(*runs, return_exceptions=True)
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await cancel(beside)
 
     async def _wait(self, tasks: set[asyncio.Task[Any]], *events: asyncio.Event) -> None:
         """Wait until a task ends or an event is set, at most for the polling interval."""
@@ -99,28 +94,29 @@ class Deliverer:
         for each in waiting:
             each.cancel()
 
-    async def _deliver(self) -> Tally:
-        return await deliver(self.ctx, self._name, self._limit, self._in_flight)
+    async def _deliver(self) -> RunCounts | None:
+        """One run. None: it failed, and the failure is logged."""
+        try:
+            return await deliver(self.ctx, self._name, self._limit, self._in_flight)
+        except RetryLater as failure:
+            log.warning("deliverer.postponed", reason=failure.message)
+        except Exception:  # the next run must be attempted
+            log.exception("deliverer.failed")
+        return None
 
     async def _listen(self) -> None:
         async for _ in notifications(self.ctx.db.url, "weighbridge_deliver"):
             self._wake.set()
-
-    async def _every(self, seconds: float, chore: Callable[[], Awaitable[Any]]) -> None:
-        while True:
-            await self._tried(chore)
-            await asyncio.sleep(seconds)
 
     async def _confirm(self) -> None:
         while await confirm(self.ctx):
             pass
 
     async def _recover(self) -> None:
-        """Recover calls of stopped processes. Upload workers do this too, but none may be running here."""
+        """Recover the work of stopped processes, of every queue: no other worker may be running."""
         async with self.ctx.db.tx() as tx:
-            for each in await recover.recover(tx, self._max_crashes):
-                if each.queue == "deliveries":
-                    journal.delivery_taken_back(each.subject, each.worker)
+            abandoned = await recover.recover(tx, self._max_crashes)
+        recover.log_recovered(abandoned)
         # And rows that were claimed without a lease, through the fixed claim function.
         async with self.ctx.db.tx(ROLE) as tx:
             await delivery_queue.recover_stuck(tx, STUCK_MINUTES)
@@ -130,12 +126,3 @@ class Deliverer:
             refused = await delivery_queue.watch(tx, EXPIRY_AHEAD, REFUSED_AT_ONCE)
         if refused:
             log.warning("Conversions expired", rows=refused)
-
-    async def _tried(self, chore: Callable[[], Awaitable[T]]) -> T | None:
-        try:
-            return await chore()
-        except RetryLater as trouble:
-            log.warning("deliverer.put_off", reason=trouble.message)
-        except Exception:  # an error must not stop the periodic task
-            log.exception("deliverer.failed")
-        return None

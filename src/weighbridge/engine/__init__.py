@@ -7,6 +7,6 @@ leases      the leases that a process holds; heartbeat renews them
 attempt     one attempt at one upload, and the request to end it early
 recover     attempts whose lease expired → back to their queue
 chores      work at intervals
-outbox      events and their deliveries; announcer → announce delivers them to consumers
+outbox      events and their deliveries; announce_loop → announce delivers them to consumers
 alerts      alerts about queues; figures and charts count what waits and fails
 """

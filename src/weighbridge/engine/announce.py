@@ -14,12 +14,12 @@ from uuid import UUID
 
 from weighbridge.engine import outbox
 from weighbridge.engine.context import Consumer, Context
-from weighbridge.engine.outbox import Delivery
+from weighbridge.engine.outbox import EventDelivery
 from weighbridge.model.errors import LeaseLost, RetryLater
 from weighbridge.model.retry import ANNOUNCEMENT
 from weighbridge.observe import journal
 from weighbridge.observe.alerts import Alert, Alerts
-from weighbridge.postgres.pool import Database, Tx
+from weighbridge.postgres.transactions import Database, Tx
 
 ROLE = "weighbridge_announce"
 ALERTS = "alerts"  # consumer of alert events; not of events about uploads
@@ -49,19 +49,21 @@ def alerting(alerts: Alerts, db: Database) -> dict[str, Consumer]:
 async def announce(ctx: Context, worker: str, lease: timedelta, limit: int = 20) -> int:
     """Deliver events that are due. Returns how many were tried: if it is not zero, call again."""
     claimed = await due(ctx, worker, lease, limit)
-    await asyncio.gather(*(deliver(ctx, delivery, lease) for delivery in claimed))
+    await asyncio.gather(*(announce_to(ctx, delivery, lease) for delivery in claimed))
     return len(claimed)
 
 
 async def due(
     ctx: Context, worker: str, lease: timedelta, limit: int, only: Sequence[str] = ()
-) -> list[Delivery]:
+) -> list[EventDelivery]:
     """Claim deliveries that are due, for all consumers of this process or some of them."""
     async with ctx.db.tx() as tx:
-        return await outbox.claim(tx, outbox.Claim(worker, tuple(only or ctx.consumers), lease, limit))
+        return await outbox.claim(
+            tx, outbox.EventClaimRequest(worker, tuple(only or ctx.consumers), lease, limit)
+        )
 
 
-async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
+async def announce_to(ctx: Context, delivery: EventDelivery, lease: timedelta) -> None:
     """Deliver one event to one consumer. Never raises: failures are recorded on the delivery."""
     consumer = ctx.consumers[delivery.consumer]
     try:
@@ -88,7 +90,7 @@ async def deliver(ctx: Context, delivery: Delivery, lease: timedelta) -> None:
                 )
 
 
-async def _audit(tx: Tx, delivery: Delivery) -> None:
+async def _audit(tx: Tx, delivery: EventDelivery) -> None:
     event, action = delivery.payload, delivery.type
     detail = event
     if action == "IngestionCompleteEvent":
@@ -103,15 +105,15 @@ async def _audit(tx: Tx, delivery: Delivery) -> None:
     )
 
 
-async def _notify(tx: Tx, delivery: Delivery) -> None:
+async def _notify(tx: Tx, delivery: EventDelivery) -> None:
     message = json.dumps({"type": delivery.type, **delivery.payload})
     if len(message.encode()) > LONGEST_MESSAGE:  # too many dates: a listener can query the upload
         message = json.dumps({"type": delivery.type, **delivery.payload, "affected_dates": None})
     await outbox.notify(tx, message)
 
 
-def _alert(alerts: Alerts, db: Database) -> Callable[[Delivery], Awaitable[None]]:
-    async def send(delivery: Delivery) -> None:
+def _alert(alerts: Alerts, db: Database) -> Callable[[EventDelivery], Awaitable[None]]:
+    async def send(delivery: EventDelivery) -> None:
         event = delivery.payload
         severity = "RECOVERED" if delivery.type == "AlertRecovered" else event["severity"]
         if delivery.failures == 0:
@@ -119,17 +121,17 @@ def _alert(alerts: Alerts, db: Database) -> Callable[[Delivery], Awaitable[None]
 
         async def note(address: str) -> None:
             async with db.tx() as tx:
-                await outbox.note_heard(tx, delivery, address)
+                await outbox.note_accepted(tx, delivery, address)
 
-        await alerts.send(Alert(severity, event["message"], delivery.heard), note)
+        await alerts.send(Alert(severity, event["message"], delivery.accepted_by), note)
 
     return send
 
 
-def _evaluation(hook: AlertHook) -> Callable[[Delivery], Awaitable[None]]:
+def _evaluation(hook: AlertHook) -> Callable[[EventDelivery], Awaitable[None]]:
     """The hook gets the event, affected_dates included. A plain function runs in a thread."""
 
-    async def evaluate(delivery: Delivery) -> None:
+    async def evaluate(delivery: EventDelivery) -> None:
         event = dict(delivery.payload)
         if inspect.iscoroutinefunction(hook):
             await hook(event)

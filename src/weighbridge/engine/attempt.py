@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from weighbridge.model.errors import WeighbridgeError
 from weighbridge.model.upload import Upload
-from weighbridge.postgres.pool import Lease
+from weighbridge.postgres.transactions import Lease
 
 
 @dataclass

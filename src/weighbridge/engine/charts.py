@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Interval:
     """Uploads that ended in one interval."""
 
     begins: datetime
@@ -43,10 +43,10 @@ class DeadLetter:
     finished_at: datetime
 
 
-async def stretches(tx: Tx, each: timedelta, number: int) -> list[Stretch]:
+async def intervals(tx: Tx, each: timedelta, number: int) -> list[Interval]:
     """The last intervals of the transaction's workspace, oldest first."""
-    rows = await fetch_all(tx, _SQL["stretches"], {"each": each, "number": number})
-    return [Stretch(*row) for row in rows]
+    rows = await fetch_all(tx, _SQL["intervals"], {"each": each, "number": number})
+    return [Interval(*row) for row in rows]
 
 
 async def dead_letters(tx: Tx, limit: int) -> list[DeadLetter]:

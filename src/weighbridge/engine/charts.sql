@@ -1,4 +1,4 @@
--- name: stretches
+-- name: intervals
 -- Along data_uploads_ended. An interval in which nothing ended is included; the last interval is not over yet.
 WITH clock AS MATERIALIZED (
     SELECT weighbridge.workspace() AS workspace,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
-from weighbridge.engine.outbox import Delivery
-from weighbridge.postgres.pool import Database, Tx
+from weighbridge.engine.outbox import EventDelivery
+from weighbridge.postgres.transactions import Database, Tx
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,9 @@ class Consumer:
     """A receiver of events. If it raises, the event is delivered again."""
 
     # In the transaction that settles the delivery: runs exactly once.
-    inside: Callable[[Tx, Delivery], Awaitable[None]] | None = None
+    inside: Callable[[Tx, EventDelivery], Awaitable[None]] | None = None
     # Before that transaction: may run again if the process is killed in between.
-    outside: Callable[[Delivery], Awaitable[None]] | None = None
+    outside: Callable[[EventDelivery], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

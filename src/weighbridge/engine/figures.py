@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from weighbridge.model.states import LIVE, Status
-from weighbridge.postgres.pool import Tx, fetch_named
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_named
 
 _SQL = load(__name__)
 
@@ -54,7 +54,7 @@ class ServiceFigures:
     attempts_live: dict[str, int]  # by queue
     project_jobs: dict[str, int]  # by state
     project_job_seconds: float  # average duration of successful jobs
-    storage_queue: int  # files queued for the store
+    storage_queue: int  # files that wait for the store
     storage_usage: int  # stored bytes
     conversions: dict[str, int]  # by state, without delivered ones
     conversions_age: float  # of the conversion that has been due longest

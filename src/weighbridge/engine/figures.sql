@@ -22,7 +22,7 @@ states AS MATERIALIZED ( -- four parts, one per partial index: ended, waiting fo
 ),
 jobs AS MATERIALIZED (
     SELECT j.status, count(*) AS jobs, avg(EXTRACT(EPOCH FROM j.finished_at - j.started_at)) AS seconds
-    FROM (SELECT CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id) THEN 'queued'
+    FROM (SELECT CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.has_live_attempt(d.id) THEN 'queued'
                       ELSE weighbridge.job_status(d.status) END AS status, d.started_at, d.finished_at
           FROM public.data_uploads d
           WHERE d.project_id IS NOT NULL AND NOT (d.preview AND d.status = 'staging_complete')) j

@@ -1,14 +1,14 @@
 -- The engine: attempts with leases for every queue, recovery, the outbox and alerts.
 --
 -- Tables
---   attempts          who works on what, until when: a lease per attempt, for every queue
+--   attempts          one row per attempt with its worker and lease, for every queue
 --   unbroken          attempts at uploads since whose start the server has not crashed
 --   events            the outbox; event_deliveries has a row per consumer of an event
 --   alerts            one row per condition and episode
 --   audit_log         what operators did
 --
 -- The life of an attempt. A claim (claim_upload, claim_project, claim_job, claim_replays, claim_conversions,
--- claim_deliveries) opens it with a new lease_token. Every later write happens in a transaction that first calls
+-- claim_event_deliveries) opens it with a new lease_token. Every later write happens in a transaction that first calls
 -- enter(token) or, for a verdict, fence(token). heartbeat(tokens) renews the lease. The verdict of the subject
 -- (finish_…, fail_…, release_…) closes the attempt; recover() closes attempts whose lease expired and returns their
 -- work to the queue.
@@ -79,6 +79,30 @@ CREATE OR REPLACE FUNCTION weighbridge.heartbeat(p_tokens uuid[], p_lease interv
     $$;
 REVOKE ALL ON FUNCTION weighbridge.heartbeat(uuid[], interval, interval) FROM PUBLIC;
 
+-- Opens an attempt at each of the subjects, whose rows the caller has locked; none at a subject with an open attempt. Attempts
+-- at uploads need a slot (open_attempt), and deliveries open theirs with the claim.
+CREATE OR REPLACE FUNCTION weighbridge.open_attempts(
+    p_queue text, p_subjects uuid[], p_workspaces uuid[], p_worker text, p_lease interval
+) RETURNS TABLE (lease_token uuid, subject uuid)
+    LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
+        SELECT p_queue, s.id, s.workspace_id, p_worker, n.now, n.now, n.now + p_lease
+        FROM unnest(p_subjects, p_workspaces) AS s (id, workspace_id), (SELECT weighbridge.now()) AS n (now)
+        ON CONFLICT DO NOTHING
+        RETURNING a.lease_token, a.subject
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.open_attempts(text, uuid[], uuid[], text, interval) FROM PUBLIC;
+
+-- Progress of an attempt: the ceiling of its lease is counted from here.
+CREATE OR REPLACE FUNCTION weighbridge.note_progress(p_token uuid) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.note_progress(uuid) FROM PUBLIC;
+
 -- Ends an attempt with its outcome. WB001: the lease is lost.
 CREATE OR REPLACE FUNCTION weighbridge.close_attempt(p_token uuid, p_outcome text, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -133,11 +157,11 @@ BEGIN
         DELETE FROM unbroken u WHERE u.lease_token = v_dead.lease_token;
         IF v_dead.queue = 'uploads' THEN
             SELECT batch_name(d) INTO batch FROM data_uploads d WHERE d.id = v_dead.subject;
-            gave_up := rescue(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
+            gave_up := recover_upload(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
         END IF;
         IF v_dead.queue = 'outbox' THEN
             UPDATE event_deliveries d
-            SET failures = d.failures + 1, last_error = 'the worker stopped while it delivered',
+            SET failures = d.failures + 1, last_error = 'The worker stopped while delivering the event.',
                 gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
             WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
             RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
@@ -162,7 +186,7 @@ BEGIN
 
     -- All batches together: rows, metrics and ledger are locked in one order, as in settle_conversions.
     IF v_batches <> '{}' THEN
-        PERFORM rescue_deliveries(
+        PERFORM recover_deliveries(
             ARRAY(SELECT q.ctid FROM offline_conversion_queue q
                   WHERE q.status = 'PROCESSING' AND q.batch_id = ANY (v_batches) ORDER BY q.sale_id FOR UPDATE),
             p_max_crashes);
@@ -183,7 +207,7 @@ BEGIN
         opened_at := v_dead.started_at;
         hours := v_dead.hours_stale;
         batch := v_dead.source_batch_id;
-        gave_up := rescue(v_dead.id, batch, v_now::text, hours, p_max_crashes);
+        gave_up := recover_upload(v_dead.id, batch, v_now::text, hours, p_max_crashes);
         v_any := true;
         RETURN NEXT;
     END LOOP;
@@ -192,6 +216,20 @@ BEGIN
     END IF;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.recover(int) FROM PUBLIC;
+
+-- Called by claims, so that abandoned work can be claimed at once: recover(), if there may be something to recover. Returns
+-- its rows as JSON; NULL: nothing was recovered.
+CREATE OR REPLACE FUNCTION weighbridge.recover_abandoned(p_max_crashes int) RETURNS jsonb
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
+       OR EXISTS (SELECT FROM orphans) THEN
+        RETURN (SELECT jsonb_agg(to_jsonb(r)) FROM recover(p_max_crashes) r);
+    END IF;
+    RETURN NULL;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.recover_abandoned(int) FROM PUBLIC;
 
 -- Outbox -----------------------------------------------------------------------------------------------------
 
@@ -216,7 +254,7 @@ REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]) FROM PU
 
 -- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one has
 -- not. The end of an alert is not delivered before its beginning.
-CREATE OR REPLACE FUNCTION weighbridge.claim_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
+CREATE OR REPLACE FUNCTION weighbridge.claim_event_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
     RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text, payload jsonb,
                    workspace_id uuid, heard text[])
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -239,19 +277,17 @@ BEGIN
                             AND e.delivered_at IS NULL AND e.gave_up_at IS NULL)
         ORDER BY d.run_after LIMIT p_limit
         FOR UPDATE SKIP LOCKED
-    ), opened AS (
-        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
-        SELECT 'outbox', d.id, d.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM due d
-        ON CONFLICT DO NOTHING
-        RETURNING a.lease_token, a.subject
+    ), opened AS MATERIALIZED (
+        SELECT o.* FROM (SELECT array_agg(d.id) AS ids, array_agg(d.workspace_id) AS workspaces FROM due d) a
+        CROSS JOIN LATERAL open_attempts('outbox', a.ids, a.workspaces, p_worker, p_lease) o
     )
     SELECT o.lease_token, d.id, d.event_id, d.consumer, d.failures, e.type, e.payload, d.workspace_id, d.heard
     FROM opened o JOIN due d ON d.id = o.subject JOIN events e ON e.id = d.event_id;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_deliveries(text, text[], interval, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_event_deliveries(text, text[], interval, int) FROM PUBLIC;
 
 -- The consumer has received the event.
-CREATE OR REPLACE FUNCTION weighbridge.finish_delivery(p_token uuid) RETURNS void
+CREATE OR REPLACE FUNCTION weighbridge.finish_event_delivery(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
@@ -260,11 +296,11 @@ BEGIN
     PERFORM close_attempt(p_token, 'done', NULL);
     UPDATE event_deliveries SET delivered_at = weighbridge.now(), last_error = NULL WHERE id = v_delivery;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.finish_delivery(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.finish_delivery(uuid) TO weighbridge_announce;
+REVOKE ALL ON FUNCTION weighbridge.finish_event_delivery(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.finish_event_delivery(uuid) TO weighbridge_announce;
 
 -- A NULL delay gives up: the row stays, with its last error, for an operator.
-CREATE OR REPLACE FUNCTION weighbridge.fail_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
+CREATE OR REPLACE FUNCTION weighbridge.fail_event_delivery(p_token uuid, p_delay interval, p_error text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
@@ -277,7 +313,7 @@ BEGIN
         gave_up_at = CASE WHEN p_delay IS NULL THEN weighbridge.now() END
     WHERE id = v_delivery;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.fail_delivery(uuid, interval, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.fail_event_delivery(uuid, interval, text) FROM PUBLIC;
 
 -- Alerts -----------------------------------------------------------------------------------------------------
 
@@ -286,14 +322,14 @@ CREATE OR REPLACE FUNCTION weighbridge.announce_alert(p_type text, p_alert weigh
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
-    v_nobody uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are for operators and belong to no workspace
+    v_no_workspace uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are for operators and belong to no workspace
     v_event uuid;
 BEGIN
     INSERT INTO events (workspace_id, type, alert_id, payload)
-    VALUES (v_nobody, p_type, p_alert.id, jsonb_build_object(
+    VALUES (v_no_workspace, p_type, p_alert.id, jsonb_build_object(
         'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id))
     RETURNING id INTO v_event;
-    INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_nobody, 'alerts');
+    INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_no_workspace, 'alerts');
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.announce_alert(text, weighbridge.alerts, text) FROM PUBLIC;

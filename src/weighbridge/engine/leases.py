@@ -10,7 +10,7 @@ from uuid import UUID
 
 from weighbridge.engine.heartbeat import Heartbeat
 from weighbridge.model.errors import HandBack, LeaseLost, WeighbridgeError
-from weighbridge.postgres.pool import Lease
+from weighbridge.postgres.transactions import Lease
 
 
 class Leased(Protocol):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from weighbridge.engine.announcer import Announcer
+from weighbridge.engine.announce_loop import Announcer
 from weighbridge.engine.chores import Chore, cancel, repeat
 from weighbridge.engine.context import Context
 from weighbridge.engine.leases import Leased, Leases
@@ -35,7 +35,7 @@ class Queue(Protocol):
 class Loop:
     """Runs until it is stopped. Then work ends at its next safe point and goes back to its queue.
 
-    `companions` run beside the work until the loop ends; they receive the event that signals the end.
+    `companions` are tasks that run until the loop ends; they receive the event that signals the end.
     """
 
     def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases) -> None:
@@ -63,7 +63,7 @@ class Loop:
         """Signal that work has ended and events may have been written."""
         self.ended.set()
         for each in self._announcers:
-            each.news.set()
+            each.events_written.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         self._leases.start()
@@ -115,7 +115,7 @@ class Loop:
             try:
                 work = await queue.claim()
             except RetryLater as failure:
-                log.warning("worker.database_away", reason=failure.message)
+                log.warning("worker.database_unavailable", reason=failure.message)
                 return False
             if work is not None:
                 task = asyncio.create_task(self._run(work))

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from weighbridge.postgres.pool import Lease, Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Lease, Tx, fetch_all
 
 _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
-class Delivery:
+class EventDelivery:
     """One event for one consumer, claimed."""
 
     lease: Lease
@@ -25,11 +25,11 @@ class Delivery:
     failures: int
     type: str
     payload: dict[str, Any]
-    heard: tuple[str, ...] = ()  # addresses of the consumer that have accepted it
+    accepted_by: tuple[str, ...] = ()  # addresses of the consumer that have accepted it
 
 
 @dataclass(frozen=True)
-class Claim:
+class EventClaimRequest:
     """What an announcer may claim."""
 
     worker: str
@@ -38,28 +38,30 @@ class Claim:
     limit: int
 
 
-async def claim(tx: Tx, claim: Claim) -> list[Delivery]:
+async def claim(tx: Tx, request: EventClaimRequest) -> list[EventDelivery]:
     """Claim deliveries that are due, each with its own lease, so that a slow consumer does not delay others."""
-    params = (claim.worker, list(claim.consumers), claim.lease, claim.limit)
-    rows = await fetch_all(tx, _SQL["claim_deliveries"], params)
+    params = (request.worker, list(request.consumers), request.lease, request.limit)
+    rows = await fetch_all(tx, _SQL["claim_event_deliveries"], params)
     return [
-        Delivery(Lease(token, delivery, workspace), event, consumer, failures, kind, payload, tuple(heard))
-        for token, delivery, event, consumer, failures, kind, payload, workspace, heard in rows
+        EventDelivery(
+            Lease(token, delivery, workspace), event, consumer, failures, kind, payload, tuple(accepted_by)
+        )
+        for token, delivery, event, consumer, failures, kind, payload, workspace, accepted_by in rows
     ]
 
 
-async def note_heard(tx: Tx, delivery: Delivery, address: str) -> None:
+async def note_accepted(tx: Tx, delivery: EventDelivery, address: str) -> None:
     """Record that one of the consumer's addresses has accepted it; it is not sent there again."""
-    await tx.execute(_SQL["note_heard"], (address, delivery.lease.subject))
+    await tx.execute(_SQL["note_accepted"], (address, delivery.lease.subject))
 
 
-async def finish(tx: Tx, delivery: Delivery) -> None:
-    await tx.execute(_SQL["finish_delivery"], (delivery.lease.token,))
+async def finish(tx: Tx, delivery: EventDelivery) -> None:
+    await tx.execute(_SQL["finish_event_delivery"], (delivery.lease.token,))
 
 
-async def fail(tx: Tx, delivery: Delivery, delay: timedelta | None, error: str) -> None:
+async def fail(tx: Tx, delivery: EventDelivery, delay: timedelta | None, error: str) -> None:
     """Retry after the delay; without one, give up and leave the row for an operator."""
-    await tx.execute(_SQL["fail_delivery"], (delivery.lease.token, delay, error))
+    await tx.execute(_SQL["fail_event_delivery"], (delivery.lease.token, delay, error))
 
 
 async def record(

@@ -1,15 +1,15 @@
--- name: claim_deliveries
+-- name: claim_event_deliveries
 SELECT lease_token, delivery_id, event_id, consumer, failures, type, payload, workspace_id, heard
-FROM weighbridge.claim_deliveries(%s, %s, %s, %s)
+FROM weighbridge.claim_event_deliveries(%s, %s, %s, %s)
 
--- name: note_heard
+-- name: note_accepted
 UPDATE weighbridge.event_deliveries SET heard = heard || %s::text WHERE id = %s
 
--- name: finish_delivery
-SELECT weighbridge.finish_delivery(%s)
+-- name: finish_event_delivery
+SELECT weighbridge.finish_event_delivery(%s)
 
--- name: fail_delivery
-SELECT weighbridge.fail_delivery(%s, %s, %s)
+-- name: fail_event_delivery
+SELECT weighbridge.fail_event_delivery(%s, %s, %s)
 
 -- name: record_audit
 INSERT INTO weighbridge.audit_log (workspace_id, actor, action, subject, detail)

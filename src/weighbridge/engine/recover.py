@@ -11,8 +11,8 @@ from uuid import UUID
 import structlog
 
 from weighbridge.observe import journal
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 log = structlog.get_logger()
 _SQL = load(__name__)
@@ -42,21 +42,21 @@ async def recover(tx: Tx, max_crashes: int) -> list[Recovered]:
     return [Recovered(*row) for row in await fetch_all(tx, _SQL["recover"], (max_crashes,))]
 
 
-def report(recovered: Sequence[Recovered]) -> None:
+def log_recovered(recovered: Sequence[Recovered]) -> None:
     """Log one line for each recovered attempt."""
     for each in recovered:
         match each.queue:
             case "projects":
-                journal.lease_taken_back(each.subject, each.worker)
+                journal.lease_recovered(each.subject, each.worker)
             case "storage":
-                journal.replay_taken_back(each.subject, each.worker)
+                journal.replay_recovered(each.subject, each.worker)
             case "deliveries":
-                journal.delivery_taken_back(each.subject, each.worker)
+                journal.delivery_recovered(each.subject, each.worker)
             case _ if each.batch is None:
-                log.warning("Announcement taken back", subject=str(each.subject), worker_id=each.worker)
+                log.warning("Event delivery recovered", subject=str(each.subject), worker_id=each.worker)
             case _:
                 journal.stale_takeover(each.batch, each.hours, each.opened_at, each.worker)
                 if each.gave_up:
                     journal.job_failed(
-                        each.batch, "worker_crashed", "Too many workers stopped while processing it."
+                        each.batch, "worker_crashed", "Several workers stopped while processing the file."
                     )

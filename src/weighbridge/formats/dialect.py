@@ -72,10 +72,11 @@ class CsvLayout:
 
 
 class UnknownHeader(FileRefused):
-    """No row has a column that the pipeline knows. `columns` are the cells of the likeliest header row, `line` is its
+    """No row has a column that the pipeline recognises. `columns` are the cells of the likeliest header row, `line` is
+    its
     line, `below` are the cells of the first records after it.
 
-    The message does not show them: if no column is known, the row may be a record with personal data.
+    The message does not show them: if no column is recognised, the row may be a record with personal data.
     """
 
     def __init__(self, columns: Sequence[str], line: int, below: Sequence[str]) -> None:

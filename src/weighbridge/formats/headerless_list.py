@@ -1,7 +1,7 @@
 """Before dialect.py, for pipelines that accept lists: one value per line without a header → batches of one text column.
 
-A keyword may contain commas, semicolons and quotes. So a file is a list if it has no header that the pipeline knows and
-no delimiter that occurs in most lines. Then each line is one record.
+A keyword may contain commas, semicolons and quotes. So a file is a list if the pipeline
+recognises no header and no delimiter occurs in most lines. Then each line is one record.
 """
 
 from __future__ import annotations
@@ -121,5 +121,5 @@ def _values(block: Block) -> Any:
     lines = pc.utf8_rtrim(lines, "\r\n")
     if b'"' not in block.text:
         return lines
-    bare = pc.replace_substring(pc.replace_substring_regex(lines, _QUOTED, r"\1"), '""', '"')
-    return pc.if_else(pc.match_substring_regex(lines, _QUOTED), bare, lines)
+    unquoted = pc.replace_substring(pc.replace_substring_regex(lines, _QUOTED, r"\1"), '""', '"')
+    return pc.if_else(pc.match_substring_regex(lines, _QUOTED), unquoted, lines)

@@ -29,9 +29,9 @@ def count_records(text: Utf8File, layout: JsonLayout) -> int:
         held = b""
         while chunk := file.read(CHUNK):
             chunk = held + chunk
-            bare = _ESCAPE.sub(b"", chunk)  # an escaped \\" does not end a string
-            held = b"\\" if bare.endswith(b"\\") else b""
-            counter.feed(bare[: len(bare) - len(held)])
+            unescaped = _ESCAPE.sub(b"", chunk)  # an escaped \\" does not end a string
+            held = b"\\" if unescaped.endswith(b"\\") else b""
+            counter.feed(unescaped[: len(unescaped) - len(held)])
     return counter.records
 
 
@@ -46,9 +46,9 @@ class _Counter:
         self._member = 0
         self.records = 0 if self._level == 0 else 1  # one more than commas: an empty list was refused
 
-    def feed(self, bare: bytes) -> None:
+    def feed(self, unescaped: bytes) -> None:
         """The next bytes, without escaped characters."""
-        data = np.frombuffer(bare, np.uint8)
+        data = np.frombuffer(unescaped, np.uint8)
         quotes = np.flatnonzero(data == ord('"'))
         marks = np.flatnonzero(_MARK[data])
         marks = marks[(np.searchsorted(quotes, marks) + self._quoted) % 2 == 0]

@@ -1,4 +1,4 @@
-"""Called by json_layout.py: the members of the outer object besides the list of records, as in
+"""Called by json_layout.py: the members of the outer object other than the list of records, as in
 `{"data": […], "paging": {…}}`.
 
 They are not loaded. A next page and other lists of objects give a warning. A list with columns of the pipeline may

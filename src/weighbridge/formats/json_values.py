@@ -183,15 +183,15 @@ class Window:
         raise self._too_long()
 
     def _refuse(self, why: str, position: int) -> NoReturn:
-        begun = self.line
+        first_line = self.line
         ends = self._ended and (why.startswith(OPEN_STRING) or not self._text[position:].strip())
-        raise not_json(why, self._line_of(position), begun, ends=ends)
+        raise not_json(why, self._line_of(position), first_line, ends=ends)
 
 
-def not_json(why: str, line: int, begun: int, *, ends: bool = False) -> FileRefused:
+def not_json(why: str, line: int, first_line: int, *, ends: bool = False) -> FileRefused:
     """`ends`: the only error is that the text ends there."""
     if ends:
-        sentence = f"The file ends inside the JSON value that begins on line {begun}."
+        sentence = f"The file ends inside the JSON value that begins on line {first_line}."
     else:
         sentence = f"Line {line} is not valid JSON: {why[0].lower()}{why[1:]}."
     return FileRefused("malformed_file", sentence)

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from weighbridge.formats import arrow_batch
 from weighbridge.formats.unnamed_columns import reject_unnamed
 from weighbridge.model.rejects_file import ESCAPED, RAW, ROW, SAFE, UPLOAD, YES, added_columns, unescape
-from weighbridge.model.sheet import Sheet
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE, Sheet
 
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _NUMBER = r"^[1-9][0-9]{0,8}$"
@@ -35,7 +34,7 @@ def without_added_columns(sheet: Sheet) -> Sheet:
 
 @dataclass
 class FixedSheet:
-    """A rejects file with the columns of the file that its rows come from."""
+    """A rejects file with the columns of its original file."""
 
     sheet: Sheet
     added: Mapping[str, int]  # the names of the added columns and their positions

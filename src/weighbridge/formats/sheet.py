@@ -9,7 +9,7 @@ from weighbridge.formats.delimited import open_delimited
 from weighbridge.formats.encoding import as_utf8
 from weighbridge.formats.headerless_list import open_list
 from weighbridge.formats.json_records import open_json
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 
 ENOUGH = 3  # records that are needed to decide that a name is missing in the header
 FAULT = "unnamed_cell"

@@ -9,8 +9,8 @@ Declarations
 
 Files and uploads
     limits         limits from the settings
-    reading        read options; encodings: the encodings that they may name
-    sheet          a file as text columns; space: characters that are stripped from cells
+    read_options   read options; encodings: the encodings that they may name
+    sheet          a file as text columns, and the characters that are stripped from its cells
     read_as        how a file was read
     columns        the use of each column
     upload         an upload and its counts; states: its states and moves

@@ -75,7 +75,7 @@ class Outcome:
     counts: bool = True  # the retry counts; False: it was not sent
 
     def __post_init__(self) -> None:
-        """The texts come from a provider and are stored: remove characters that cannot be, and cut them."""
+        """The texts are a provider's, and are stored: remove characters that cannot be stored, and shorten them."""
         for name, longest in (
             ("code", LONGEST_CODE),
             ("message", LONGEST_MESSAGE),

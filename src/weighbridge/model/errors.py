@@ -38,9 +38,9 @@ class Refused(WeighbridgeError):
 
 
 class FileRefused(Refused):
-    """The file as a whole cannot be read as what it claims to be. `report` lists its columns, if they are known."""
+    """The file as a whole is refused. `column_report` lists its columns, if they are known."""
 
-    report: ColumnReport | None = None
+    column_report: ColumnReport | None = None
 
 
 class RequestRefused(Refused):
@@ -96,7 +96,7 @@ class RetryLater(WeighbridgeError):
 
 
 class HandBack(WeighbridgeError):
-    """The worker was asked to stop between two batches."""
+    """The worker is stopping, between two batches."""
 
 
 class LeaseLost(WeighbridgeError):

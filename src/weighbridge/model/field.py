@@ -30,7 +30,7 @@ _NAME = re.compile(r"^[a-z][a-z0-9_]{0,47}$")
 
 @dataclass(frozen=True)
 class NamePath:
-    """An external id made of names: `name:` and the hash of the folded names, for files without ids."""
+    """An external id built from names: `name:` and the hash of the folded names, for files without ids."""
 
     names: Sequence[str]  # "campaign.name", "ad_set.name": entity and field, outermost first
 
@@ -51,8 +51,8 @@ class InHeader:
 
 
 @dataclass(frozen=True)
-class Made:
-    """A value that no file has: DuckDB SQL over other fields of the same entity, `{name}` for each."""
+class Computed:
+    """A value that is always computed: DuckDB SQL over other fields of the same entity, `{name}` for each."""
 
     expression: str
 
@@ -62,7 +62,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class OrMade:
+class ComputedDefault:
     """A value of the pipeline's last entity that is computed if a record has none.
 
     DuckDB SQL over other fields of the same entity, `{sale.gclid}` for each.
@@ -85,7 +85,9 @@ class Field:
     normalise: Sequence[Normaliser] = ()
     validate: Sequence[Validator] = ()
     required: bool = False  # a file without the column fails; a row without a value is rejected
-    otherwise: NamePath | InHeader | Made | OrMade | None = None  # source of the value if the file has none
+    otherwise: NamePath | InHeader | Computed | ComputedDefault | None = (
+        None  # source of the value if the file has none
+    )
     personal: bool = False  # no message, log line or response repeats its values
     label: str = ""  # its name in messages; default: the field's name
     additive: bool = False  # values of several records may be added up: spend may, reach may not
@@ -100,11 +102,11 @@ class Field:
         if self.type not in SQL_TYPES:
             known = ", ".join(t.__name__ for t in SQL_TYPES)
             raise ConfigError(f"Field {self.name}: expected a type of {known}, got {self.type!r}")
-        if isinstance(self.otherwise, Made) and (
+        if isinstance(self.otherwise, Computed) and (
             self.header or self.normalise or self.validate or self.required
         ):
             raise ConfigError(
-                f"Field {self.name}: it is Made of other fields; expected no header, no rules, and not required"
+                f"Field {self.name}: it is Computed from other fields; expected no header, no rules, and not required"
             )
 
     @property

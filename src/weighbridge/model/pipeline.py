@@ -20,11 +20,11 @@ from weighbridge.model.field import (
     RESERVED,
     SCOPES,
     SQL_TYPES,
+    Computed,
+    ComputedDefault,
     Field,
     InHeader,
-    Made,
     NamePath,
-    OrMade,
     check_name,
     named_in,
 )
@@ -35,12 +35,12 @@ __all__ = [
     "RESERVED",
     "SCOPES",
     "SQL_TYPES",
+    "Computed",
+    "ComputedDefault",
     "Entity",
     "Field",
     "InHeader",
-    "Made",
     "NamePath",
-    "OrMade",
     "Pipeline",
     "Ref",
     "named_in",
@@ -195,10 +195,10 @@ class Pipeline:
         fields = self.fields
         for entity in self.entities:
             for declared in entity.fields:
-                if isinstance(declared.otherwise, Made) and entity is self.grain:
+                if isinstance(declared.otherwise, Computed) and entity is self.grain:
                     raise ConfigError(
                         f"Field {entity.name}.{declared.name}: only fields of the entities before "
-                        f"{self.grain.name} can be Made"
+                        f"{self.grain.name} can be Computed"
                     )
                 self._check_others(entity, declared)
                 for name in _sources(entity, declared):
@@ -236,7 +236,7 @@ class Pipeline:
         """Rules may combine fields only in the last entity, whose records have all of them."""
         own = [f"{self.grain.name}.{each.name}" for each in self.grain.fields]
         named = [name for rule in declared.validate for name in named_in(rule.predicate)]
-        if isinstance(declared.otherwise, OrMade):
+        if isinstance(declared.otherwise, ComputedDefault):
             named += declared.otherwise.fields
         for name in named:
             if entity is not self.grain or name not in own:
@@ -308,7 +308,7 @@ class Pipeline:
             return tuple(profile.expects)
         if self.expects is not None:
             return tuple(self.expects)
-        made = (Made, NamePath)
+        made = (Computed, NamePath)
         return tuple(name for name, each in self.fields.items() if not isinstance(each.otherwise, made))
 
     def entity(self, name: str) -> Entity:
@@ -339,7 +339,7 @@ def _sources(entity: Entity, declared: Field) -> tuple[str, ...]:
     match declared.otherwise:
         case None:
             return ()
-        case Made():
+        case Computed():
             return tuple(f"{entity.name}.{name}" for name in declared.otherwise.fields)
         case _:
             return declared.otherwise.fields

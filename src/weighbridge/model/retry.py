@@ -1,7 +1,8 @@
 """The one table of retry policies: how often to retry, and how long to wait, by kind of work and failure.
 
-Two limits are fixed in SQL, as the database applies them: the circuit breaker and the pause without a free slot
-(delivery/functions.sql). A provider's own answer may ask for a longer pause than its policy.
+What the database applies is defined in SQL: the circuit breaker, the random part of delays and the pause between
+confirmations in delivery/functions.sql; the retries of an event whose worker stopped in engine/functions.sql, equal to
+ANNOUNCEMENT. A provider's own answer may ask for a longer pause than its policy.
 """
 
 from __future__ import annotations
@@ -64,6 +65,21 @@ CONVERSION = Backoff(tries=10, first=timedelta(seconds=30), longest=timedelta(ho
 
 # All sites of a provider that limits the rate without saying for how long.
 PROVIDER_PAUSE = timedelta(minutes=1)
+
+# A batch for which no slot was free. No retry is used up.
+NO_SLOT_PAUSE = timedelta(seconds=30)
+
+# Until Google has registered a click or a new conversion action.
+GOOGLE_REGISTERS = timedelta(hours=6)
+
+# A click that Google does not find: 6 and 24 hours after the first answer, then the conversion fails.
+GOOGLE_SEARCHES = (GOOGLE_REGISTERS, timedelta(hours=18))
+
+# Questions about the result of an accepted request: every ten minutes for about a day, then the result is unknown.
+CONFIRMATION_TRIES = 150
+
+# While the store is unavailable, one file is tried before it is due.
+STORE_PROBE = timedelta(minutes=1)
 
 # Writing the result of finished work while the database is unavailable: about as long as a lease.
 RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(seconds=20))

@@ -24,7 +24,7 @@ class Backlog(Protocol):
 Group = TypeVar("Group", bound=Backlog)
 
 
-def in_turn(groups: Sequence[Group]) -> list[Group]:
+def most_overdue_first(groups: Sequence[Group]) -> list[Group]:
     """In the order min_next_retry_at ASC NULLS FIRST, min_created_at ASC."""
     return sorted(
         groups,
@@ -42,7 +42,7 @@ def shares(groups: Sequence[Group], limit: int) -> list[tuple[Group, int]]:
 
     If there are more groups than `limit`, the last ones get nothing this time.
     """
-    ordered = in_turn(groups)
+    ordered = most_overdue_first(groups)
     total = sum(group.queued_count for group in ordered)
     if not total or limit <= 0:
         return []

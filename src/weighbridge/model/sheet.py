@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+# Characters around the text of a cell that do not belong to it.
+SPACE = " \t\r\n\u00a0\u2007\u202f\u200b\ufeff"
+
 # Why a record could not be read: the message, and the hint.
 _QUOTES = "Double a quote that belongs to a quoted cell, and remove one that does not."
 FAULTS: Mapping[str, tuple[str, str]] = {
@@ -37,7 +40,7 @@ class Sheet(Protocol):
 
     Each batch (an Arrow RecordBatch) has the columns `row_index`, `line`, `cells`, then `c0` … `cN`, one
     per header cell, then `surplus`. `row_index` counts the records after the header from 0, `line` is the
-    physical line a record starts on, `cells` how many cells it really had. A cell is '' when empty and NULL when the
+    physical line a record starts on, `cells` the number of its cells. A cell is '' when empty and NULL when the
     record has none there. `surplus` holds the cells beyond the last header cell.
 
     `fault` is NULL for a record that fits the header. Otherwise it is a code (FAULTS). A record that could not be read

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
 from weighbridge.model.read_as import UNDECIDED, ReadAs
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 
 

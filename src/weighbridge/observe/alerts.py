@@ -27,7 +27,7 @@ class Alert:
 
     severity: str  # ERROR, WARNING or RECOVERED
     message: str
-    heard: Collection[str] = ()  # marks of the addresses that have received it
+    accepted_by: Collection[str] = ()  # marks of the addresses that have received it
 
 
 class Alerts:
@@ -39,11 +39,11 @@ class Alerts:
 
     @property
     def addresses(self) -> list[Any]:
-        """ConfigError if apprise does not know a URL. The message does not repeat it, as it contains a secret."""
+        """ConfigError if apprise does not support a URL. The message does not repeat it, as it contains a secret."""
         for number, address in enumerate(found := self._load(), 1):
             if address is None:
                 raise ConfigError(
-                    f"WEIGHBRIDGE_ALERT_URLS: address {number} is not one that apprise knows. Expected one such as "
+                    f"WEIGHBRIDGE_ALERT_URLS: address {number} is not supported by apprise. Expected one such as "
                     "discord://webhook_id/webhook_token or pagerduty://key@routing_key; "
                     "https://appriseit.com lists them all."
                 )
@@ -61,7 +61,7 @@ class Alerts:
         send = partial(_send, body=redacted(alert.message), kind=_KINDS.get(alert.severity, "success"))
 
         async def send_to(url: str, address: Any) -> bool:
-            if _mark(url) in alert.heard:
+            if _mark(url) in alert.accepted_by:
                 return True
             if not await loop.run_in_executor(_SENDERS, send, address):
                 return False

@@ -91,11 +91,11 @@ def lease_lost(upload: Upload) -> None:
 
 
 def handed_back(upload: Upload) -> None:
-    log.info("Job handed back", source_batch_id=upload.batch)
+    log.info("Job released", source_batch_id=upload.batch)
 
 
 def held(upload: Upload) -> None:
-    log.info("Job held", source_batch_id=upload.batch, record_count=upload.bins.accepted)
+    log.info("Preview on hold", source_batch_id=upload.batch, record_count=upload.bins.accepted)
 
 
 def preview_promoted(upload: Upload) -> None:
@@ -108,7 +108,7 @@ def preview_discarded(upload: Upload, code: str) -> None:
 
 def postponed(upload: Upload, kind: str) -> None:
     metrics.RETRIES.labels(kind).inc()
-    log.warning("Job put off", source_batch_id=upload.batch, error_type=kind)
+    log.warning("Job postponed", source_batch_id=upload.batch, error_type=kind)
 
 
 def lease_acquired(project: Project, worker: str) -> None:
@@ -130,9 +130,9 @@ def lease_lost_of(project: Project) -> None:
     log.warning("Project lease lost", **_of(project))
 
 
-def lease_taken_back(project_key: UUID, worker: str) -> None:
+def lease_recovered(project_key: UUID, worker: str) -> None:
     metrics.TAKEOVERS.inc()
-    log.warning("Project lease taken back", project_key=str(project_key), original_worker_id=worker)
+    log.warning("Project lease recovered", project_key=str(project_key), original_worker_id=worker)
 
 
 def run_failed(project: Project, error: str, pause: timedelta) -> None:
@@ -223,9 +223,9 @@ def replayed(queue_id: UUID, status: str, retry_count: int, reason: str | None =
     say("UploadQueueReplay", queue_id=str(queue_id), status=status, retry_count=retry_count, reason=reason)
 
 
-def replay_taken_back(queue_id: UUID, worker: str) -> None:
+def replay_recovered(queue_id: UUID, worker: str) -> None:
     metrics.TAKEOVERS.inc()
-    log.warning("Replay taken back", queue_id=str(queue_id), original_worker_id=worker)
+    log.warning("Stored file retry recovered", queue_id=str(queue_id), original_worker_id=worker)
 
 
 def called(
@@ -261,8 +261,8 @@ def _known(code: str | None) -> str:
     return code if code in ("CONCURRENCY_LIMIT", "HELD_BACK") else "error"
 
 
-def delivery_taken_back(batch_id: UUID, worker: str) -> None:
-    log.warning("Conversions taken back", batch_id=str(batch_id), original_worker_id=worker)
+def delivery_recovered(batch_id: UUID, worker: str) -> None:
+    log.warning("Conversions recovered", batch_id=str(batch_id), original_worker_id=worker)
 
 
 @contextmanager

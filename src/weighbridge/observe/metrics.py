@@ -30,7 +30,9 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"  # of the text format,
 disable_created_metrics()  # type: ignore[no-untyped-call] # a second, unused series per counter
 
 CLAIMS = Counter("weighbridge_claims", "Uploads that this process claimed.")
-TAKEOVERS = Counter("weighbridge_takeovers", "Expired attempts that this process recovered.")
+TAKEOVERS = Counter(
+    "weighbridge_takeovers", "Expired attempts, except of deliveries, that this process recovered."
+)
 LEASES_LOST = Counter("weighbridge_leases_lost", "Attempts of this process that lost their lease.")
 RETRIES = Counter("weighbridge_retries", "Attempts that ended in a temporary failure.", ["kind"])
 ENDED = Counter("weighbridge_uploads_ended", "Uploads that this process ended.", ["status"])
@@ -52,13 +54,13 @@ STAGE_SECONDS = Histogram(
 # Names fixed by docs/contracts.md.
 STORED = Counter("storage_upload_success", "Files that this process stored.", ["bucket"])
 NOT_STORED = Counter(
-    "storage_upload_failure", "Files that the store could not accept on arrival.", ["bucket", "reason"]
+    "storage_upload_failure", "Files that the store could not accept on receipt.", ["bucket", "reason"]
 )
 QUOTA_STORAGE = Counter("quota_storage_exceeded", "Files refused because a storage limit was reached.")
 QUOTA_INTERPRETATION = Counter(
     "quota_interpretation_exceeded", "Retries refused because a monthly limit was reached."
 )
-REPLAYED = Counter("storage_queue_processed", "Replays of queued files, by outcome.", ["status"])
+REPLAYED = Counter("storage_queue_processed", "Retries of waiting files, by outcome.", ["status"])
 
 DELIVERED = Counter(
     "weighbridge_conversions_sent",
@@ -86,7 +88,7 @@ for _ended in sorted(TERMINAL):
 # Figures from the database: name of the figure → metric, description, and the label of its parts, if any.
 GAUGES: dict[str, tuple[str, str, str | None]] = {
     "uploads": ("weighbridge_uploads", "Uploads, by state.", "state"),
-    "backlog": ("weighbridge_backlog", "Uploads that have not ended.", None),
+    "backlog": ("weighbridge_backlog", "Uploads that have not ended and are not on hold.", None),
     "previews_held": ("weighbridge_previews_held", "Previews that wait for a decision.", None),
     "backlog_age": ("weighbridge_backlog_age_seconds", "Waiting time of the oldest upload.", None),
     "failed_24h": ("weighbridge_failed_24h", "Uploads that failed in the last 24 hours.", None),
@@ -95,7 +97,11 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
         "Failed uploads that are neither retried nor dismissed.",
         None,
     ),
-    "stale_runs": ("weighbridge_stale_runs", "Runs older than an hour without a live worker.", None),
+    "stale_runs": (
+        "weighbridge_stale_runs",
+        "Runs that started over an hour ago and have no live lease.",
+        None,
+    ),
     "alerts_open": ("weighbridge_alerts_open", "Open alerts, by condition.", "condition"),
     "outbox_waiting": ("weighbridge_outbox_waiting", "Event deliveries that are waiting.", None),
     "outbox_age": ("weighbridge_outbox_age_seconds", "Age of the oldest waiting event delivery.", None),
@@ -106,7 +112,7 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
         "Average duration of successful jobs.",
         None,
     ),
-    "storage_queue": ("storage_queue_depth", "Files queued for the store.", None),
+    "storage_queue": ("storage_queue_depth", "Files that wait for the file store.", None),
     "storage_usage": ("storage_usage_bytes", "Stored bytes, by the usage counters.", None),
     "conversions": ("weighbridge_conversions", "Undelivered conversions, by state.", "state"),
     "conversions_age": (

@@ -64,7 +64,7 @@ def unquoted(text: str) -> str:
     return _QUOTED.sub("'…'", text[:LONGEST])
 
 
-def said_back(text: str) -> str:
+def quote_input(text: str) -> str:
     """A sender's own text in quotes, short and redacted."""
     text = redacted(text[:200])
     return repr(text if len(text) <= 60 else text[:57] + "…")
@@ -90,8 +90,8 @@ def scrubbed(value: Any) -> Any:
             return str(value)
         case Mapping():
             return {
-                scrubbed(name): "[REDACTED]" if _opens(str(name)) else scrubbed(held)
-                for name, held in value.items()
+                scrubbed(name): "[REDACTED]" if _opens(str(name)) else scrubbed(item)
+                for name, item in value.items()
             }
         case list() | tuple() | set() | frozenset():
             return [scrubbed(each) for each in value]

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
 
-from weighbridge.model.pipeline import Entity, Field, InHeader, OrMade, Pipeline
+from weighbridge.model.pipeline import ComputedDefault, Entity, Field, InHeader, Pipeline
 from weighbridge.model.rule import Validator
 from weighbridge.rules import n, v
 
@@ -98,7 +98,7 @@ sale = Entity(
             header=ORDER_ID,
             normalise=[n.fold_space],
             validate=[v.max_length(200), printable, not_rounded],
-            otherwise=OrMade(ORDER_OF_CLICK),
+            otherwise=ComputedDefault(ORDER_OF_CLICK),
         ),
         Field(
             "occurred_at",

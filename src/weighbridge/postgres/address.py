@@ -7,7 +7,7 @@ import re
 import psycopg
 
 from weighbridge.model.errors import ConfigError, WeighbridgeError
-from weighbridge.postgres.pool import connect
+from weighbridge.postgres.transactions import connect
 
 
 async def reach(url: str) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import cast
 
-from weighbridge.postgres.pool import Tx, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_one
 
 _SQL = load(__name__)
 

@@ -11,7 +11,7 @@ from psycopg.abc import Buffer
 from psycopg.copy import AsyncLibpqWriter
 from psycopg.generators import copy_to
 
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 
 PIECE = 256 * 1024
 
@@ -46,8 +46,9 @@ def _with_booleans(batch: Any) -> Any:
 
 
 class _Writer(AsyncLibpqWriter):
-    """Sends every piece before it accepts the next. The usual writer leaves that to libpq, whose buffer grows to the
-    size of the data and keeps it, on every connection of the pool in turn."""
+    """Sends every piece before it accepts the next. psycopg's own writer leaves this to libpq, whose buffer grows to
+    the size of the data and keeps that size, on each connection of the pool.
+    """
 
     async def write(self, data: Buffer) -> None:
         view = memoryview(data)

@@ -13,8 +13,8 @@ from uuid import UUID
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.postgres import migrate, readiness, roles
 from weighbridge.postgres.pipeline_tables import fingerprint
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _SQL = load(__name__) | load(readiness.__name__) | load(roles.__name__)
 

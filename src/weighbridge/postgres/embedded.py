@@ -49,7 +49,7 @@ _OWN = "Or set DATABASE_URL to use your own Postgres."
 
 
 def start(home: Path, database: str = "weighbridge") -> str:
-    """Start (or join) the server in `home` and return a connection string for `database`, made if missing.
+    """Start (or join) the server in `home` and return a connection string for `database`, created if missing.
 
     Raises ConfigError if the folder cannot be created or the server cannot be started.
     """
@@ -95,18 +95,18 @@ def _made(home: Path) -> Path:
     for left in home.glob(f"{_UNFINISHED}*"):
         shutil.rmtree(left, ignore_errors=True)  # left by a first start that was killed
     _stop_servers_without_data(folder)
-    beside = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
+    unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=home))
     try:
         with _captured_output() as output:
             try:
-                get_server(beside, start=False).ensure_pgdata_inited()
+                get_server(unfinished, start=False).ensure_pgdata_inited()
             except subprocess.SubprocessError as error:
                 raise OSError(_reason(error, output)) from error
-        with (beside / "postgresql.auto.conf").open("a") as conf:
+        with (unfinished / "postgresql.auto.conf").open("a") as conf:
             conf.write(_CONFIGURATION)
-        beside.rename(folder)
+        unfinished.rename(folder)
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
     return folder
 

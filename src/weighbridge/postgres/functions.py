@@ -17,7 +17,7 @@ from psycopg import errors, sql
 
 from weighbridge.model.errors import ConfigError
 from weighbridge.postgres import roles
-from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 SUBJECTS = ("postgres", "engine", "storage", "uploads", "projects", "delivery")  # in the order of layers
 SCHEMAS = ("weighbridge", "ingest")  # wholly ours: a function that no file defines is dropped
@@ -81,7 +81,7 @@ async def define_first(tx: Tx) -> None:
 async def apply(tx: Tx) -> None:
     """Create or replace everything that the files define, with its rights; drop functions that no file defines.
 
-    CREATE OR REPLACE keeps rights, so those of our roles are revoked first: what the files grant is what there is.
+    CREATE OR REPLACE keeps rights, so the rights of our roles are revoked first: only the grants of the files remain.
     """
     await tx.execute("SET LOCAL check_function_bodies = off")  # they call each other across the files
     await tx.execute(

@@ -9,13 +9,14 @@
 --   * The files are the source of truth. `weighbridge db migrate` applies all of them when one has changed, and drops
 --     functions of the schemas weighbridge and ingest that no file defines.
 --   * CREATE OR REPLACE keeps the rights that a function has. Those of our roles in these two schemas are revoked before
---     the files are applied, and each function is followed by its REVOKE and GRANT: what the files grant is what there is.
+--     the files are applied, and each function is followed by its REVOKE and GRANT: afterwards only the grants of the
+--     files remain.
 --   * A function with other parameter types is another function, and the old one is dropped. One that returns another
 --     type, or renames a parameter, has to be dropped by a migration first: Postgres does not replace it.
 --   * Functions that change tables are SECURITY DEFINER with a fixed search_path. Roles may execute them and cannot
 --     write to the tables otherwise.
 --
--- Own SQLSTATEs: WB001 the lease is lost, WB002 not a permitted move, WB003 the server crashed during the lease,
+-- Own SQLSTATEs: WB001 the lease is lost, WB002 not an allowed transition, WB003 the server crashed during the lease,
 -- WB004 the project is being processed, WB005 there is no such project, WB009 a dry run rolls back.
 
 -- Time -------------------------------------------------------------------------------------------------------
@@ -54,7 +55,7 @@ REVOKE ALL ON FUNCTION weighbridge.acting_workspace() FROM PUBLIC;
 
 -- Ids --------------------------------------------------------------------------------------------------------
 
--- SHA-256 of the parts of a natural key: entity, workspace, scope, key columns; '' stands for NULL.
+-- SHA-256 of the parts of a natural key: entity, workspace, scope, key columns; '' replaces NULL.
 CREATE OR REPLACE FUNCTION weighbridge.natural_key_hash(VARIADIC parts text[]) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$ SELECT sha256(convert_to(array_to_string(parts, E'\x1f', ''), 'UTF8')) $$;

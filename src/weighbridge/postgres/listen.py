@@ -9,11 +9,11 @@ from psycopg import OperationalError, sql
 
 from weighbridge.model.errors import RetryLater
 from weighbridge.model.retry import LISTEN
-from weighbridge.postgres.pool import connect
+from weighbridge.postgres.transactions import connect
 
 
 async def notifications(url: str, channel: str) -> AsyncIterator[str]:
-    """Payloads of a channel, for ever. An empty payload also follows every (re)connection: check at once."""
+    """Payloads of a channel, without end. An empty payload also follows every (re)connection: check at once."""
     pauses = LISTEN.pauses()
     while True:
         try:

@@ -13,8 +13,8 @@ from typing import LiteralString
 from psycopg.errors import DuplicateSchema, DuplicateTable
 
 from weighbridge.model.errors import ConfigError
-from weighbridge.postgres import before_initial, functions, roles
-from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.postgres import functions, replaced_migrations, roles
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS weighbridge_migrations;
@@ -73,8 +73,8 @@ async def migrate(tx: Tx, *, reapply: bool = False) -> list[str]:
     """
     await roles.ensure(tx)
     missing = await _pending_migrations(tx)
-    if await before_initial.is_last(tx):
-        await before_initial.adopt(tx, migrations()[0].checksum)
+    if await replaced_migrations.is_last(tx):
+        await replaced_migrations.adopt(tx, migrations()[0].checksum)
     if not missing and await functions.are_current(tx) and not reapply:
         return []
     for migration in missing:
@@ -92,7 +92,7 @@ async def _pending_migrations(tx: Tx) -> list[Migration]:
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.migrate'))")
     await tx.execute(_LEDGER)
     known = migrations()
-    if await before_initial.is_last(tx):
+    if await replaced_migrations.is_last(tx):
         return known[1:]
     rows = await fetch_all(tx, "SELECT version, checksum FROM weighbridge_migrations.applied")
     done: dict[int, str] = dict(rows)

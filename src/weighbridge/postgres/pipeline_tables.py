@@ -10,8 +10,8 @@ from psycopg import sql
 
 from weighbridge.model.errors import ConfigError, did_you_mean
 from weighbridge.model.pipeline import Entity, Pipeline
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
 from weighbridge.postgres.production_columns import refuse_unfit
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 
 SCOPE_TYPES = {"client_id": "uuid", "platform": "text", "project_id": "bigint"}
 # Views run with their owner's rights: this hides from our roles what row-level security hides.
@@ -79,7 +79,7 @@ def _refuse_clashes(pipelines: list[Pipeline]) -> None:
 
 
 async def _send_back_staged(tx: Tx, pipeline: Pipeline) -> None:
-    """Uploads staged under the old declaration are parsed again; running attempts find their staging gone."""
+    """Uploads staged under the old declaration are parsed again; running attempts find their staged rows missing."""
     await tx.execute(
         "UPDATE public.data_uploads SET status = 'pending', staged = '{}', staged_at = NULL"
         " WHERE pipeline = %s AND status = 'staging_complete' AND NOT EXISTS (SELECT FROM weighbridge.attempts a"

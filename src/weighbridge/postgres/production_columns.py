@@ -13,13 +13,13 @@ from decimal import Decimal
 
 from weighbridge.model.capacity import Capacity
 from weighbridge.model.errors import ConfigError, Refused
-from weighbridge.model.pipeline import SQL_TYPES, Entity, Field, Made, OrMade, Pipeline
-from weighbridge.postgres.pool import Tx, fetch_all
+from weighbridge.model.pipeline import SQL_TYPES, Computed, ComputedDefault, Entity, Field, Pipeline
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _WHOLE = {"int2": 2**15, "int4": 2**31, "int8": 2**63}
 _PLACES = {Decimal: 6, datetime: 6}  # of the types that fields have in staging
 _EXACT_IN_DOUBLE = 2**53
-# A domain has the type that it is made of; typmod is -1 where there is no limit.
+# A domain has its base type; typmod is -1 where there is no limit.
 _COLUMNS = """
     SELECT c.relname, a.attname, b.typname, format_type(a.atttypid, a.atttypmod),
         CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END
@@ -88,7 +88,7 @@ def _fitting(pipeline: Pipeline, columns: Mapping[tuple[str, str], _Column]) -> 
 
 def _capacity(pipeline: Pipeline, entity: Entity, field: Field, column: _Column) -> Capacity | None:
     """None for a column that holds every value of its field. Raises ConfigError for one that would change values."""
-    made = isinstance(field.otherwise, Made | OrMade)
+    made = isinstance(field.otherwise, Computed | ComputedDefault)
     fits = _FITS[field.type](column)
     # A made value is not a cell that could be rejected, so it must not be rounded.
     rounds = fits is not None and fits.places is not None and fits.places < _PLACES.get(field.type, 0)

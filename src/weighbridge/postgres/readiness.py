@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.postgres import migrate, pipeline_tables
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _SQL = load(__name__)
 

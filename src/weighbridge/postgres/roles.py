@@ -5,8 +5,8 @@ from __future__ import annotations
 from psycopg import errors, sql
 
 from weighbridge.model.errors import ConfigError
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 NAMES = (
     "weighbridge_intake",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from weighbridge.postgres import embedded
 from weighbridge.postgres.migrate import migrate
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)$\n?", re.MULTILINE)
 

@@ -10,7 +10,7 @@ from weighbridge.model.errors import RequestRefused
 from weighbridge.model.project import Job, Project
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.errors import RowFault
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.projects import queue as projects_queue
 from weighbridge.projects.edits import name_of
 from weighbridge.storage import quota
@@ -29,7 +29,7 @@ async def make(db: Database, workspace_id: UUID, number: int | None, name: str) 
         async with db.tx("weighbridge_intake", workspace_id) as tx:
             number = await projects_queue.make(tx, number, name)
     except RowFault as fault:
-        message = f"project_id: the highest number, {HIGHEST_PROJECT}, is taken; give a number."
+        message = f"project_id: the highest number, {HIGHEST_PROJECT}, is in use; choose a free number."
         raise RequestRefused(409, "no_number_left", message) from fault
     project = await find(db, workspace_id, number)
     assert project is not None

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from weighbridge.model.errors import RequestRefused
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.pipelines.keywords.tokens import normalised, tokens_of
-from weighbridge.postgres.pool import Database, Tx
+from weighbridge.postgres.transactions import Database, Tx
 from weighbridge.projects import groups, queue
 from weighbridge.projects.grouping import ROLE
 from weighbridge.projects.groups import Grouped, ProjectKey
@@ -41,7 +41,7 @@ async def merge_tokens(editor: Editor, words: Sequence[str], into: str) -> list[
         target = await groups.merged_into(tx, editor.key, target)
         tokens = [token for token in dict.fromkeys(given) if token != target]
         if not tokens:
-            message = f"tokens: expected words that are not merged into {said_back(target)} yet."
+            message = f"tokens: expected words that are not merged into {quote_input(target)} yet."
             raise RequestRefused(422, "nothing_to_merge", message)
         changed = await groups.merge(tx, editor.key, tokens, target)
         await _regroup_tokens(tx, editor.key, changed)
@@ -96,7 +96,7 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
     async with _edit(editor, "group.move_keywords") as tx:
         missing = await groups.unknown(tx, editor.key, wanted)
         if missing:
-            shown = ", ".join(said_back(keyword) for keyword in missing[:5])
+            shown = ", ".join(quote_input(keyword) for keyword in missing[:5])
             raise RequestRefused(404, "unknown_keyword", f"The project has no keyword {shown}.")
         group = target.group
         if group is not None:
@@ -140,7 +140,7 @@ async def _tokens(words: Sequence[str], field: str) -> list[str]:
     found = await asyncio.to_thread(tokens_of, _several(words, field))
     for word, token in zip(words, found, strict=True):
         if " " in token:
-            message = f"{field}: expected single words, got {said_back(word)}. Merge its words separately."
+            message = f"{field}: expected single words, got {quote_input(word)}. Merge its words separately."
             raise RequestRefused(422, "invalid_token", message)
     return found
 
@@ -158,7 +158,7 @@ def name_of(name: str) -> str:
     """The name of a group or a project without surplus space; RequestRefused(422) if it is not valid."""
     tidy = " ".join(name.split())
     if not tidy or len(tidy) > LONGEST_NAME or not tidy.isprintable():
-        message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {said_back(name)}."
+        message = f"name: expected 1 to {LONGEST_NAME} printable characters, got {quote_input(name)}."
         raise RequestRefused(422, "invalid_name", message)
     return tidy
 

@@ -4,7 +4,7 @@
 --   projects                   a project of a workspace; its first file creates it
 --   data_uploads.project_id    a file of a project is a job: only the project's runner claims it
 --   csv_processing_jobs        those uploads as jobs: queued, running, succeeded, failed
---   project_processing_leases  the attempts at projects: who runs one, until when
+--   project_processing_leases  the attempts at projects: worker and end of lease
 --   keywords                   one row per keyword of a project; written by promotion
 --   keyword_groups             groups of keywords
 --   group_keywords             the group of each keyword
@@ -18,7 +18,7 @@
 --
 -- The row of a project is the lock between files that are received and edits of its groups. The sender of a file
 -- holds it FOR KEY SHARE until the job is committed; an edit (lock_project) and a release hold it FOR UPDATE while
--- they look for jobs. So neither overlooks the other.
+-- they look for jobs. So an edit sees every received file, and a file waits for an edit in progress.
 --
 -- Lock order: attempts, then projects, then data_uploads. An edit locks its project before it looks at attempts, and
 -- never waits for one.
@@ -35,13 +35,13 @@ CREATE OR REPLACE FUNCTION weighbridge.job_status(p_status text) RETURNS text
     $$;
 GRANT EXECUTE ON FUNCTION weighbridge.job_status(text) TO PUBLIC;
 
--- Uploads of projects as jobs. A preview is a job while it is parsed, and none while it is held or after it was discarded.
+-- Uploads of projects as jobs. A preview is a job only while it is parsed: not on hold, and not after it was discarded.
 CREATE OR REPLACE VIEW public.csv_processing_jobs WITH (security_invoker = true) AS
 SELECT d.id,
        d.project_id,
        d.id AS csv_upload_id,
-       -- staged and postponed, or abandoned by its worker: it waits like one that never began
-       CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id) THEN 'queued'
+       -- staged and postponed, or abandoned by its worker: it is queued
+       CASE WHEN d.status = 'staging_complete' AND NOT weighbridge.has_live_attempt(d.id) THEN 'queued'
             ELSE weighbridge.job_status(d.status) END AS status,
        d.filename AS source_filename,
        encode(d.content_sha256, 'hex') AS idempotency_key,
@@ -55,7 +55,7 @@ SELECT d.id,
        d.error_code,
        d.total_rows AS rows,
        coalesce(made.inserted, 0) AS inserted,
-       -- repeated in the file, or known from another file
+       -- repeated in the file, or loaded from another file
        coalesce((d.bins ->> 'duplicate')::bigint, 0) + coalesce(made.known, 0) AS duplicate,
        d.failed_rows AS invalid,
        -- Progress. Rejected and repeated rows are processed once the file is parsed.
@@ -103,7 +103,7 @@ REVOKE ALL ON FUNCTION weighbridge.make_project(bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.make_project(bigint, text) TO weighbridge_intake;
 
 -- Whether a live attempt at a job of the project exists. A runner that lost its lease may still hold one.
-CREATE OR REPLACE FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION weighbridge.has_running_job(p_workspace uuid, p_project bigint) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
         SELECT EXISTS (
@@ -114,9 +114,9 @@ CREATE OR REPLACE FUNCTION weighbridge.job_in_hand(p_workspace uuid, p_project b
             CROSS JOIN LATERAL (SELECT d.project_id FROM public.data_uploads d WHERE d.id = a.subject OFFSET 0) d
             WHERE d.project_id = p_project)
     $$;
-REVOKE ALL ON FUNCTION weighbridge.job_in_hand(uuid, bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.has_running_job(uuid, bigint) FROM PUBLIC;
 
--- Whether the project has a job that has not ended. A held preview is none.
+-- Whether the project has a job that has not ended. A preview on hold does not count.
 CREATE OR REPLACE FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigint) RETURNS boolean
     LANGUAGE sql STABLE
     AS $$
@@ -128,7 +128,7 @@ CREATE OR REPLACE FUNCTION weighbridge.has_jobs(p_workspace uuid, p_project bigi
     $$;
 REVOKE ALL ON FUNCTION weighbridge.has_jobs(uuid, bigint) FROM PUBLIC;
 
--- Since when the project has had a job that can be claimed now; NULL: it has none.
+-- The time since which the project has a job that can be claimed now; NULL: it has none.
 CREATE OR REPLACE FUNCTION weighbridge.claimable_since(p_workspace uuid, p_project bigint, p_pipelines text[], p_per_workspace int)
     RETURNS timestamptz
     LANGUAGE sql STABLE
@@ -136,16 +136,16 @@ CREATE OR REPLACE FUNCTION weighbridge.claimable_since(p_workspace uuid, p_proje
         SELECT d.created_at FROM public.data_uploads d
         WHERE d.workspace_id = p_workspace AND d.project_id = p_project AND d.status IN ('pending', 'staging_complete')
           AND d.pipeline = ANY (p_pipelines) AND d.run_after <= weighbridge.now()
-          AND weighbridge.slots_taken(p_workspace) < p_per_workspace
-          AND NOT weighbridge.job_in_hand(p_workspace, p_project)
+          AND weighbridge.slots_in_use(p_workspace) < p_per_workspace
+          AND NOT weighbridge.has_running_job(p_workspace, p_project)
         ORDER BY d.created_at, d.id LIMIT 1
     $$;
 REVOKE ALL ON FUNCTION weighbridge.claimable_since(uuid, bigint, text[], int) FROM PUBLIC;
 
 -- Run --------------------------------------------------------------------------------------------------------
 
--- Leases the project whose turn it is: with a job that can be claimed now, by its age, or with all jobs ended and the grouping
--- still to do. p_only: this project and no other. No row: there is none.
+-- Leases the next project: one with a job that can be claimed now, by the age of the job, or one whose jobs have all
+-- ended and that is not grouped yet. p_only: only this project. No row: there is none.
 CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_project(
     p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int, p_only uuid
 ) RETURNS TABLE (project_key uuid, lease_token uuid)
@@ -219,10 +219,7 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_project(
     AS $$
 #variable_conflict use_column
 BEGIN
-    IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
-       OR EXISTS (SELECT FROM orphans) THEN
-        SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
-    END IF;
+    abandoned := recover_abandoned(p_max_crashes);
     SELECT c.project_key, c.lease_token INTO project_key, lease_token
     FROM claim_waiting_project(p_worker, p_pipelines, p_lease, p_per_workspace, p_only) c;
     IF project_key IS NOT NULL OR abandoned IS NOT NULL THEN
@@ -247,8 +244,8 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fence_project(uuid) FROM PUBLIC;
 
--- The next job of a project for its runner, in the order received; a postponed one lets the next go first. A preview changes
--- nothing that would have to be grouped.
+-- The next job of a project for its runner, in the order received; postponed jobs are skipped. A preview does not
+-- change keywords, so nothing has to be grouped after it.
 CREATE OR REPLACE FUNCTION weighbridge.claim_job(p_token uuid, p_worker text, p_pipelines text[], p_lease interval, p_per_workspace int)
     RETURNS TABLE (upload_id uuid, lease_token uuid)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -273,7 +270,7 @@ BEGIN
         END IF;
         lease_token := open_attempt(v_upload, v_project.workspace_id, p_worker, p_lease, p_per_workspace, p_token);
         IF lease_token IS NOT NULL THEN
-            UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
+            PERFORM note_progress(p_token);
             upload_id := v_upload;
             RETURN NEXT;
         END IF;
@@ -293,7 +290,7 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.may_group(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.may_group(uuid) TO weighbridge_group;
 
--- Called in the transaction that made the groups.
+-- Called in the transaction that creates the groups.
 CREATE OR REPLACE FUNCTION weighbridge.note_grouped(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -304,12 +301,12 @@ BEGIN
     SET ungrouped = false, grouped_at = weighbridge.now(), groupings = p.groupings + 1, failures = 0,
         run_after = '-infinity'
     WHERE p.key = v_project.key;
-    UPDATE attempts a SET progressed_at = weighbridge.now() WHERE a.lease_token = p_token;
+    PERFORM note_progress(p_token);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.note_grouped(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.note_grouped(uuid) TO weighbridge_group;
 
--- Ends a run, unless there is more to do; then the answer is false. p_anyway: the worker is stopping.
+-- Ends a run and returns true; false if there is more to do. p_anyway: end it in any case, as the worker is stopping.
 CREATE OR REPLACE FUNCTION weighbridge.release_project(p_token uuid, p_pipelines text[], p_per_workspace int, p_anyway boolean)
     RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -344,7 +341,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_project(uuid, interval, text) FROM PUBLIC;
 
--- Who runs a project, and until when.
+-- The worker that runs a project, and the end of its lease.
 CREATE OR REPLACE VIEW public.project_processing_leases AS
 SELECT p.id AS project_id,
        a.worker AS lease_owner,
@@ -353,7 +350,7 @@ SELECT p.id AS project_id,
        p.workspace_id
 FROM weighbridge.attempts a JOIN public.projects p ON p.key = a.subject
 WHERE a.queue = 'projects' AND a.closed_at IS NULL;
-COMMENT ON VIEW public.project_processing_leases IS 'Who runs a project, and until when.';
+COMMENT ON VIEW public.project_processing_leases IS 'The worker that runs a project, and the end of its lease.';
 
 -- Edit lock --------------------------------------------------------------------------------------------------
 
@@ -377,7 +374,8 @@ BEGIN
     WHERE a.queue = 'projects' AND a.subject = v_project.key AND a.closed_at IS NULL;
     v_leased := FOUND;
     IF v_leased AND v_lease.lease_until < weighbridge.now() THEN
-        -- It expired. If its runner is not in a transaction now, closing the attempt keeps it from ever entering one.
+        -- The lease has expired. Unless its runner is in a fenced transaction now, closing the attempt prevents all
+        -- further ones.
         PERFORM FROM attempts a WHERE a.lease_token = v_lease.lease_token AND a.closed_at IS NULL FOR UPDATE SKIP LOCKED;
         IF FOUND THEN
             PERFORM close_attempt(v_lease.lease_token, 'expired', NULL);
@@ -457,8 +455,8 @@ CREATE OR REPLACE FUNCTION weighbridge.note_volumes() RETURNS trigger
     AS $$
 BEGIN
     UPDATE keyword_groups g SET stale = true
-    FROM after_it a
-    JOIN before_it b USING (workspace_id, project_id, keyword_normalized)
+    FROM new_rows a
+    JOIN old_rows b USING (workspace_id, project_id, keyword_normalized)
     JOIN group_keywords m USING (workspace_id, project_id, keyword_normalized)
     WHERE a.volume IS DISTINCT FROM b.volume
       AND g.workspace_id = m.workspace_id AND g.project_id = m.project_id AND g.id = m.group_id
@@ -467,23 +465,23 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.note_volumes() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER note_volumes AFTER UPDATE ON public.keywords
-    REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
+    REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
--- A deleted keyword leaves its group, whatever deletes it.
+-- A deleted keyword is removed from its group, for every kind of deletion.
 CREATE OR REPLACE FUNCTION weighbridge.leave_groups() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
-    WITH left_behind AS (
-        DELETE FROM group_keywords m USING before_it b
+    WITH removed AS (
+        DELETE FROM group_keywords m USING old_rows b
         WHERE m.workspace_id = b.workspace_id AND m.project_id = b.project_id AND m.keyword_normalized = b.keyword_normalized
         RETURNING m.*
     )
-    UPDATE keyword_groups g SET stale = true FROM left_behind l
+    UPDATE keyword_groups g SET stale = true FROM removed l
     WHERE g.workspace_id = l.workspace_id AND g.project_id = l.project_id AND g.id = l.group_id AND NOT g.stale;
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.leave_groups() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER leave_groups AFTER DELETE ON public.keywords
-    REFERENCING OLD TABLE AS before_it FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.leave_groups();
+    REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.leave_groups();

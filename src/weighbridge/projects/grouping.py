@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weighbridge.model.project import Project
-from weighbridge.postgres.pool import Lease
+from weighbridge.postgres.transactions import Lease
 from weighbridge.projects import groups, queue
 from weighbridge.projects.groups import Grouped, ProjectKey
 from weighbridge.uploads.context import Context
@@ -11,7 +11,7 @@ from weighbridge.uploads.context import Context
 ROLE = "weighbridge_group"
 
 
-async def finish(ctx: Context, lease: Lease, project: Project) -> Grouped | None:
+async def group_keywords(ctx: Context, lease: Lease, project: Project) -> Grouped | None:
     """Make the groups. None if a file has not ended, or nothing began since the last grouping."""
     async with ctx.db.fenced(lease, ROLE) as tx:
         if not await queue.may_group(tx, lease):

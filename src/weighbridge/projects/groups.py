@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 WORK_MEMORY = "64MB"  # for sorts and hashes of any project; the rest spills to disk

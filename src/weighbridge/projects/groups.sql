@@ -72,7 +72,7 @@ WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.stale
 WITH merges AS MATERIALIZED (
     SELECT array_agg(token) AS tokens, jsonb_object_agg(token, into_token) AS map
     FROM public.token_merges WHERE workspace_id = %(workspace)s AND project_id = %(project)s
-), gone AS (
+), removed AS (
     DELETE FROM public.group_keywords m USING public.keyword_groups g, public.keywords k
     WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
       AND g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id = m.group_id
@@ -86,7 +86,7 @@ WITH merges AS MATERIALIZED (
     RETURNING m.group_id
 )
 UPDATE public.keyword_groups g SET stale = true
-WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM removed)
 
 -- name: forget_manual_moves
 -- Treats keywords that were moved by hand as automatic again, except in confirmed groups.
@@ -130,7 +130,8 @@ UPDATE public.keyword_groups SET confirmed = true
 WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND id = %(group)s
 
 -- name: absorb_twin
--- A group with the same signature that was made beside a confirmed one gives it its keywords: stale, and empty.
+-- A group with the signature of a confirmed one that was created meanwhile: its keywords move to the confirmed one, and
+-- it becomes stale and empty.
 WITH twin AS (
     UPDATE public.keyword_groups t SET stale = true, signature = NULL
     FROM public.keyword_groups g
@@ -158,13 +159,13 @@ WHERE NOT EXISTS (SELECT FROM public.keywords k
 ORDER BY w.place
 
 -- name: leave_groups
-WITH gone AS (
+WITH removed AS (
     DELETE FROM public.group_keywords m
     WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s AND m.keyword_normalized = ANY (%(keywords)s::text[])
     RETURNING m.group_id
 )
 UPDATE public.keyword_groups g SET stale = true
-WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM gone)
+WHERE g.workspace_id = %(workspace)s AND g.project_id = %(project)s AND g.id IN (SELECT group_id FROM removed)
 
 -- name: enter_group
 WITH joined AS (

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 from weighbridge.projects.groups import GroupCursor, Keyword, ProjectKey
 
 _SQL = load(__name__)

@@ -10,8 +10,8 @@ from datetime import datetime
 from uuid import UUID
 
 from weighbridge.model.project import File, is_locked, state_of
-from weighbridge.postgres.pool import Tx, fetch_named
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_named
 from weighbridge.projects.groups import ProjectKey
 
 _SQL = load(__name__)

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from weighbridge.engine.recover import Recovered
 from weighbridge.model.project import Duplicate, File, Job, Project, ProjectStatus
-from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.uploads.queue import Claimed, ClaimRequest, get
 
 _SQL = load(__name__)
@@ -19,7 +19,7 @@ _SQL = load(__name__)
 
 @dataclass(frozen=True)
 class Run:
-    """A leased project, if there was one to run, and the abandoned ones that were recovered on the way."""
+    """A leased project, if there was one to run, and the abandoned work that was recovered first."""
 
     lease: Lease | None = None
     project: Project | None = None

@@ -2,6 +2,7 @@
 
     check                   runs the modules below in this order; the only entry point
     headers                 header cells → fields; header_currency: the currency in a header
+    unknown_header          the refusal of a file without a known column
     plan                    the pipeline as SQL over the columns of one file; record_currency: the currency of amounts
     record_source           the records as views of DuckDB; duckdb_connection
     time_zones              the time zone that a file names above its header
@@ -14,12 +15,12 @@
     dimensions              ids and last known values of campaigns, ad sets, …
     grain_rows              the rows of the grain, in the order of its key
     id_checks               ids that were rounded or made of names; inconsistent_entities: several values for one id
-    repeats                 records with the same key: breakdowns, breakdown_totals
+    repeats                 records with the same key: sum_breakdowns, totals_in_breakdowns
     results_column          conversions that were read from a column of results
     nested_values           objects and lists in JSON
     column_report           the use of each column, and the missing fields
     rejection_messages      code and message of each rejected record
-    fixed_rejects           links of a fixed rejects file to the original uploads
+    rejects_links           links of a fixed rejects file to the original uploads
     check_result            the result: counts, staged rows, rejections
     row_digests             digests of staged rows, to recognise rows that are unchanged
 

@@ -20,7 +20,7 @@ from weighbridge.model.capacity import Capacity
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import (
@@ -41,7 +41,6 @@ from weighbridge.rules import (
 )
 from weighbridge.rules import locale as rules_locale
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.fixed_rejects import keep_links, read_as
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
 from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.record_kinds import (
@@ -67,6 +66,7 @@ from weighbridge.rules.record_kinds import (
 )
 from weighbridge.rules.record_source import Source
 from weighbridge.rules.rejection_messages import rejections
+from weighbridge.rules.rejects_links import keep_links, read_as
 
 # With a larger share of rejected records, decimal mark and date order are decided again, from the whole file.
 DOUBTFUL = 0.1
@@ -130,7 +130,7 @@ def _reported(report: Callable[[], ColumnReport]) -> Iterator[None]:
         yield
     except FileRefused as refusal:
         if refusal.code != "several_currencies":
-            refusal.report = report()
+            refusal.column_report = report()
         raise
 
 
@@ -186,7 +186,7 @@ class _Check:
                 **nested_values.warnings(self.plan, self.sheet),
                 **repeated.warnings,
             },
-            report=column_report.report(self.plan, self.late_keys()),
+            column_report=column_report.report(self.plan, self.late_keys()),
             header_line=self.sheet.header_line or 1,
             linked=linked,
             summed=repeated.summed,
@@ -241,8 +241,8 @@ class _Check:
     def reject_by_clock(self, locale: Locale) -> list[Column]:
         """Reject times that do not exist, or exist twice, in their time zone. Returns the columns that have any."""
         zone = time_zones.named_above(self.plan.pipeline, self.sheet.preamble)
-        asked = assumption_warnings.by_clock(self.db, self.plan, zone=zone)
-        return [each for each in asked if clock_changes.reject(self.db, self.plan, locale, each)]
+        columns = assumption_warnings.by_clock(self.db, self.plan, zone=zone)
+        return [each for each in columns if clock_changes.reject(self.db, self.plan, locale, each)]
 
     def assumptions(self, locale: Locale) -> dict[str, str]:
         """Warnings about values that depend on an assumption."""

@@ -36,7 +36,7 @@ class CheckResult:
     counts: dict[str, int]  # staged rows by entity
     affected_dates: list[date]
     warnings: dict[str, str]  # about the whole file: code → sentence
-    report: ColumnReport
+    column_report: ColumnReport
     header_line: int
     linked: bool = False  # the file is a fixed rejects file
     summed: bool = False  # records were added up

@@ -1,7 +1,6 @@
-"""After typing: times in a zone whose clocks skip them, or come to them twice.
-
-Where clocks go forward, 02:30 does not exist. Where they go back, it is two times, and nothing in the file says which.
-DuckDB reads both without a word, so such records are rejected here. Most files name no zone, and cost nothing.
+"""After typing: local times that a clock change skips or repeats. When clocks are set forward, 02:30 does not exist.
+When they are set back, it exists twice, and the file does not show which is meant. DuckDB accepts both without an
+error, so such records are rejected here. Files without a time zone, which are most files, are not checked.
 """
 
 # ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)

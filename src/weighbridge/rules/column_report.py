@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import islice
 
 from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
-from weighbridge.model.pipeline import InHeader, OrMade, Pipeline
+from weighbridge.model.pipeline import ComputedDefault, InHeader, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
 from weighbridge.rules.headers import Layout, find_columns, fold, listed, missing_expected, nearest, synonyms
@@ -113,10 +113,10 @@ def _filled(plan: Plan) -> set[str]:
     found |= {
         name
         for name, declared in plan.pipeline.fields.items()
-        if isinstance(declared.otherwise, OrMade) and not found.isdisjoint(declared.otherwise.fields)
+        if isinstance(declared.otherwise, ComputedDefault) and not found.isdisjoint(declared.otherwise.fields)
     }
     for entity in plan.pipeline.entities:
         found |= {f"{entity.name}.{ref.name}" for ref in entity.refs if ref.entity in named}
         found |= {f"{entity.name}.{name}" for name in entity.key}
-        found |= {f"{entity.name}.{name}" for name in dimensions.made(entity, plan)}
+        found |= {f"{entity.name}.{name}" for name in dimensions.computed(entity, plan)}
     return found

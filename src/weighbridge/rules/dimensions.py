@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from weighbridge.model.pipeline import Entity, Field, Made, NamePath
+from weighbridge.model.pipeline import Computed, Entity, Field, NamePath
 from weighbridge.model.upload import Scope
 from weighbridge.rules.field_errors import dimension_errors
 from weighbridge.rules.plan import Locale, Plan, duck_type, literal, quoted, stages
@@ -61,15 +61,15 @@ def link_rejected(db: Any, plan: Plan, locale: Locale, scope: Scope) -> None:
 
 def entities(plan: Plan) -> list[Entity]:
     """The dimensions that the file has."""
-    return [entity for entity in plan.pipeline.dimensions if _named(entity, plan)]
+    return [entity for entity in plan.pipeline.dimensions if _is_in_file(entity, plan)]
 
 
-def made(entity: Entity, plan: Plan) -> list[str]:
+def computed(entity: Entity, plan: Plan) -> list[str]:
     """The fields of an entity that are computed from columns of the file."""
     return [
         declared.name
         for declared in entity.fields
-        if isinstance(declared.otherwise, Made) and _can_be_made(entity, declared, plan)
+        if isinstance(declared.otherwise, Computed) and _can_be_computed(entity, declared, plan)
     ]
 
 
@@ -106,9 +106,9 @@ def _tuples(plan: Plan, locale: Locale, scope: Scope, kind: int = ACCEPTED) -> s
                 continue
             if isinstance(declared.otherwise, NamePath):
                 values.append(f"{_name_key(declared.otherwise, plan)} AS {quoted(full)}")
-            elif isinstance(declared.otherwise, Made):
-                made = f"CAST({_made(declared.otherwise, entity, plan)} AS {duck_type(declared)})"
-                values.append(f"{made} AS {quoted(full)}")
+            elif isinstance(declared.otherwise, Computed):
+                computed = f"CAST({_computed(declared.otherwise, entity, plan)} AS {duck_type(declared)})"
+                values.append(f"{computed} AS {quoted(full)}")
     bad = " OR ".join(f"({fault.when})" for fault in dimension_errors(plan)) or "false"
     sql = f"""SELECT {cells}, last, row_index, line, coalesce({bad}, false) AS bad, {", ".join(values)}
         FROM {stages(plan.dimension_columns, plan, locale, distinct)}"""
@@ -140,7 +140,7 @@ def _rows(entity: Entity, plan: Plan) -> str:
         elif (
             full in plan.layout.columns
             or name in entity.key
-            or isinstance(plan.pipeline.fields[full].otherwise, Made)
+            or isinstance(plan.pipeline.fields[full].otherwise, Computed)
         ):
             value = quoted(full)
         else:
@@ -160,16 +160,16 @@ def _name_key(path: NamePath, plan: Plan) -> str:
     return f"CASE WHEN coalesce({', '.join(folded[-1])}) IS NOT NULL THEN {key} END"
 
 
-def _made(made: Made, entity: Entity, plan: Plan) -> str:
+def _computed(computed: Computed, entity: Entity, plan: Plan) -> str:
     """SQL: the declared expression over the values of its fields; NULL for fields that the file lacks."""
     values = {column.name: column.value for column in plan.dimension_columns}
     parts = {
         f"{{{name}}}": values.get(
             f"{entity.name}.{name}", f"NULL::{duck_type(plan.pipeline.fields[f'{entity.name}.{name}'])}"
         )
-        for name in made.fields
+        for name in computed.fields
     }
-    return reduce(lambda sql, part: sql.replace(part, f"({parts[part]})"), parts, made.expression)
+    return reduce(lambda sql, part: sql.replace(part, f"({parts[part]})"), parts, computed.expression)
 
 
 def _natural_key_hash(entity: Entity, plan: Plan, scope: Scope) -> str:
@@ -211,23 +211,23 @@ def _hash(entity: Entity) -> str:
     return quoted(f"{entity.name} hash")
 
 
-def _named(entity: Entity, plan: Plan) -> bool:
+def _is_in_file(entity: Entity, plan: Plan) -> bool:
     """Whether the file has the key of this entity or can compute it. A key of references needs all of them."""
     refs = {ref.name: plan.pipeline.entity(ref.entity) for ref in entity.refs}
     own = [plan.pipeline.fields[f"{entity.name}.{name}"] for name in entity.key if name not in refs]
     for declared in own:
-        if f"{entity.name}.{declared.name}" not in plan.layout.columns and not _can_be_made(
+        if f"{entity.name}.{declared.name}" not in plan.layout.columns and not _can_be_computed(
             entity, declared, plan
         ):
             return False
-    return bool(own) or all(_named(refs[name], plan) for name in entity.key)
+    return bool(own) or all(_is_in_file(refs[name], plan) for name in entity.key)
 
 
-def _can_be_made(entity: Entity, declared: Field, plan: Plan) -> bool:
+def _can_be_computed(entity: Entity, declared: Field, plan: Plan) -> bool:
     match declared.otherwise:
         case NamePath():
             return declared.otherwise.names[-1] in plan.layout.columns
-        case Made():
+        case Computed():
             return any(f"{entity.name}.{name}" in plan.layout.columns for name in declared.otherwise.fields)
         case _:
             return False

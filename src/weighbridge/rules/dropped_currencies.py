@@ -1,4 +1,4 @@
-"""After typing: warnings about currencies beside amounts that no field stores.
+"""After typing: warnings about currencies next to amounts, if no field stores the currency.
 
 An American file with `$1,234.56` has no warning: dollars are the ordinary case. Any other currency has one.
 """
@@ -27,7 +27,7 @@ def warnings(
     """
     found = _by_header(plan) | _not_named(db, plan)
     for column, noted in columns:
-        if not column.drops_currency or not _unordinary(_named(db, "x", f"({noted})")):
+        if not column.drops_currency or not _unordinary(_words_next_to_amounts(db, "x", f"({noted})")):
             continue
         accepted = f"(SELECT row_index FROM typed WHERE kind = {ACCEPTED})"
         used = [column, column.currency] if column.currency else [column]
@@ -35,7 +35,7 @@ def warnings(
             f"(SELECT * FROM {texts(used, open_source())} AS sheet SEMI JOIN {accepted} AS accepted USING (row_index)"
             f" WHERE {column.drops_currency})"
         )
-        named = _named(db, column.text, source)
+        named = _words_next_to_amounts(db, column.text, source)
         examples = [repr(word if plan.pipeline.personal else cell) for word, cell in named.items()]
         if not _unordinary(named):
             continue
@@ -89,8 +89,8 @@ def _replaces(plan: Plan) -> bool:
     return plan.pipeline.grain.upsert.name == "replace"
 
 
-def _named(db: Any, x: str, source: str) -> dict[str, str]:
-    """What stands beside the amounts, with one amount for each."""
+def _words_next_to_amounts(db: Any, x: str, source: str) -> dict[str, str]:
+    """The texts next to the amounts, with one amount for each."""
     word = f"split_part({currencies.words(x)}, ':', -1)"  # of `$5.00 CAD` the closer one
     rows = db.execute(
         f"SELECT {word} AS word, min({x}) FROM {source} WHERE {word} <> '' GROUP BY ALL ORDER BY ALL"

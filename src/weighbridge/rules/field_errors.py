@@ -182,7 +182,7 @@ def beyond(column: Column, plan: Plan, x: str) -> Iterator[tuple[str, str, str]]
 
 
 def _of_key(entity: Entity, plan: Plan) -> Iterator[FieldError]:
-    """An id that can be made of names: the id is required if the file has a column for it, otherwise the name is."""
+    """An id that can be built from names: the id is required if the file has a column for it, otherwise the name is."""
     columns = {column.name: column for column in plan.columns}
     for declared in entity.fields:
         if not isinstance(declared.otherwise, NamePath):

@@ -29,7 +29,7 @@ _SIGN = re.compile(
 class HeaderParts:
     """A header without its currency, and the currency."""
 
-    bare: str
+    without_currency: str
     code: str | None = None
     symbol: str = ""  # a symbol that several currencies share
 

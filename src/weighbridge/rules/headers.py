@@ -16,11 +16,11 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from weighbridge.model.errors import FileRefused, did_you_mean
-from weighbridge.model.pipeline import Field, InHeader, Made, NamePath, OrMade, Pipeline
+from weighbridge.model.pipeline import Computed, ComputedDefault, Field, InHeader, NamePath, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import header_currency
 
-# A file is refused as another platform's export if that platform knows so many columns more. It is the smallest
+# A file is refused as another platform's export if that platform recognises this many columns more. It is the smallest
 # difference between the platforms' own exports, and more than one custom column makes.
 CLEARLY = 2
 TRUSTED = 3  # with so many known cells, or half of its cells known, a row is certainly a header
@@ -126,7 +126,7 @@ def find_columns(header: Sequence[str], pipeline: Pipeline, profile: Profile | N
 
 
 def missing_required(layout: Layout, pipeline: Pipeline) -> dict[str, Field]:
-    """The required fields that have no column in the file and cannot be made of other columns."""
+    """The required fields that have no column in the file and cannot be computed from other columns."""
     return {
         name: declared
         for name, declared in pipeline.fields.items()
@@ -145,7 +145,7 @@ def fold(cell: str) -> str:
 
 def synonyms(name: str, declared: Field, pipeline: Pipeline, profile: Profile | None) -> tuple[str, ...]:
     """All headers of a field: those of the profile, then its own; if there are none, its name."""
-    if isinstance(declared.otherwise, Made):
+    if isinstance(declared.otherwise, Computed):
         return ()
     given = (*(profile.headers.get(name, ()) if profile else ()), *declared.header)
     return given or (
@@ -162,7 +162,9 @@ def _field_finder(pipeline: Pipeline, profile: Profile | None) -> Callable[[str]
     for end in (profile.daily.starts, profile.daily.ends) if profile and profile.daily else ():
         for synonym in end:
             known.setdefault(fold(synonym), set()).add(end[0])
-    return lambda cell: known.get(fold(cell), known.get(fold(header_currency.split(cell).bare), ()))
+    return lambda cell: known.get(
+        fold(cell), known.get(fold(header_currency.split(cell).without_currency), ())
+    )
 
 
 def _refuse_other_platform(header: Sequence[str], pipeline: Pipeline, profile: Profile | None) -> None:
@@ -196,7 +198,9 @@ def _knows_more(
     ours: Callable[[str], Collection[str]],
     profile: Profile,
 ) -> bool:
-    """Does another platform know all columns that this one knows, and also an expected field that is missing here?"""
+    """Does another platform recognise all columns that this one recognises, and also an expected field that is missing
+    here?
+    """
     found = {name for cell in header for name in ours(cell)}
     lost = set(profile.expects) - found
     return any(lost & set(theirs(cell)) for cell in header) and all(
@@ -221,7 +225,7 @@ def _find(cells: list[_Cell], names: Sequence[str], amount: bool) -> list[_Cell]
 
 
 def _names_amount(cell: _Cell, name: str) -> bool:
-    return bool(cell.named.code or cell.named.symbol) and fold(cell.named.bare) == name
+    return bool(cell.named.code or cell.named.symbol) and fold(cell.named.without_currency) == name
 
 
 def _period(cells: list[_Cell], columns: dict[str, tuple[int, ...]], profile: Profile | None) -> int | None:
@@ -322,58 +326,6 @@ def refuse_without_measures(layout: Layout, pipeline: Pipeline, profile: Profile
     )
 
 
-@dataclass(frozen=True)
-class UnknownColumns:
-    """The likeliest header of a file without a known column; in a JSON file `line` is 0."""
-
-    columns: Sequence[str]
-    line: int
-    below: Sequence[str]  # the cells of the first records after it
-
-
-def no_column_known(found: UnknownColumns, pipeline: Pipeline, profile: Profile | None) -> FileRefused:
-    """The refusal of such a file. The message shows the row only if it cannot be a record with personal data."""
-    names = [
-        name
-        for field_name in pipeline.required
-        for name in synonyms(field_name, pipeline.fields[field_name], pipeline, profile)
-    ]
-    guess = next((g for g in (did_you_mean(name, found.columns) for name in names) if g), "")
-    near = _misspelt(names, found.columns) if pipeline.personal else bool(guess)
-    shown = _unlike_what_is_below(found) or (near and not any(map(is_value, found.columns)))
-    guess = guess if shown else ""
-    where = f"line {found.line}" if found.line else "the records"
-    if not found.columns:
-        got = "No record has named values."
-    elif shown:
-        got = f"Columns found in {where}: {listed(found.columns, 40)}."
-    elif found.line:
-        got = f"Line {found.line} has {len(found.columns)} cells; the header should be there."
-    else:
-        got = f"The records have {len(found.columns)} keys."
-    expected = f"expected {names[0]!r}{guess or '.'}" if names else "expected a header."
-    return FileRefused("no_header", f"No column of the file is known: {expected} {got}")
-
-
-def _unlike_what_is_below(found: UnknownColumns) -> bool:
-    """Certainly a header: no digits in it, and digits below it."""
-    return not any(map(_has_figures, found.columns)) and any(map(_has_figures, found.below))
-
-
-def _has_figures(cell: str) -> bool:
-    return "@" in cell or any(map(str.isdigit, cell))
-
-
-def is_value(cell: str) -> bool:
-    """Certainly not the name of a column: an amount, a date, an address."""
-    return "@" in cell or (any(map(str.isdigit, cell)) and not any(map(str.isalpha, cell)))
-
-
-def _misspelt(names: Sequence[str], columns: Sequence[str]) -> bool:
-    """Almost equal to the name of a column. The limit is high because `Casey Jones` is close to `Case Number`, too."""
-    return bool(names) and bool(get_close_matches(fold(names[0]), map(fold, columns), 1, 0.8))
-
-
 def not_daily(layout: Layout, pipeline: Pipeline, profile: Profile) -> FileRefused:
     """The refusal of a file without a day column."""
     daily = profile.daily
@@ -390,7 +342,7 @@ def _has_otherwise(declared: Field, layout: Layout) -> bool:
     match declared.otherwise:
         case NamePath():
             return declared.otherwise.names[-1] in layout.columns
-        case OrMade():
+        case ComputedDefault():
             return any(name in layout.columns for name in declared.otherwise.fields)
         case _:
             return False
@@ -399,8 +351,12 @@ def _has_otherwise(declared: Field, layout: Layout) -> bool:
 def _trusted(layout: Layout, pipeline: Pipeline) -> bool:
     """May a message show its cells? If few of them are known, the row may be a record with personal data."""
     known = len({position for positions in layout.columns.values() for position in positions})
-    words = not any(map(_has_figures, layout.header))  # a record has a figure somewhere
+    words = not any(map(has_figures, layout.header))  # a record has a figure somewhere
     return not pipeline.personal or words or known >= TRUSTED or known * 2 >= len(layout.header) > 0
+
+
+def has_figures(cell: str) -> bool:
+    return "@" in cell or any(map(str.isdigit, cell))
 
 
 def listed(cells: Sequence[str], most: int = 20) -> str:

@@ -60,10 +60,10 @@ def check(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
     if not with_ids:
         return {}
     # Nearly all files pass: one short query for all entities, a detailed one only for doubtful ids.
-    asked = " UNION ALL ".join(
+    query = " UNION ALL ".join(
         f"SELECT bool_or({_DOUBTFUL}) FROM ({_ids(entity, plan)})" for entity in with_ids
     )
-    answers = db.execute(asked).fetchall()
+    answers = db.execute(query).fetchall()
     doubtful = [entity for entity, (found,) in zip(with_ids, answers, strict=True) if found]
     rows = [db.execute(_summary(entity, plan)).fetchall()[0] for entity in doubtful]
     warnings: dict[str, str] = {}

@@ -33,21 +33,21 @@ def warnings(db: Any, plan: Plan, combos: Any) -> dict[str, str]:
 
 def _possible(db: Any, plan: Plan, combos: Any) -> list[Entity]:
     """Entities that may have several combinations of cells. Most files have none."""
-    asked = [
+    candidates = [
         entity
         for entity in dimensions.entities(plan)
         if (_columns(entity, plan) or _parents(entity, plan)) and not _made_of_names(entity, plan)
     ]
     if len(combos) < FEW_COMBINATIONS:
-        asked = [entity for entity in asked if _may_differ(entity, plan, combos)]
-    if not asked:
+        candidates = [entity for entity in candidates if _may_differ(entity, plan, combos)]
+    if not candidates:
         return []
     counts = ", ".join(
         f"(SELECT count(*) FROM {dimensions.table(entity)}) < count(*) FILTER (NOT bad AND {_id(entity)} IS NOT NULL)"
-        for entity in asked
+        for entity in candidates
     )
     [answers] = db.execute(f"SELECT {counts} FROM tuples").fetchall()
-    return [entity for entity, several in zip(asked, answers, strict=True) if several]
+    return [entity for entity, several in zip(candidates, answers, strict=True) if several]
 
 
 def _may_differ(entity: Entity, plan: Plan, combos: Any) -> bool:
@@ -67,15 +67,15 @@ def _may_differ(entity: Entity, plan: Plan, combos: Any) -> bool:
 
 def _several_values(db: Any, entity: Entity, columns: list[Column]) -> str | None:
     """The message, with the columns that differ, the number of entities, and the lines of one."""
-    asked, found = [], []
+    conditions, found = [], []
     for no, column in enumerate(columns):
         value = _folded(column)
-        asked += [f"min({value}) <> max({value}) AS several{no}"]
-        asked += [f"[arg_min(line, {value}), arg_max(line, {value})] AS lines{no}"]
+        conditions += [f"min({value}) <> max({value}) AS several{no}"]
+        conditions += [f"[arg_min(line, {value}), arg_max(line, {value})] AS lines{no}"]
         found += [f"count(*) FILTER (several{no})", f"min(lines{no}) FILTER (several{no})"]
     any_of = " OR ".join(f"coalesce(several{no}, false)" for no in range(len(columns)))
     [(count, *answers)] = db.execute(f"""SELECT count(*) FILTER ({any_of}), {", ".join(found)}
-        FROM (SELECT {", ".join(asked)} FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL
+        FROM (SELECT {", ".join(conditions)} FROM tuples WHERE NOT bad AND {_id(entity)} IS NOT NULL
             GROUP BY {_id(entity)})""").fetchall()
     if not count:
         return None

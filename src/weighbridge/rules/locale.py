@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 from weighbridge.rules import dates, numbers
 from weighbridge.rules.plan import Column, Locale, Plan, composed, filled, literal, texts
 
@@ -220,15 +220,15 @@ def _ask(
     db: Any, source: str, readings: list[TwoReadings], what: str, more: Sequence[str] = ()
 ) -> tuple[Any, ...]:
     """An aggregate for each class of each reading, from one scan of the source."""
-    cells, fits, asked = [], [], []
+    cells, fits, aggregates = [], [], []
     for i, reading in enumerate(readings):
         cells.append(f"unnest([{', '.join(reading.cells) or 'NULL::VARCHAR'}]) AS x{i}")
         first, second = reading.fits(f"x{i}")
         fits += [f"{first} AS a{i}", f"{second} AS b{i}"]
         ways = reading.classes(f"x{i}", f"a{i}", f"b{i}")
-        asked += [f"{what.replace('{x}', f'x{i}')} FILTER ({way})" for way in ways]
+        aggregates += [f"{what.replace('{x}', f'x{i}')} FILTER ({way})" for way in ways]
     laid = f"SELECT *, {', '.join(fits)} FROM (SELECT {', '.join(cells)} FROM {source})"
-    [found] = db.execute(f"SELECT {', '.join([*asked, *more])} FROM ({laid})").fetchall()
+    [found] = db.execute(f"SELECT {', '.join([*aggregates, *more])} FROM ({laid})").fetchall()
     return tuple(found)
 
 
@@ -329,17 +329,15 @@ def _order_by_run_of_days(db: Any, source: str, plan: Plan) -> int | None:
 
 
 def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
-    point, comma, either = (_shown(plan, cell) for cell in examples)
-    if point and comma:
-        got = f"{point}, which needs a decimal point, and {comma}, which needs a decimal comma"
-    elif point or comma:
-        mark, usual = ("point", "comma") if point else ("comma", "point")
-        got = (
-            f"{either}, which can be read as thousands or as a fraction, and {point or comma}, which needs a "
-            f"decimal {mark}, although files of this pipeline usually have a decimal {usual}"
-        )
-    else:
-        got = f"{either}, which can be read as thousands or as a fraction, and no number that shows the mark"
+    got = _contradiction(
+        plan,
+        examples,
+        names=("point", "comma"),
+        shown="which needs a decimal {}",
+        usual="a decimal {}",
+        unclear="which can be read as thousands or as a fraction",
+        missing="no number that shows the mark",
+    )
     return FileRefused(
         "ambiguous_numbers",
         f"Expected one decimal mark in the whole file, got {got}. "
@@ -349,21 +347,42 @@ def _ambiguous_numbers(plan: Plan, examples: list[str | None]) -> FileRefused:
 
 
 def _ambiguous_dates(plan: Plan, examples: list[str | None]) -> FileRefused:
-    month, day, either = (_shown(plan, cell) for cell in examples)
-    if month and day:
-        got = f"{month}, where the month is first, and {day}, where the day is first"
-    elif month or day:
-        first, usual = ("month", "day") if month else ("day", "month")
-        got = (
-            f"{either}, where either part can be the month, and {month or day}, where the {first} is first, "
-            f"although files of this pipeline usually have the {usual} first"
-        )
-    else:
-        got = f"{either}, where either part can be the month, and no date that shows the order"
+    got = _contradiction(
+        plan,
+        examples,
+        names=("month", "day"),
+        shown="where the {} is first",
+        usual="the {} first",
+        unclear="where either part can be the month",
+        missing="no date that shows the order",
+    )
     return FileRefused(
         "ambiguous_dates",
         f"Expected one order of day and month in the whole file, got {got}. "
         "Export dates as 2025-07-31, or state the order: --date-order dmy or --date-order mdy",
+    )
+
+
+def _contradiction(
+    plan: Plan,
+    examples: list[str | None],
+    *,
+    names: tuple[str, str],
+    shown: str,
+    usual: str,
+    unclear: str,
+    missing: str,
+) -> str:
+    """The cells that need different readings of the file. `examples`: of the first name, of the second, of either."""
+    first, second, either = (_shown(plan, cell) for cell in examples)
+    if first and second:
+        return f"{first}, {shown.format(names[0])}, and {second}, {shown.format(names[1])}"
+    if not (first or second):
+        return f"{either}, {unclear}, and {missing}"
+    needed, default = names if first else names[::-1]
+    return (
+        f"{either}, {unclear}, and {first or second}, {shown.format(needed)}, "
+        f"although files of this pipeline usually have {usual.format(default)}"
     )
 
 

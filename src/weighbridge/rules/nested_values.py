@@ -1,4 +1,4 @@
-"""Beside the checks: objects and lists in a JSON file, which a text field stores as JSON text."""
+"""Called by check.py: objects and lists in a JSON file, which a text field stores as JSON text."""
 
 from __future__ import annotations
 

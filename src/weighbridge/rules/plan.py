@@ -15,9 +15,9 @@ from decimal import Decimal
 from functools import cached_property, reduce
 
 from weighbridge.model.capacity import Capacity
-from weighbridge.model.pipeline import Field, NamePath, OrMade, Pipeline, named_in
+from weighbridge.model.pipeline import ComputedDefault, Field, NamePath, Pipeline, named_in
 from weighbridge.model.profile import Profile
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules import currencies, dates, normalise, numbers, record_currency
 from weighbridge.rules.headers import Layout, fold, synonyms
@@ -148,7 +148,7 @@ class Plan:
         """SQL of the grain's fields: the value of the file, or a value derived from other fields."""
         found = {column.name: column.value for column in self.grain_columns} | self.grain_unusual_texts
         for name, declared in self.pipeline.fields.items():
-            if isinstance(declared.otherwise, OrMade):
+            if isinstance(declared.otherwise, ComputedDefault):
                 made = f"CAST({self.with_others(declared.otherwise.expression)} AS {duck_type(declared)})"
                 found[name] = f"coalesce({found[name]}, {made})" if name in found else made
         return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 from weighbridge.rules.field_errors import grain_errors
 from weighbridge.rules.headers import synonyms
 from weighbridge.rules.normalise import TYPED

@@ -21,8 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weighbridge.model.sheet import Sheet
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE, Sheet
 from weighbridge.rules import dates
 from weighbridge.rules.plan import Plan
 
@@ -176,7 +175,7 @@ class _Combos:
 
 
 def _keys(columns: list[Any]) -> Any:
-    """One text for each record: the lengths of its cells, then the cells. Different cells never give equal texts."""
+    """One text for each record: the lengths of its cells, then the cells. Different cells never have equal texts."""
     lengths = [pc.binary_length(column).cast(pa.string()) for column in columns]
     if not columns:
         return pa.array([""], pa.string())

@@ -3,7 +3,7 @@
 Equal in every cell: the first record is accepted, the others count as duplicates.
 
 Different only in unused columns: the file has several parts for each key. It is refused as `unexpected_breakdown`, or
-the records are added up if the sender chose --sum-breakdowns (breakdowns.py).
+the records are added up if the sender chose --sum-breakdowns (sum_breakdowns.py).
 
 Anything else: the records contradict each other, and all of them are rejected as `conflicting_repeat`.
 
@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weighbridge.model.counts import counted
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 from weighbridge.model.upload import Scope
-from weighbridge.rules import breakdown_totals, breakdowns, dimensions, grain_rows
+from weighbridge.rules import dimensions, grain_rows, sum_breakdowns, totals_in_breakdowns
 from weighbridge.rules.plan import Locale, Plan, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
 
@@ -92,7 +92,7 @@ def _find_repeated(db: Any, plan: Plan, *, some_rejected: bool) -> bool:
 def _combine(db: Any, plan: Plan, aggregate: str) -> Repeats:
     """Accept one record of each key, with the combined values of all."""
     made = {value: aggregate.replace("{x}", value) for value in grain_rows.value_columns(plan)}
-    breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
+    sum_breakdowns.merge(db, "SELECT row_index, no FROM repeated", made)
     [(records, kept)] = db.execute("SELECT count(*), count(DISTINCT no) FROM repeated").fetchall()
     how = plan.pipeline.grain.upsert.name.replace("_", " ")
     rows = counted(kept, "row")
@@ -160,12 +160,12 @@ def _classify(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -
         SELECT no, list_filter([{", ".join(names)}], lambda name: name IS NOT NULL) AS columns,
             bool_or(rejected) AS incomplete, false AS breakdown, NULL::INTEGER AS unclear_line
         FROM compared WHERE NOT is_copy GROUP BY no HAVING count(*) > 1""")
-    distinguishing, certain = breakdowns.find(db, plan, headers)
+    distinguishing, certain = sum_breakdowns.find(db, plan, headers)
     by = list(distinguishing.values())
     totals: dict[str, str] = {}
     if distinguishing:
-        breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
-        totals = breakdown_totals.settle(db, plan, distinguishing)
+        sum_breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
+        totals = totals_in_breakdowns.settle(db, plan, distinguishing)
     db.execute("""CREATE OR REPLACE TEMP TABLE rejected_repeats AS
         SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
             CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)
@@ -176,7 +176,7 @@ def _classify(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -
                 FROM compared WHERE NOT is_copy GROUP BY no) USING (no)
         WHERE NOT breakdown OR unclear_line IS NOT NULL OR (incomplete AND NOT rejected)""")
     [(rejected,)] = db.execute("SELECT count(*) FROM rejected_repeats").fetchall()
-    summed = breakdowns.add_up(db, plan, by) if distinguishing else None
+    summed = sum_breakdowns.add_up(db, plan, by) if distinguishing else None
     db.execute(
         f"UPDATE typed SET kind = {REJECTED} FROM rejected_repeats WHERE typed.row_index = rejected_repeats.row_index"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from weighbridge.model.space import SPACE
+from weighbridge.model.sheet import SPACE
 from weighbridge.rules.headers import fold
 from weighbridge.rules.plan import Plan, literal
 

@@ -19,9 +19,10 @@ from weighbridge.rules.plan import literal, quoted
 def group_digests(checked: CheckResult, declaration: str) -> Iterator[Any]:
     """Arrow batches of upload_id, workspace_id, group_key, first_seq, last_seq, digest.
 
-    A group is a date of the pipeline's `affected` field, where that leads the grain's key, so that the rows of a
-    group stand together. The digest covers every value of every row of the group, in whatever order they came: two
-    sums of 64-bit hashes; and the declaration, as another one may write the same rows otherwise. Where a newer DuckDB
+    A group is a date of the pipeline's `affected` field, if that is the first column of the grain's key, so that the
+    rows of a group are adjacent. The digest covers every value of every row of the group, independent of their order
+    (two sums of 64-bit hashes), and the declaration, as another declaration may write the same rows differently. Where
+    a newer DuckDB
     hashes otherwise, digests differ, and rows are compared one by one.
     """
     pipeline = checked.plan.pipeline
@@ -31,21 +32,20 @@ def group_digests(checked: CheckResult, declaration: str) -> Iterator[Any]:
     assert pipeline.affected is not None
     row = ", ".join(quoted(column) for column in grain.columns)
     # A column that the file lacks changes nothing, a blank cell may: rows with the one are not rows with the other.
-    meaning = f"{declaration} {' '.join(checked.report.filled)}"
-    told = f"{literal(meaning)}, count(*), sum(hash({row}, 1)), sum(hash(2, {row}))"
+    meaning = f"{declaration} {' '.join(checked.column_report.filled)}"
+    parts = f"{literal(meaning)}, count(*), sum(hash({row}, 1)), sum(hash(2, {row}))"
     yield from checked.select(
         f"""SELECT any_value(upload_id) AS upload_id, any_value(workspace_id) AS workspace_id,
             CAST({quoted(pipeline.affected)} AS VARCHAR) AS group_key, min(seq) AS first_seq, max(seq) AS last_seq,
-            unhex(sha256(concat_ws(':', {told}))) AS digest
+            unhex(sha256(concat_ws(':', {parts}))) AS digest
         FROM ({checked.staged_sql(grain.name)})
         GROUP BY {quoted(pipeline.affected)} ORDER BY first_seq"""
     )
 
 
 def rows_digest(checked: CheckResult) -> bytes:
-    """Of every row of every entity, in its order.
-
-    Equal where an earlier attempt numbered the very same rows: then what it staged, and its watermark, mean the same.
+    """The digest of all rows of all entities, in order. If an earlier attempt has the same digest, its staged rows and
+    its watermark are valid for this one.
     """
     found = [
         checked.db.sql(_sums(checked, entity)).fetchall()
@@ -61,7 +61,7 @@ def _sums(checked: CheckResult, entity: Entity) -> str:
 
 
 def skip_ranges(batches: Iterator[Any], ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, Any]]:
-    """Each batch without the rows whose seq lies in one of the ranges (both ends included), and its last seq."""
+    """Each batch without the rows whose seq is in one of the ranges (both ends included), and its last seq."""
     edges = np.array([edge for first, last in ranges for edge in (first, last + 1)])
     for batch in batches:
         seq = batch.column("seq").to_numpy()

@@ -48,8 +48,8 @@ def settle(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
     names = ", ".join(f"{level.key} AS key{no}" for no, level in enumerate(levels))
     source = f"(SELECT combo, {states}, {names} FROM {source})"
     # A campaign without a name is an error, not a subtotal.
-    asked = [f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))]
-    if not _any(db, source, " OR ".join(asked)):
+    conditions = [f"state0 >= {LABEL}", *(f"state{no} <> {NAMED}" for no in range(1, len(levels)))]
+    if not _any(db, source, " OR ".join(conditions)):
         return
     db.execute(f"CREATE OR REPLACE TEMP TABLE levels AS SELECT * FROM {source}")
     figures = [
@@ -124,11 +124,11 @@ def _settle_level(db: Any, plan: Plan, figures: list[str], no: int, count: int) 
     stops = f"state{no} >= {LABEL}" if no == 0 else f"state{no} <> {NAMED}"
     whole = " AND ".join([*above, stops, *below])
     labelled = f"state{no} = {LABEL}"
-    asked = f"""SELECT row_index FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}"""
-    if not _any(db, f"({asked})", "true"):
+    query = f"""SELECT row_index FROM typed JOIN levels USING (combo) WHERE kind = {ACCEPTED} AND {whole}"""
+    if not _any(db, f"({query})", "true"):
         return
     if not figures:
-        db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE row_index IN ({asked} AND {labelled})")
+        db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE row_index IN ({query} AND {labelled})")
         return
     group = [*_days(plan), *(f"key{i}" for i in range(no))]
     part = " AND ".join([*above, f"state{no} = {NAMED}"])

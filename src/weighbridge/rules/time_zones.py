@@ -1,6 +1,6 @@
 """Before times are read: the time zone that a file names above its header, for times without a zone."""
 
-# ruff: noqa: S608 (the zone is one that DuckDB knows by name, or made of digits)
+# ruff: noqa: S608 (the zone is a name from DuckDB's list, or consists of digits)
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def refuse(db: Any, plan: Plan, selects: list[str]) -> None:
         FROM (SELECT x, regexp_extract(x, '{_PARTS}', {names}) AS part FROM ({" UNION ALL ".join(selects)}))
         WHERE part.first <> ''""").fetchall()
     running = lasts > firsts or (lasts == firsts and hyphens)
-    # If the first part is always twelve or less, the default of the pipeline was used, and a warning says so.
+    # If the first part is always twelve or less, the default of the pipeline was used, and there is a warning.
     decided = plan.pipeline.day_first is not None and highest <= MONTHS
     if not (fits and running) or decided:
         return

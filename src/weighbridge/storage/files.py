@@ -18,14 +18,14 @@ def place(file: Path, target: Path, *, keep: bool = False) -> None:
     """
     made = make_folders(target.parent)
     if keep or not _moved(file, target):
-        beside = target.with_name(f".{uuid4().hex}")
+        temporary = target.with_name(f".{uuid4().hex}")
         try:
-            with private(beside) as copy, file.open("rb") as source:
+            with private(temporary) as copy, file.open("rb") as source:
                 shutil.copyfileobj(source, copy, 1 << 20)
-            _to_disk(beside)
-            os.replace(beside, target)
+            _to_disk(temporary)
+            os.replace(temporary, target)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         if not keep:
             file.unlink()
     for folder in {target.parent, *made}:

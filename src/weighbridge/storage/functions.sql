@@ -80,11 +80,9 @@ BEGIN
                           WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
         ORDER BY q.next_retry_at, q.id LIMIT p_limit
         FOR UPDATE SKIP LOCKED
-    ), opened AS (
-        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until)
-        SELECT 'storage', d.id, d.workspace_id, p_worker, v_now, v_now, v_now + p_lease FROM due d
-        ON CONFLICT DO NOTHING
-        RETURNING a.lease_token, a.subject
+    ), opened AS MATERIALIZED (
+        SELECT o.* FROM (SELECT array_agg(d.id) AS ids, array_agg(d.workspace_id) AS workspaces FROM due d) a
+        CROSS JOIN LATERAL open_attempts('storage', a.ids, a.workspaces, p_worker, p_lease) o
     )
     SELECT o.lease_token, d.id, d.workspace_id, d.payload_submission_id, d.user_id, d.object_path, d.content_hash,
            d.byte_size, d.retry_count, d.max_retries, d.next_retry_at > v_now
@@ -140,8 +138,8 @@ CREATE OR REPLACE FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text,
     $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_unstored(uuid, text, text) FROM PUBLIC;
 
--- The same for good, also where the upload had failed with its file kept. Nothing of its batch was loaded, so its batch name
--- can be used again.
+-- The same, finally; also where the upload had failed and its file was kept. Nothing of its batch was loaded, so its
+-- batch name can be used again.
 CREATE OR REPLACE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -191,14 +189,14 @@ END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_replay(uuid, interval, text, boolean, text[]) FROM PUBLIC;
 
 -- The deferred file no longer exists, so the upload fails. Without a token only where no attempt is open.
-CREATE OR REPLACE FUNCTION weighbridge.lose_replay(p_queue uuid, p_token uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION weighbridge.fail_lost_replay(p_queue uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_upload uuid;
 BEGIN
     IF p_token IS NOT NULL THEN
-        PERFORM close_attempt(p_token, 'failed', 'the file is gone');
+        PERFORM close_attempt(p_token, 'failed', 'the file is lost');
     END IF;
     DELETE FROM upload_queue q
     WHERE q.id = p_queue
@@ -211,7 +209,7 @@ BEGIN
         'The file could not be stored when it was received, and its queued copy is lost. Upload it again.');
     RETURN true;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.lose_replay(uuid, uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.fail_lost_replay(uuid, uuid) FROM PUBLIC;
 
 -- The same content was sent again and the store accepted it: the deferred upload is stored. False: it is not deferred any
 -- more.
@@ -326,7 +324,7 @@ CREATE OR REPLACE FUNCTION weighbridge.next_month() RETURNS timestamptz
     AS $$ SELECT (date_trunc('month', weighbridge.now() AT TIME ZONE 'UTC') + INTERVAL '1 month') AT TIME ZONE 'UTC' $$;
 REVOKE ALL ON FUNCTION weighbridge.next_month() FROM PUBLIC;
 
--- A blob within its workspace: date and content. The address of the store is no part of it, as a store can be moved.
+-- A blob within its workspace: date and content. It does not contain the address of the store, as a store can be moved.
 -- No regular expression: it takes 40 µs, and a recount calls this for every blob.
 CREATE OR REPLACE FUNCTION weighbridge.blob_key(p_file_url text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -501,8 +499,8 @@ GRANT EXECUTE ON FUNCTION weighbridge.release_storage(uuid) TO weighbridge_intak
 CREATE OR REPLACE FUNCTION weighbridge.sweep_reservations() RETURNS bigint
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
-        WITH gone AS (DELETE FROM storage_reservations WHERE until <= weighbridge.now() RETURNING id)
-        SELECT count(*) FROM gone
+        WITH deleted AS (DELETE FROM storage_reservations WHERE until <= weighbridge.now() RETURNING id)
+        SELECT count(*) FROM deleted
     $$;
 REVOKE ALL ON FUNCTION weighbridge.sweep_reservations() FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.sweep_reservations() TO weighbridge_clean;
@@ -536,7 +534,7 @@ REVOKE ALL ON FUNCTION weighbridge.set_storage_limit(uuid, bigint, bigint, int, 
 
 -- Usage and limits of a workspace; the row without a user is the workspace itself. SECURITY DEFINER: tenants cannot read the
 -- queue, limits and reservations.
-CREATE OR REPLACE FUNCTION weighbridge.storage_standing(
+CREATE OR REPLACE FUNCTION weighbridge.usage_and_limits(
     p_workspace_month bigint, p_workspace_total bigint, p_user_month bigint, p_user_total bigint
 ) RETURNS TABLE (
         user_id uuid, total_bytes bigint, total_sources bigint, month_bytes bigint, waiting_bytes bigint,
@@ -560,7 +558,7 @@ CREATE OR REPLACE FUNCTION weighbridge.storage_standing(
             UNION ALL
             SELECT l.user_id, 0, 0, 0, 0, 0, NULL, 0, NULL
             FROM storage_limits l, mine m WHERE l.workspace_id = m.id AND l.user_id IS NOT NULL
-        ), standing AS (
+        ), sums AS (
             SELECT p.user_id, sum(p.total) AS total, sum(p.sources) AS sources, sum(p.month) AS month,
                    sum(p.waiting) AS waiting, sum(p.reserved) AS reserved, max(p.at) AS at, sum(p.count) AS count,
                    max(p.most) AS most
@@ -571,20 +569,21 @@ CREATE OR REPLACE FUNCTION weighbridge.storage_standing(
                nullif(coalesce(l.month_bytes, CASE WHEN s.user_id IS NULL THEN p_workspace_month ELSE p_user_month END), -1),
                nullif(coalesce(l.total_bytes, CASE WHEN s.user_id IS NULL THEN p_workspace_total ELSE p_user_total END), -1),
                s.at, coalesce(s.count, 0)::bigint, coalesce(s.most, 100), m.month, next_month()
-        FROM standing s CROSS JOIN mine m
+        FROM sums s CROSS JOIN mine m
         LEFT JOIN storage_limits l ON l.workspace_id = m.id AND l.user_id IS NOT DISTINCT FROM s.user_id
         ORDER BY s.user_id NULLS FIRST
     $$;
-REVOKE ALL ON FUNCTION weighbridge.storage_standing(bigint, bigint, bigint, bigint) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.storage_standing(bigint, bigint, bigint, bigint) TO weighbridge_tenant;
+REVOKE ALL ON FUNCTION weighbridge.usage_and_limits(bigint, bigint, bigint, bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.usage_and_limits(bigint, bigint, bigint, bigint) TO weighbridge_tenant;
 
 -- Recount ----------------------------------------------------------------------------------------------------
 
 -- Compares the counters of a workspace with a listing of its blobs and corrects them; a dry run only reports.
 --
--- The listing takes time while uploads continue, so it shows no single moment. It was begun at p_began, so blobs counted
--- later are not judged by it. Blobs recorded before must be in it: bytes are stored before they are recorded, and stay until
--- their uploads say 'removed'. No transaction counts in the workspace while this runs.
+-- The listing takes time while uploads continue, so it shows no single moment. It began at p_began, so blobs counted
+-- later are not compared with it. Blobs recorded before must be in it: bytes are stored before they are recorded, and
+-- are deleted only after their uploads have the status 'removed'. No transaction counts in the workspace while this
+-- runs.
 CREATE OR REPLACE FUNCTION weighbridge.recount_storage(p_keys text[], p_sizes bigint[], p_began timestamptz, p_dry boolean) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     SET enable_nestloop = off SET work_mem = '64MB' -- the planner expects ten rows of a listing; there may be a million
@@ -655,7 +654,7 @@ BEGIN
             FULL JOIN (SELECT * FROM storage_usage s WHERE s.workspace_id = v_workspace) u ON u.user_id = b.user_id
         ), wrong AS MATERIALIZED (
             SELECT * FROM found f WHERE (f.bytes, f.sources) <> (f.recorded_bytes, f.recorded_sources)
-        ), mended AS (
+        ), corrected AS (
             INSERT INTO storage_usage AS u (workspace_id, user_id, total_bytes, total_sources, month_bytes)
             SELECT v_workspace, w.user_id, w.bytes, w.sources,
                    -- only where there was no row: all its blobs were missed
@@ -697,8 +696,8 @@ CREATE OR REPLACE FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key te
 REVOKE ALL ON FUNCTION weighbridge.may_be_removed(uuid, text) FROM PUBLIC;
 
 -- Marks the blob of an upload as removed before it is deleted: from then on no upload that needs it can be retried. Returns the
--- key, or NULL where it has to stay: an upload that names it has not ended, ended recently, or is locked. A marked blob is
--- deleted whatever its age.
+-- key, or NULL where it has to stay: an upload that names it has not ended, ended recently, or is locked. A marked blob
+-- is deleted at any age.
 CREATE OR REPLACE FUNCTION weighbridge.retire_blob(p_upload uuid, p_age interval) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -706,17 +705,17 @@ DECLARE
     v_workspace uuid := acting_workspace();
     v_first data_uploads;
     v_key text;
-    v_held bigint;
+    v_locked bigint;
 BEGIN
     SELECT * INTO v_first FROM data_uploads d WHERE d.id = p_upload AND d.workspace_id = v_workspace;
     v_key := blob_key(v_first.file_url);
     -- SKIP LOCKED: a transaction that holds one of them may be opening it again; the next run checks it again.
-    SELECT count(*) INTO v_held FROM (
+    SELECT count(*) INTO v_locked FROM (
         SELECT FROM data_uploads d
         WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256 AND blob_key(d.file_url) = v_key
         ORDER BY d.id FOR UPDATE SKIP LOCKED) held;
     IF may_be_removed(v_workspace, v_key) IS NOT TRUE
-       OR v_held <> (SELECT count(*) FROM data_uploads d
+       OR v_locked <> (SELECT count(*) FROM data_uploads d
                      WHERE d.workspace_id = v_workspace AND d.content_sha256 = v_first.content_sha256
                        AND blob_key(d.file_url) = v_key)
        OR EXISTS (SELECT FROM data_uploads d

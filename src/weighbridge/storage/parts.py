@@ -19,7 +19,7 @@ from weighbridge.storage import files
 from weighbridge.storage.spool import Spool
 
 
-class PartHeld(Exception):
+class PartLocked(Exception):
     """Another process writes the file."""
 
 
@@ -36,7 +36,7 @@ class Part:
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
-    def cut(self, size: int) -> None:
+    def truncate(self, size: int) -> None:
         """Truncate to this size and continue there."""
         os.ftruncate(self._descriptor, size)
         os.lseek(self._descriptor, size, os.SEEK_SET)
@@ -52,7 +52,7 @@ class Part:
         os.fsync(self._descriptor)
 
     def link(self) -> Path:
-        """The same bytes under another name, which may be moved or removed; this one stays."""
+        """Create a second name for the bytes, which may be moved or removed without changing this one."""
         other = self.path.with_name(f".{self.path.name}")
         other.unlink(missing_ok=True)  # left by a killed process
         os.link(self.path, other)
@@ -75,8 +75,8 @@ class Part:
         self.close()
 
 
-def hold(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
-    """The file, locked until it is closed. Raises PartHeld, FileNotFoundError, another OSError, or RetryLater.
+def lock(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
+    """The file, locked until it is closed. Raises PartLocked, FileNotFoundError, another OSError, or RetryLater.
 
     With `make`, creates an empty file if there is none.
     """
@@ -92,7 +92,7 @@ def hold(spool: Spool, id_: UUID, *, make: bool = False) -> Part:
                 return Part(path, descriptor)
         except BlockingIOError:
             os.close(descriptor)
-            raise PartHeld from None
+            raise PartLocked from None
         os.close(descriptor)  # its holder has removed the file
 
 

@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Lease, Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 
 
 @dataclass(frozen=True)
 class Deferral:
-    """A file that is queued for the store, and its details."""
+    """A file that waits for the store, and its details."""
 
     upload_id: UUID
     queue_id: UUID
@@ -33,7 +33,7 @@ class Deferral:
 
 @dataclass(frozen=True)
 class Replay:
-    """One queued file, claimed."""
+    """One waiting file, claimed."""
 
     lease: Lease
     upload_id: UUID | None
@@ -78,13 +78,13 @@ async def defer(tx: Tx, deferral: Deferral) -> None:
 
 
 async def upload_of(tx: Tx, queue_id: UUID) -> UUID | None:
-    """The upload of a queued file; None if this id is not queued."""
+    """The upload of a waiting file; None if no file with this id waits."""
     row = await fetch_one(tx, _SQL["upload_of_queue"], (queue_id,))
     return row[0] if row else None
 
 
 @dataclass(frozen=True)
-class Claim:
+class ReplayClaimRequest:
     """Which files a process may replay."""
 
     worker: str
@@ -94,7 +94,7 @@ class Claim:
     early: bool = False  # also files that are not due, except those tried within the last minute
 
 
-async def claim(tx: Tx, request: Claim) -> list[Replay]:
+async def claim(tx: Tx, request: ReplayClaimRequest) -> list[Replay]:
     """Claim files of a spool, each with its own lease."""
     rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(request).values()))
     return [
@@ -131,8 +131,8 @@ async def release(tx: Tx, replay: Replay) -> None:
 
 
 async def lose(tx: Tx, queue_id: UUID, lease: Lease | None = None) -> bool:
-    """The queued file is lost: fail its upload. False: another process has it, or it is settled."""
-    row = await fetch_one(tx, _SQL["lose_replay"], (queue_id, lease and lease.token))
+    """The waiting file is lost: fail its upload. False: another process has it, or it is settled."""
+    row = await fetch_one(tx, _SQL["fail_lost_replay"], (queue_id, lease and lease.token))
     return bool(row and row[0])
 
 
@@ -142,7 +142,7 @@ async def spooled(tx: Tx, spool_id: UUID) -> set[UUID]:
 
 
 async def adopt(tx: Tx, spool_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
-    """Assign files that are in this spool to it, whatever their rows say; returns those that have a row."""
+    """Assign files that are in this spool to it, even if their rows name another one; returns those with a row."""
     return {row[0] for row in await fetch_all(tx, _SQL["adopt"], (spool_id, list(ids)))}
 
 
@@ -186,7 +186,7 @@ async def drop(tx: Tx, queue_id: UUID, actor: str) -> bool:
 
 
 async def watch(tx: Tx, threshold: int, alert_after: timedelta) -> int:
-    """Raise or withdraw the alert about queued files; returns how many there are."""
+    """Raise or withdraw the alert about waiting files; returns how many there are."""
     row = await fetch_one(tx, _SQL["watch_storage"], (threshold, alert_after))
     assert row is not None
     return int(row[0])

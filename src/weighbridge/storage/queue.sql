@@ -20,8 +20,8 @@ SELECT weighbridge.fail_replay(%s, %s, %s, %s, %s)
 -- name: close_attempt
 SELECT weighbridge.close_attempt(%s, %s, %s)
 
--- name: lose_replay
-SELECT weighbridge.lose_replay(%s, %s)
+-- name: fail_lost_replay
+SELECT weighbridge.fail_lost_replay(%s, %s)
 
 -- name: spooled
 SELECT id FROM public.upload_queue WHERE spool_id = %s

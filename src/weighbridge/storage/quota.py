@@ -22,10 +22,10 @@ from weighbridge.model.limits import Limits
 from weighbridge.model.upload import Sender
 from weighbridge.observe import journal
 from weighbridge.postgres.errors import RowFault
-from weighbridge.postgres.pool import Tx, savepoint
+from weighbridge.postgres.transactions import Tx, savepoint
 from weighbridge.storage import usage
 from weighbridge.storage.context import Context
-from weighbridge.storage.usage import Defaults, Over, Reservation
+from weighbridge.storage.usage import Defaults, ExceededLimit, Reservation
 
 ROLE = "weighbridge_intake"
 DEFAULT_USER = UUID(int=0)  # the user of requests that name none
@@ -38,10 +38,10 @@ async def reserve(
     consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
     reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
     async with ctx.db.tx(ROLE, sender.workspace_id) as tx:
-        over = await usage.reserve(tx, reservation, defaults(ctx.limits))
-    if over is not None:  # raised after the commit: the event about it is in the same transaction
+        exceeded = await usage.reserve(tx, reservation, defaults(ctx.limits))
+    if exceeded is not None:  # raised after the commit: the event about it is in the same transaction
         journal.quota_reached()
-        raise _too_much(over, size)
+        raise _too_much(exceeded, size)
 
 
 async def release(ctx: Context, sender: Sender, grant: UUID) -> None:
@@ -103,16 +103,21 @@ def readable(size: int) -> str:
     return f"{amount:.3g} {units[0]}" if amount < 999.5 else f"{amount:,.0f} {units[0]}"
 
 
-def _too_much(over: Over, size: int) -> QuotaExceeded:
-    used = f"this {over.whose} has {readable(over.used)} of {readable(over.allowed)}"
+def _too_much(exceeded: ExceededLimit, size: int) -> QuotaExceeded:
+    used = f"this {exceeded.whose} has {readable(exceeded.used)} of {readable(exceeded.allowed)}"
     file = f"the file has {readable(size)}"
-    if over.resets_at is None:
+    if exceeded.resets_at is None:
         message = f"Storage quota reached: {used} in store, and {file}. Ask for a higher limit."
     else:
-        when = f"It resets on {over.resets_at:%Y-%m-%d} (UTC)."
+        when = f"It resets on {exceeded.resets_at:%Y-%m-%d} (UTC)."
         message = f"Monthly storage quota reached: {used} used this month, and {file}. {when}"
     return QuotaExceeded(
-        413, message, used=over.used, limit=over.allowed, resets_at=over.resets_at, seconds=over.seconds
+        413,
+        message,
+        used=exceeded.used,
+        limit=exceeded.allowed,
+        resets_at=exceeded.resets_at,
+        seconds=exceeded.seconds,
     )
 
 

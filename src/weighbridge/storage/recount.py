@@ -1,7 +1,7 @@
 """Compares the usage counters with the store (`weighbridge storage recount`).
 
 It reads the database's clock, lists the blobs, and compares each workspace in one transaction in which nothing else is
-counted. The listing is older than the comparison; weighbridge.recount_storage explains what it still proves.
+counted. The listing is older than the comparison; weighbridge.recount_storage explains what the comparison still shows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from weighbridge.postgres import clock
 from weighbridge.storage import usage
 from weighbridge.storage.context import Context
-from weighbridge.storage.usage import Differing
+from weighbridge.storage.usage import CounterDifference
 
 Listing = dict[UUID, list[tuple[str, int]]]
 
@@ -24,7 +24,7 @@ class Recounted:
     """The differences in one workspace."""
 
     workspace_id: UUID
-    users: tuple[Differing, ...]
+    users: tuple[CounterDifference, ...]
     orphans: tuple[tuple[str, int], ...]  # key and size of blobs without an upload
     missing: tuple[UUID, ...]  # uploads whose blob is missing
     removed: int = 0  # number of orphans removed
@@ -40,7 +40,7 @@ async def recount(
     listing = await _listed(ctx, workspace_id)
     found = [await _compare(ctx, each, listing[each], began, dry=dry) for each in sorted({*known, *listing})]
     if remove_orphans and not dry:
-        # Blobs of a workspace that this database does not know may belong to another database.
+        # Blobs of a workspace that is not in this database may belong to another database.
         found = [await _remove_orphans(ctx, each) if each.workspace_id in known else each for each in found]
     return [each for each in found if each.users or each.orphans or each.missing]
 
@@ -61,7 +61,7 @@ async def _compare(
         found = await usage.recount(tx, listed, began, dry=dry)
     missing: tuple[UUID, ...] = ()
     if found.missing:
-        # A queued file may have been stored after the listing: the second look finds it.
+        # A waiting file may have been stored after the listing: the second look finds it.
         there = {key for key, _ in (await _listed(ctx, workspace_id))[workspace_id]}
         missing = tuple(upload_id for upload_id, key in found.missing if key not in there)
     return Recounted(workspace_id, found.users, found.orphans, missing)

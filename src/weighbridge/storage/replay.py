@@ -14,7 +14,7 @@ from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.storage import queue, quota
 from weighbridge.storage.blobs import BlobMissing
 from weighbridge.storage.context import Context
@@ -32,7 +32,7 @@ async def due(
 ) -> list[Replay]:
     """Claim files of this machine that are due; with `early` also others, to see whether the store works again."""
     async with ctx.db.tx() as tx:
-        return await queue.claim(tx, queue.Claim(worker, ctx.spool.id, lease, limit, early))
+        return await queue.claim(tx, queue.ReplayClaimRequest(worker, ctx.spool.id, lease, limit, early))
 
 
 async def replay(ctx: Context, waiting: Replay) -> bool:
@@ -82,7 +82,7 @@ async def _stored(ctx: Context, waiting: Replay) -> str | None:
             raise _NotStoreFailure from failure
         await _lost(ctx, waiting)
         return None
-    if not whole:  # an operator may know why, and have the correct copy
+    if not whole:  # an operator may have the correct copy
         damaged = "The copy that waits for the store is damaged: its bytes differ from the bytes that were received."
         await _fail(ctx, replace(waiting, early=False), damaged, None)
         return None
@@ -175,7 +175,7 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
     return len(orphans), lost
 
 
-async def again(db: Database, queue_id: UUID, actor: str) -> None:
+async def retry_now(db: Database, queue_id: UUID, actor: str) -> None:
     """For operators: try the file now, even if it was given up. Audited."""
     async with db.tx() as tx:
         found = await queue.retry(tx, queue_id, actor)
@@ -188,7 +188,7 @@ async def again(db: Database, queue_id: UUID, actor: str) -> None:
         raise RequestRefused(409, "superseded", message)
 
 
-async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
+async def drop(ctx: Context, queue_id: UUID, actor: str) -> None:
     """For operators: fail the upload and remove its bytes, here or by the sweep of the machine with them; audited."""
     async with ctx.db.tx() as tx:
         found = await queue.drop(tx, queue_id, actor)
@@ -198,5 +198,5 @@ async def give_up(ctx: Context, queue_id: UUID, actor: str) -> None:
 
 
 def _not_waiting(queue_id: UUID) -> RequestRefused:
-    message = f"There is no queued file {queue_id}: it was stored or dropped. See weighbridge storage list."
+    message = f"There is no waiting file {queue_id}: it was stored or dropped. See weighbridge storage list."
     return RequestRefused(404, "unknown_queue_id", message)

@@ -64,7 +64,7 @@ class Spool:
         if there != self.id:
             raise RetryLater(
                 "connection",
-                "The folder for queued files is missing. Check that its disk is mounted; see UPLOAD_QUEUE_DIR.",
+                "The folder for waiting files is missing. Check that its disk is mounted; see UPLOAD_QUEUE_DIR.",
             )
 
     def waiting(self) -> Iterator[tuple[UUID, float]]:
@@ -73,7 +73,7 @@ class Spool:
             try:
                 yield UUID(path.name), time.time() - path.stat().st_mtime
             except (ValueError, FileNotFoundError):
-                continue  # not a queued file, or removed meanwhile
+                continue  # not a waiting file, or removed meanwhile
 
     def has_files(self) -> bool:
         """Whether any file waits. False if the folder is missing: the sweep reports that."""
@@ -99,15 +99,15 @@ def _identity(path: Path) -> UUID:
             found = _read(path)
             if found is not None:
                 return found
-        beside = path.with_name(f".{uuid4().hex}")
+        temporary = path.with_name(f".{uuid4().hex}")
         try:
-            with files.private(beside) as file:
+            with files.private(temporary) as file:
                 file.write(f"{uuid4()} {os.fstat(file.fileno()).st_ino}\n".encode())
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, path)
+            os.replace(temporary, path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
         os.fsync(folder)
     finally:
         os.close(folder)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 
@@ -29,7 +29,7 @@ class Defaults:
 
 
 @dataclass(frozen=True)
-class Over:
+class ExceededLimit:
     """The limit that a file would exceed."""
 
     whose: str  # user, workspace
@@ -41,7 +41,7 @@ class Over:
 
 
 @dataclass(frozen=True)
-class Spent:
+class ExceededInterpretations:
     """A user's monthly interpretations, all used."""
 
     used: int
@@ -70,7 +70,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Differing:
+class CounterDifference:
     """A user whose counters differed from the store."""
 
     user_id: UUID
@@ -84,7 +84,7 @@ class Differing:
 class Recount:
     """The result of a comparison with the store; keys are within the workspace."""
 
-    users: tuple[Differing, ...]
+    users: tuple[CounterDifference, ...]
     orphans: tuple[tuple[str, int], ...]  # blobs without an upload
     missing: tuple[tuple[UUID, str], ...]  # uploads whose blob is missing
 
@@ -94,10 +94,12 @@ async def increment(tx: Tx, user_id: UUID, size: int) -> None:
     await tx.execute(_SQL["increment_storage_usage"], (user_id, size))
 
 
-async def take_interpretations(tx: Tx, user_id: UUID, number: int, *, limited: bool) -> Spent | None:
+async def take_interpretations(
+    tx: Tx, user_id: UUID, number: int, *, limited: bool
+) -> ExceededInterpretations | None:
     """Count that files of a user are read again: all of them, or none if that exceeds the limit."""
     row = await fetch_one(tx, _SQL["take_interpretations"], (user_id, number, limited))
-    return Spent(*row) if row else None
+    return ExceededInterpretations(*row) if row else None
 
 
 async def count(tx: Tx, user_id: UUID, size: int, file_url: str, grant: UUID | None) -> bool:
@@ -117,10 +119,10 @@ class Reservation:
     consumers: list[str]  # of the event if the bytes cannot be reserved
 
 
-async def reserve(tx: Tx, reservation: Reservation, defaults: Defaults) -> Over | None:
+async def reserve(tx: Tx, reservation: Reservation, defaults: Defaults) -> ExceededLimit | None:
     """Reserve bytes; returns the limit that they would exceed, if any."""
     row = await fetch_one(tx, _SQL["reserve_storage"], asdict(reservation) | asdict(defaults))
-    return Over(*row) if row else None
+    return ExceededLimit(*row) if row else None
 
 
 async def release(tx: Tx, grant: UUID) -> None:
@@ -135,9 +137,9 @@ async def sweep(tx: Tx) -> int:
     return int(row[0])
 
 
-async def standing(tx: Tx, defaults: Defaults) -> list[Usage]:
+async def usage_and_limits(tx: Tx, defaults: Defaults) -> list[Usage]:
     """The workspace that the transaction acts for, then its users."""
-    return [Usage(**row) for row in await fetch_named(tx, _SQL["storage_standing"], asdict(defaults))]
+    return [Usage(**row) for row in await fetch_named(tx, _SQL["usage_and_limits"], asdict(defaults))]
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,9 @@ async def recount(tx: Tx, listing: Sequence[tuple[str, int]], began: datetime, *
     assert row is not None
     found: dict[str, list[dict[str, Any]]] = row[0]
     return Recount(
-        users=tuple(Differing(**{**each, "user_id": UUID(each["user_id"])}) for each in found["users"]),
+        users=tuple(
+            CounterDifference(**{**each, "user_id": UUID(each["user_id"])}) for each in found["users"]
+        ),
         orphans=tuple((each["key"], each["bytes"]) for each in found["orphans"]),
         missing=tuple((UUID(each["upload_id"]), each["key"]) for each in found["missing"]),
     )

@@ -19,10 +19,10 @@ SELECT weighbridge.release_storage(%s)
 -- name: sweep_reservations
 SELECT weighbridge.sweep_reservations()
 
--- name: storage_standing
+-- name: usage_and_limits
 SELECT user_id, total_bytes, total_sources, month_bytes, waiting_bytes, reserved_bytes, month_limit, total_limit,
        last_calculated, interpretation_count_month, interpretation_limit_month, billing_month, resets_at
-FROM weighbridge.storage_standing(%(workspace_month)s, %(workspace_total)s, %(user_month)s, %(user_total)s)
+FROM weighbridge.usage_and_limits(%(workspace_month)s, %(workspace_total)s, %(user_month)s, %(user_total)s)
 
 -- name: set_storage_limit
 SELECT weighbridge.set_storage_limit(%(user_id)s, %(month)s, %(total)s, %(interpretations)s, %(actor)s)

@@ -1,6 +1,6 @@
 """`python -m weighbridge.testing meta_capi --port 0`: run a fake provider as a process, until it is stopped.
 
-It prints its URL. GET /_fake/accepted, /_fake/seen and /_fake/counts say what it has taken.
+It prints its URL. GET /_fake/accepted, /_fake/seen and /_fake/counts return what it has accepted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Google Ads that takes click conversions: REST v26, with partial failure as the real one words it.
+"""A fake Google Ads for click conversions: REST v26, with partial failures in the real format.
 
 fake.refuse("order-7", "INVALID_GCLID")            a row's error; "internalError.INTERNAL_ERROR" of another family
 fake.deny("quotaError.RESOURCE_EXHAUSTED", rate_scope="DEVELOPER", retry_delay="30s")    the next request as a whole
@@ -73,8 +73,8 @@ class FakeGoogleAds(FakeGoogle):
         self, code: str, *, times: int = 1, rate_scope: str | None = None, retry_delay: str | None = None
     ) -> None:
         """Refuse the next requests as a whole with this error."""
-        said = {"rateScope": rate_scope, "rateName": "Requests per account", "retryDelay": retry_delay}
-        quota = {name: value for name, value in said.items() if value is not None} if rate_scope else None
+        details = {"rateScope": rate_scope, "rateName": "Requests per account", "retryDelay": retry_delay}
+        quota = {name: value for name, value in details.items() if value is not None} if rate_scope else None
         self._denials.extend([(code, quota)] * times)
 
     def error(self, call: ReceivedRequest, status: int) -> Reply:
@@ -161,10 +161,10 @@ class FakeGoogleAds(FakeGoogle):
         if not validate_only:
             body["results"] = results
         if errors:
-            told = f"Multiple errors in ‘details’. First error: {errors[0]['message']}"
+            message = f"Multiple errors in ‘details’. First error: {errors[0]['message']}"
             body["partialFailureError"] = {
                 "code": 3,
-                "message": told,
+                "message": message,
                 "details": [_failure(errors, request_id)],
             }
         return Reply(200, body, {"x-goog-request-id": request_id})

@@ -1,4 +1,5 @@
-"""A Google Data Manager that takes events: one bad event refuses its whole request, and a good answer is a receipt.
+"""A fake Google Data Manager for events: one bad event refuses its whole request, and a successful response is a
+receipt.
 
 fake.refuse("order-7", "INVALID_CURRENCY_CODE")    an event's error, in fieldViolations
 fake.silent = True                                 a refusal names no field: its sender has to search
@@ -29,7 +30,7 @@ _EVENT = {
     "currency",
     "consent",
 }
-_Violation = tuple[str, str, str]  # field, reason, and what was sent: the real one repeats it, too
+_Violation = tuple[str, str, str]  # field, reason, and the value: the real API repeats it too
 _TYPE = "type.googleapis.com/google.rpc."
 
 
@@ -108,10 +109,10 @@ class FakeGoogleDataManager(FakeGoogle):
 
 
 def order_of(event: Mapping[str, Any]) -> str:
-    """The order id that an event was made of: its sender marks those that are bare numbers."""
+    """The order id that an event was made of: its sender prefixes ids that consist of digits."""
     sent = str(event.get("transactionId", ""))
-    bare = sent.removeprefix("wb-")
-    return bare if bare.isdecimal() else sent
+    digits = sent.removeprefix("wb-")
+    return digits if digits.isdecimal() else sent
 
 
 def _malformed(body: Any) -> str | None:

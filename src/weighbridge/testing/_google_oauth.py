@@ -20,7 +20,9 @@ STATUS = {
 
 
 class FakeGoogle(FakeServer):
-    """POST /token beside the provider's own paths. The refresh token "revoked" and the secret "wrong" do not work."""
+    """POST /token, in addition to the provider's own paths. The refresh token "revoked" and the secret "wrong" do not
+    work.
+    """
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
@@ -36,7 +38,9 @@ class FakeGoogle(FakeServer):
         self._good.clear()
 
     def say(self, body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        """Answer one more of the next requests with conversions with exactly this response. Nothing of it is stored."""
+        """Answer the next request with conversions with exactly this response; several calls queue several responses.
+        Nothing of it is stored.
+        """
         self._words.append(Reply(status, body, headers or {}))
 
     def kind(self, call: ReceivedRequest) -> str:
@@ -78,8 +82,10 @@ class FakeGoogle(FakeServer):
 
 
 def status_body(status: int, *details: dict[str, Any], message: str | None = None) -> dict[str, Any]:
-    name, told = STATUS.get(status, ("UNKNOWN", "Unknown error."))
-    return {"error": {"code": status, "message": message or told, "status": name, "details": list(details)}}
+    name, default = STATUS.get(status, ("UNKNOWN", "Unknown error."))
+    return {
+        "error": {"code": status, "message": message or default, "status": name, "details": list(details)}
+    }
 
 
 def _denied(status: int, error: str, description: str) -> Reply:

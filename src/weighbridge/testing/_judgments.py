@@ -1,4 +1,4 @@
-"""Judgments as courts and their vendors export them: made-up people, dollars, and dates with the month first."""
+"""Judgments as courts and their vendors export them: invented people, dollars, and dates with the month first."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class WrittenJudgments:
 
     path: Path
     rows: int
-    plaintiffs: int  # that are known again, however they are spelt
+    plaintiffs: int  # different ones, with any spelling
 
 
 def write_judgments(path: Path, rows: int, family: Family = "vendor", seed: int = 1) -> WrittenJudgments:
-    """A case a row; some of the plaintiffs have several, and are spelt in several ways."""
+    """One case per row; some plaintiffs have several cases and several spellings."""
     chance = random.Random(seed)
     seen = set()
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -107,13 +107,13 @@ class WrittenKeywords:
     header: int
     totals: int
     rows: int
-    keywords: int  # that are different, however they are spelt
+    keywords: int  # different ones, with any spelling
 
 
 def write_keywords(
     path: Path, rows: int, layout: KeywordLayout = "ahrefs", seed: int = 1, words: Sequence[str] = WORDS
 ) -> WrittenKeywords:
-    """A keyword a row, of two to five of the `words`; some come again in another spelling, with other figures."""
+    """One keyword per row, of two to five of the `words`; some are repeated with another spelling and other figures."""
     chance, look = random.Random(seed), _LOOKS[layout]
     seen: set[str] = set()
     with path.open("w", encoding=look.encoding.replace("16", "16-le"), newline="") as file:

@@ -87,7 +87,7 @@ class FakeMeta(FakeServer):
         if not isinstance(event.get("event_id", ""), str):
             return "event_id must be a string"
         if event.get("action_source") not in _SOURCES:
-            return "action_source is not one of those there are"
+            return "action_source is not a known value"
         return _wrong_person(event.get("user_data")) or _wrong_custom(event)
 
 
@@ -118,8 +118,8 @@ def _wrong_custom(event: dict[str, Any]) -> str | None:
 
 
 def _refused(code: int, message: str, *, subcode: int | None = None, kind: str = "OAuthException") -> Reply:
-    said: dict[str, Any] = {"message": message, "type": kind, "code": code, "is_transient": code in (1, 2)}
+    error: dict[str, Any] = {"message": message, "type": kind, "code": code, "is_transient": code in (1, 2)}
     if subcode is not None:
-        said["error_subcode"] = subcode
-    said["fbtrace_id"] = f"A{uuid4().hex[:22]}"
-    return Reply(400, {"error": said})
+        error["error_subcode"] = subcode
+    error["fbtrace_id"] = f"A{uuid4().hex[:22]}"
+    return Reply(400, {"error": error})

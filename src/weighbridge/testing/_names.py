@@ -22,7 +22,7 @@ _PARTS = {
 
 
 def entity_names(kind: str, count: int, *, multiline: bool = False) -> list[str]:
-    """Distinct names: what they say repeats, a running number does not."""
+    """Distinct names: the words repeat, the running number does not."""
     texts = [f"{part} {number:03}" for number, part in enumerate(islice(cycle(_PARTS[kind]), count), start=1)]
     if multiline:
         texts[::3] = [name.replace(" ", "\n", 1) for name in texts[::3]]

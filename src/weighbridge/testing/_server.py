@@ -3,8 +3,8 @@
     with FakeMeta() as fake:
         fake.url                                             the adapter's base_url
         fake.script(Fault.status(500), Fault.cut(after=True), Fault.slow(0.2))
-        fake.refuse("order-7", "INVALID")                    that row, in the provider's own words
-        fake.calls, fake.accepted, fake.seen                 what came, what was taken as new, how often each came
+        fake.refuse("order-7", "INVALID")                    that row, with an error in the provider's format
+        fake.calls, fake.accepted, fake.seen                 the requests, the new conversions, how often each was sent
 
 A fake says which requests carry conversions (`kind`), what it answers (`answer`) and how it words a bad status
 (`error`). All of it runs in one thread of its own, so that nothing in a fake needs a lock.
@@ -204,7 +204,7 @@ class FakeServer:
 
     async def _serve(self, listening: socket.socket, ready: threading.Event) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        ready.set()  # an early client waits in the backlog
+        ready.set()  # clients that connect early wait in the backlog
         server = await asyncio.start_server(self._connected, sock=listening, limit=_READ)
         await self._stop.wait()
         server.close()
@@ -302,7 +302,7 @@ class _Line:
             self._http.start_next_cycle()
 
     async def left(self) -> None:
-        """Wait until the client goes away."""
+        """Wait until the client disconnects."""
         with suppress(ConnectionError):
             while await self._reader.read(_READ):
                 pass

@@ -16,9 +16,9 @@ Defect = Literal[
     "missing_date",
     "impossible_date",
     "missing_name",
-    "formula",  # a name that a spreadsheet would run; not an error by itself
-    "equal_repeat",  # a row that was there before
-    "conflicting_repeat",  # a row that was there before, with other numbers
+    "formula",  # a name that a spreadsheet would run as a formula; not an error
+    "equal_repeat",  # a row that repeats an earlier one
+    "conflicting_repeat",  # a row that repeats an earlier one, with other numbers
 ]
 
 
@@ -33,7 +33,7 @@ class ExportSpec:
     ads: int = 2  # in each ad set
     days: int = 7
     start: date = date(2025, 7, 1)
-    rows: int | None = None  # cut the file after so many
+    rows: int | None = None  # cut the file after this many
     seed: int = 1
 
     currency: str = "USD"
@@ -66,7 +66,7 @@ class ExportSpec:
             if value not in get_args(choices):
                 raise ValueError(f"expected one of {', '.join(get_args(choices))}, got {value!r}")
         if "mangled_id" in self.defects and not self.has_ids:
-            raise ValueError("mangled_id: expected an export with id columns; say ids=True")
+            raise ValueError("mangled_id: expected an export with id columns; set ids=True")
 
     @property
     def has_ids(self) -> bool:

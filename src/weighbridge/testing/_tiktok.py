@@ -26,39 +26,39 @@ class FakeTikTok(FakeServer):
         self.tokens = tokens
         self.partly = partly
         self.tested: list[dict[str, Any]] = []  # events with a test_event_code
-        self._said: deque[int] = deque()
+        self._codes: deque[int] = deque()
 
     def say(self, *codes: int) -> None:
         """Answer the next requests with status 200 and these codes. Nothing of them is stored."""
-        self._said.extend(codes)
+        self._codes.extend(codes)
 
     def answer(self, call: ReceivedRequest) -> Reply:
-        if self._said:
-            return _said(self._said.popleft(), "A code that the test asked for.")
+        if self._codes:
+            return _refusal(self._codes.popleft(), "A code that the test asked for.")
         if call.path != _PATH or call.method != "POST":
-            return _said(40007, "The URL does not exist.")
+            return _refusal(40007, "The URL does not exist.")
         token = call.headers.get("access-token")
         if not token or (self.tokens is not None and token not in self.tokens):
-            return _said(40105, f"Access token {token} is incorrect or has been revoked.")
+            return _refusal(40105, f"Access token {token} is incorrect or has been revoked.")
         body = call.body if isinstance(call.body, dict) else {}
         if body.get("event_source") not in ("web", "app", "offline", "crm"):
-            return _said(40002, "event_source: Not a valid choice.")
+            return _refusal(40002, "event_source: Not a valid choice.")
         if not isinstance(body.get("event_source_id"), str) or not body["event_source_id"]:
-            return _said(40002, "event_source_id: Missing data for required field.")
+            return _refusal(40002, "event_source_id: Missing data for required field.")
         return self._events(body)
 
     def error(self, call: ReceivedRequest, status: int) -> Reply:
-        said = _said(_CODES.get(status, 50000), "An error that the test asked for.")
-        return Reply(status, said.body)
+        answer = _refusal(_CODES.get(status, 50000), "An error that the test asked for.")
+        return Reply(status, answer.body)
 
     def _events(self, body: dict[str, Any]) -> Reply:
         events = body.get("data")
         if not isinstance(events, list) or not 0 < len(events) <= 1000:
-            return _said(40002, "data: Length must be between 1 and 1000.")
+            return _refusal(40002, "data: Length must be between 1 and 1000.")
         wrong = {at: complaint for at, event in enumerate(events) if (complaint := self._wrong(event))}
         if wrong and not self.partly:
             at, complaint = next(iter(wrong.items()))
-            return _said(40002, f"data.{at}: {complaint}")
+            return _refusal(40002, f"data.{at}: {complaint}")
         for at, event in enumerate(events):
             if at in wrong:
                 continue
@@ -68,8 +68,8 @@ class FakeTikTok(FakeServer):
             self.take(known, (body["event_source_id"], event["event"], known))
         if wrong:
             failed = [{"order_in_batch": at, "error_message": complaint} for at, complaint in wrong.items()]
-            return _said(20001, "Partially successful.", {"failed_events": failed})
-        return _said(0, "OK")
+            return _refusal(20001, "Partially successful.", {"failed_events": failed})
+        return _refusal(0, "OK")
 
     def _wrong(self, event: Any) -> str | None:
         if not isinstance(event, dict) or event.keys() - _OF_EVENT:
@@ -108,6 +108,6 @@ def _wrong_properties(properties: Any) -> str | None:
     return None
 
 
-def _said(code: int, message: str, more: dict[str, Any] | None = None) -> Reply:
+def _refusal(code: int, message: str, more: dict[str, Any] | None = None) -> Reply:
     body = {"code": code, "message": message, "request_id": uuid4().hex.upper(), "data": more or {}}
     return Reply(200, body)

@@ -44,11 +44,11 @@ class FakeWebhook(FakeServer):
             return False
         if self.clock is not None and abs(self.clock() - int(seconds)) > _TOLERANCE:
             return False
-        said = b".".join((message.encode(), seconds.encode(), call.raw))
+        signed = b".".join((message.encode(), seconds.encode(), call.raw))
         given = [sign.partition(",") for sign in call.headers.get("webhook-signature", "").split(" ")]
         for secret in self.secrets:
             key = base64.b64decode(secret.removeprefix("whsec_"))
-            expected = base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode()
+            expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
             if any(version == "v1" and hmac.compare_digest(sign, expected) for version, _, sign in given):
                 return True
         return False

@@ -6,7 +6,7 @@
 
     written = write_keywords(path, rows=1000, layout="semrush")
 
-The same spec gives the same bytes. `Written` says what the file holds, so that a test need not count.
+The same spec gives the same bytes. `Written` describes the content of the file, so that a test need not count.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Written:
     campaigns: int = 0
     ad_sets: int = 0
     ads: int = 0
-    impressions: int = 0  # sums over all rows, as the totals row says
+    impressions: int = 0  # sums over all rows, as in the totals row
     spend: Decimal = Decimal(0)
 
     @property

@@ -3,7 +3,7 @@
     with FakeMeta() as fake:
         MetaCapi(base_url=fake.url)
 
-See `testing._server` for what can be asked of all of them. `python -m weighbridge.testing meta_capi` runs one alone.
+`testing._server` describes the functions of all fakes. `python -m weighbridge.testing meta_capi` runs one as a process.
 """
 
 from __future__ import annotations

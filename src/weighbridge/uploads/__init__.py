@@ -2,19 +2,19 @@
 
 context         the parts that loading files needs
 request         the fields of a request, checked; read_options says how a file is written, recognise finds its pipeline
-receive         → a stored file and a pending upload; file_kind, intake and defer help it
+receive         → a stored file and a pending upload; file_kind, intake and queue_for_store help it
 resumable       a file that arrives in parts → receive; append writes one part
 claim           the queue, as a worker claims from it; queue has every read and change of state
 steps           one attempt: parse → threshold → promote, and the consequence of each kind of failure
 parse           stored file → staged rows and rejections; reload_rejects reads a fixed rejects file
 staging         queries of staged rows; rejections of rejected rows and warnings
 threshold       too few valid rows → refused
-promote         staged rows → production; promote_entity writes one entity, upsert_sql has its SQL, tally counts,
-                unchanged skips groups that are already there
+promote         staged rows → production; promote_entity writes one entity, upsert_sql has its SQL,
+                promotion_counts counts, unchanged skips groups that are already there
 preview         an upload on hold → its changes; on_hold, preview_rows and preview_sql help it
-rejects_download  rejected rows → a CSV to fix; fixes links the fixed file to its original
+rejects_download  rejected rows → a CSV to fix; fix_links links the fixed file to its original
 retry           an operator retries or dismisses; release_batch releases the name of a failed batch
 browse          lists of uploads; history and live answer questions about them
 retention       staged rows and scratch files whose retention period is over
-golden          queries of `weighbridge verify golden-path`
+golden_path     queries of `weighbridge verify golden-path`
 """

@@ -47,7 +47,7 @@ async def append(
     )
     writer = _Writer(ctx, upload, part, checksum)
     try:
-        await asyncio.to_thread(part.cut, upload.received)
+        await asyncio.to_thread(part.truncate, upload.received)
         await writer.note()  # so that it does not expire while bytes arrive
         try:
             async for chunk in chunks:
@@ -92,13 +92,13 @@ class _Writer:
         if self._digest is None:
             await self.note()
         else:
-            self._part.cut(self._upload.received)
+            self._part.truncate(self._upload.received)
 
     async def end(self) -> Resumable:
         """End a complete part: verify its checksum and record its bytes."""
         await self._flush()
         if self._checksum is not None and self._digest.digest() != self._checksum.digest:
-            self._part.cut(self._upload.received)
+            self._part.truncate(self._upload.received)
             message = (
                 f"Upload-Checksum: the {self._checksum.algorithm} of the received bytes is different. Nothing of this "
                 "part was kept; send it again."

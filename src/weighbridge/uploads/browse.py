@@ -9,8 +9,8 @@ from uuid import UUID
 
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 from weighbridge.uploads.queue import Cursor, get_many
 from weighbridge.uploads.rejections import Rejection
 
@@ -106,7 +106,7 @@ async def sent_again(tx: Tx, upload_ids: Sequence[UUID]) -> dict[UUID, list[Sent
 
 
 @dataclass(frozen=True)
-class Why:
+class RejectionFilter:
     """One reason why rows of a file are invalid."""
 
     code: str
@@ -114,7 +114,7 @@ class Why:
 
 
 @dataclass(frozen=True)
-class RejectedAt:
+class RejectionCursor:
     """Where a page of rejected rows ended. A row may be rejected twice: in parsing and in promotion."""
 
     row_index: int
@@ -122,11 +122,11 @@ class RejectedAt:
 
 
 async def rejected_for(
-    tx: Tx, upload_id: UUID, why: Why, behind: RejectedAt | None, limit: int
+    tx: Tx, upload_id: UUID, why: RejectionFilter, behind: RejectionCursor | None, limit: int
 ) -> list[Rejection]:
     """Rejected rows with one reason, after a position in the file."""
-    place = behind or RejectedAt(-1, "")
-    values = {"upload": upload_id, **vars(why), **vars(place), "limit": limit}
+    after = behind or RejectionCursor(-1, "")
+    values = {"upload": upload_id, **vars(why), **vars(after), "limit": limit}
     return [Rejection(*row) for row in await fetch_all(tx, _SQL["rejected_for"], values)]
 
 

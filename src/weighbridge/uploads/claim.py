@@ -11,7 +11,7 @@ from weighbridge.engine.attempt import Attempt
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import WeighbridgeError
 from weighbridge.observe import journal, traces
-from weighbridge.postgres.pool import Lease
+from weighbridge.postgres.transactions import Lease
 from weighbridge.uploads import queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import ClaimRequest
@@ -51,7 +51,7 @@ class UploadQueue:
     async def claim(self) -> UploadWork | None:
         async with self.ctx.db.tx() as tx:
             claimed = await queue.claim(tx, claim_request(self.ctx, self.options))
-        recover.report(claimed.abandoned)
+        recover.log_recovered(claimed.abandoned)
         if claimed.lease is None or claimed.upload is None:
             return None
         return UploadWork(Attempt(claimed.lease, claimed.upload), self.ctx, self.options)

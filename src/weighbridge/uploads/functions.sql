@@ -14,11 +14,12 @@
 --   receive_upload records it. claim_upload opens an attempt (engine/functions.sql) in a slot of its workspace.
 --   Parsing calls begin_staging, note_rows_read, note_staged and finish_staging; promotion calls begin_promotion,
 --   advance_promotion and finish_upload, which emits the event. release_upload returns it to the queue, fail_upload
---   fails it, restage_upload sends it back to parsing. retry_upload, an operator's verb, opens a finished one again.
+--   fails it, restage_upload sends it back to parsing. retry_upload, a command of operators, opens a finished one again.
 --
--- A preview stops at staging_complete. It is held: no worker claims it, as run_after is infinity, and constraints
--- keep it from being promoted. promote_preview or discard_preview ends the hold. While it is parsed, a preview is an
--- ordinary upload; held or discarded it is no job of its project, no backlog and no failure.
+-- A preview stops at staging_complete. It is on hold: no worker claims it, because run_after is infinity, and
+-- constraints prevent its promotion. promote_preview or discard_preview ends the hold. While it is parsed, a preview
+-- is an ordinary upload. On hold or discarded, it does not count as a job of its project, in the backlog or as a
+-- failure.
 --
 -- Lock order: attempts, then the upload's project (FOR KEY SHARE), then data_uploads, then upload_rejections, then
 -- events.
@@ -40,11 +41,11 @@ BEGIN
         WHERE m.from_status = OLD.status AND m.to_status = NEW.status
           AND (NOT m.operator OR current_setting('weighbridge.verb', true) = m.verb)
     ) THEN
-        RAISE EXCEPTION 'upload %: % → % is not a move', OLD.id, OLD.status, NEW.status
+        RAISE EXCEPTION 'upload %: % → % is not an allowed transition', OLD.id, OLD.status, NEW.status
             USING ERRCODE = 'WB002',
                   HINT = CASE WHEN OLD.status IN ('completed', 'partial', 'failed')
-                              THEN 'A finished upload changes only by an operator''s verb: weighbridge uploads retry.'
-                              ELSE 'The permitted moves are in weighbridge.moves.' END;
+                              THEN 'A finished upload can only be changed by an operator: weighbridge uploads retry.'
+                              ELSE 'The allowed transitions are in weighbridge.moves.' END;
     END IF;
     NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
                   || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
@@ -58,13 +59,13 @@ CREATE OR REPLACE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_up
     FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
 -- Notifies live readers of an upload whose status did not change.
-CREATE OR REPLACE FUNCTION weighbridge.tell_live(p_upload public.data_uploads) RETURNS void
+CREATE OR REPLACE FUNCTION weighbridge.notify_live(p_upload public.data_uploads) RETURNS void
     LANGUAGE sql
     AS $$
         SELECT pg_notify('weighbridge_live', json_build_object(
             'workspace_id', p_upload.workspace_id, 'upload_id', p_upload.id, 'status', p_upload.status)::text)
     $$;
-REVOKE ALL ON FUNCTION weighbridge.tell_live(public.data_uploads) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.notify_live(public.data_uploads) FROM PUBLIC;
 
 -- The name of a batch in logs and alerts: the sender's, or the id of the upload. Never the name of the file.
 CREATE OR REPLACE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) RETURNS text
@@ -72,8 +73,8 @@ CREATE OR REPLACE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) 
     AS $$ SELECT coalesce(p_upload.source_batch_id, p_upload.id::text) $$;
 REVOKE ALL ON FUNCTION weighbridge.batch_name(public.data_uploads) FROM PUBLIC;
 
--- Closes the takeover alerts of an upload, with one announcement for all of them; with none where p_word is NULL.
-CREATE OR REPLACE FUNCTION weighbridge.end_takeovers(p_upload public.data_uploads, p_word text) RETURNS void
+-- Closes the takeover alerts of an upload, with one announcement for all of them; with none where p_outcome is NULL.
+CREATE OR REPLACE FUNCTION weighbridge.close_takeover_alerts(p_upload public.data_uploads, p_outcome text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
@@ -84,15 +85,15 @@ BEGIN
     ORDER BY opened_at DESC LIMIT 1;
     UPDATE alerts SET closed_at = weighbridge.now()
     WHERE condition = 'stale_takeover' AND subject LIKE p_upload.id || '/%' AND closed_at IS NULL;
-    IF FOUND AND p_word IS NOT NULL THEN
+    IF FOUND AND p_outcome IS NOT NULL THEN
         PERFORM announce_alert('AlertRecovered', v_takeover,
-            format('[STALE TAKEOVER RECOVERED] %s: %s', batch_name(p_upload), p_word));
+            format('[STALE TAKEOVER RECOVERED] %s: %s', batch_name(p_upload), p_outcome));
     END IF;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.end_takeovers(public.data_uploads, text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.close_takeover_alerts(public.data_uploads, text) FROM PUBLIC;
 
--- Raises an alert when an upload fails and withdraws it when the upload completes, whatever changed the status. A discarded
--- or expired preview is no failure.
+-- Raises an alert when an upload fails and withdraws it when the upload completes, for every change of status. A
+-- discarded or expired preview is no failure.
 CREATE OR REPLACE FUNCTION weighbridge.alert_on_status() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -106,7 +107,7 @@ BEGIN
         PERFORM withdraw_alert('ingest_failure', NEW.id::text, format('[INGEST RECOVERED] %s: %s', batch_name(NEW),
             CASE NEW.status WHEN 'failed' THEN NEW.error_code ELSE NEW.status END));
     END IF;
-    PERFORM end_takeovers(NEW, CASE WHEN NEW.status <> 'failed' THEN NEW.status END);
+    PERFORM close_takeover_alerts(NEW, CASE WHEN NEW.status <> 'failed' THEN NEW.status END);
     RETURN NULL;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.alert_on_status() FROM PUBLIC;
@@ -116,7 +117,7 @@ CREATE OR REPLACE TRIGGER alert_on_status AFTER UPDATE OF status ON public.data_
                        AND NEW.error_code IS DISTINCT FROM 'STORAGE_DROPPED')
     EXECUTE FUNCTION weighbridge.alert_on_status();
 
--- The number of warnings is also correct on an upload that failed, for whatever reason.
+-- Counts the warnings of a failed upload, for every reason of failure.
 CREATE OR REPLACE FUNCTION weighbridge.count_warnings() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -141,7 +142,7 @@ GRANT EXECUTE ON FUNCTION ingest.run_status(text) TO PUBLIC;
 -- Receive ----------------------------------------------------------------------------------------------------
 
 -- The upload that a file already is, if any: by the name of its batch, else by its content and read options. A batch name is
--- used once, whatever the read options.
+-- used once, even with other read options.
 CREATE OR REPLACE FUNCTION weighbridge.known_upload(
     p_workspace uuid, p_pipeline text, p_client uuid, p_platform text, p_project bigint, p_sha256 bytea, p_batch text,
     p_forced boolean, p_reading jsonb DEFAULT '{}'
@@ -241,22 +242,22 @@ GRANT EXECUTE ON FUNCTION weighbridge.note_duplicate(uuid, text) TO weighbridge_
 -- Claim ------------------------------------------------------------------------------------------------------
 
 -- Slots of a workspace that live attempts at uploads hold.
-CREATE OR REPLACE FUNCTION weighbridge.slots_taken(p_workspace uuid) RETURNS bigint
+CREATE OR REPLACE FUNCTION weighbridge.slots_in_use(p_workspace uuid) RETURNS bigint
     LANGUAGE sql STABLE
     AS $$
         SELECT count(*) FROM weighbridge.attempts a
         WHERE a.queue = 'uploads' AND a.workspace_id = p_workspace AND a.closed_at IS NULL AND a.slot IS NOT NULL
     $$;
-REVOKE ALL ON FUNCTION weighbridge.slots_taken(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.slots_in_use(uuid) FROM PUBLIC;
 
 -- Whether a live attempt at the upload exists. SECURITY DEFINER: tenants cannot read attempts.
-CREATE OR REPLACE FUNCTION weighbridge.in_hand(p_upload uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION weighbridge.has_live_attempt(p_upload uuid) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
         SELECT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = p_upload AND a.closed_at IS NULL)
     $$;
-REVOKE ALL ON FUNCTION weighbridge.in_hand(uuid) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION weighbridge.in_hand(uuid) TO weighbridge_tenant;
+REVOKE ALL ON FUNCTION weighbridge.has_live_attempt(uuid) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.has_live_attempt(uuid) TO weighbridge_tenant;
 
 -- Opens an attempt at an upload whose row the caller has locked, in a free slot of its workspace. NULL: no slot is free.
 CREATE OR REPLACE FUNCTION weighbridge.open_attempt(
@@ -292,8 +293,8 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.open_attempt(uuid, uuid, text, interval, int, uuid) FROM PUBLIC;
 
--- Claims the oldest upload of the workspace whose turn it is: workspaces with a free slot, by the age of their oldest waiting
--- upload. No row: nothing can be claimed. Jobs of projects are claimed by claim_job.
+-- Claims the oldest upload of the next workspace: workspaces with a free slot, by the age of their oldest waiting upload.
+-- No row: nothing can be claimed. Jobs of projects are claimed by claim_job.
 CREATE OR REPLACE FUNCTION weighbridge.claim_waiting_upload(
     p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int
 ) RETURNS TABLE (upload_id uuid, lease_token uuid)
@@ -330,7 +331,7 @@ BEGIN
               AND NOT EXISTS (SELECT FROM attempts a WHERE a.queue = 'uploads' AND a.subject = d.id AND a.closed_at IS NULL)
             ORDER BY d.created_at, d.id LIMIT 1
         ) head
-        WHERE slots_taken(w.workspace_id) < p_per_workspace
+        WHERE slots_in_use(w.workspace_id) < p_per_workspace
         ORDER BY head.created_at
     LOOP
         -- SKIP LOCKED: a slow claim must not queue the others.
@@ -361,10 +362,7 @@ CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
     AS $$
 #variable_conflict use_column
 BEGIN
-    IF EXISTS (SELECT FROM attempts a WHERE a.closed_at IS NULL AND a.lease_until < weighbridge.now())
-       OR EXISTS (SELECT FROM orphans) THEN
-        SELECT jsonb_agg(to_jsonb(r)) INTO abandoned FROM recover(p_max_crashes) r;
-    END IF;
+    abandoned := recover_abandoned(p_max_crashes);
     SELECT c.upload_id, c.lease_token INTO upload_id, lease_token
     FROM claim_waiting_upload(p_worker, p_from, p_pipelines, p_lease, p_per_workspace) c;
     IF upload_id IS NOT NULL OR abandoned IS NOT NULL THEN
@@ -427,7 +425,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.reset_staging(uuid) FROM PUBLIC;
 
--- True where the rows that an earlier attempt staged are a beginning of those of this one; else they are removed.
+-- True if the rows staged by an earlier attempt are the first rows of this one; otherwise they are removed.
 CREATE OR REPLACE FUNCTION weighbridge.begin_staging(p_token uuid, p_digest bytea) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -452,7 +450,7 @@ DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
     UPDATE data_uploads SET rows_read = p_rows WHERE id = v_upload;
-    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+    PERFORM note_progress(p_token);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.note_rows_read(uuid, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.note_rows_read(uuid, bigint) TO weighbridge_parse;
@@ -465,12 +463,12 @@ DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
     UPDATE data_uploads SET staged = staged || jsonb_build_object(p_entity, p_seq) WHERE id = v_upload;
-    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+    PERFORM note_progress(p_token);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.note_staged(uuid, text, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.note_staged(uuid, text, bigint) TO weighbridge_parse;
 
--- A file that is refused as a whole lists its columns as well.
+-- The columns of a file that is refused as a whole.
 CREATE OR REPLACE FUNCTION weighbridge.note_columns(p_token uuid, p_columns text[], p_report jsonb) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -509,13 +507,13 @@ BEGIN
         staged_at = weighbridge.now(), rows_read = v_rows, total_rows = v_rows,
         failed_rows = (p_bins ->> 'rejected')::bigint
     WHERE id = v_upload;
-    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+    PERFORM note_progress(p_token);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.finish_staging(uuid, jsonb, text[], jsonb, date[], bytea, jsonb, jsonb) TO
     weighbridge_parse;
 
--- Ends the parse attempt where another worker promotes: staged, and free to be claimed again.
+-- Ends the parse attempt if another worker promotes: the staged upload can be claimed again.
 CREATE OR REPLACE FUNCTION weighbridge.hand_over(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -549,7 +547,7 @@ CREATE OR REPLACE FUNCTION weighbridge.restage_upload(p_token uuid) RETURNS void
 DECLARE
     v_upload uuid := fence(p_token);
 BEGIN
-    PERFORM close_attempt(p_token, 'released', 'staging was gone');
+    PERFORM close_attempt(p_token, 'released', 'the staged rows were lost');
     UPDATE data_uploads
     SET status = 'pending', staged = '{}', staged_at = NULL
     WHERE id = v_upload;
@@ -570,7 +568,7 @@ BEGIN
     SET watermark_entity = p_entity, watermark_seq = p_seq, promoted = p_promoted, promoted_rows = p_promoted_rows,
         failures = 0
     WHERE id = v_upload;
-    UPDATE attempts SET progressed_at = weighbridge.now() WHERE lease_token = p_token;
+    PERFORM note_progress(p_token);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION weighbridge.advance_promotion(uuid, text, bigint, jsonb, bigint) TO weighbridge_promote;
@@ -642,7 +640,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.expire_staging(uuid, interval) TO weighbri
 
 -- Production tables ------------------------------------------------------------------------------------------
 
--- Any writer to a production table other than promotion voids the receipts of that table.
+-- A write to a production table by anything other than promotion voids the receipts of that table.
 CREATE OR REPLACE FUNCTION weighbridge.void_receipts() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -663,7 +661,7 @@ CREATE OR REPLACE TRIGGER void_receipts AFTER INSERT OR UPDATE OR DELETE OR TRUN
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.void_receipts();
 
 -- A dimension row cannot be deleted while facts refer to it, or while a staged or promoting upload may still write such facts.
--- A held preview writes nothing yet.
+-- A preview on hold writes nothing.
 CREATE OR REPLACE FUNCTION weighbridge.keep_dimension() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -695,7 +693,7 @@ CREATE OR REPLACE TRIGGER keep_dimension BEFORE DELETE ON public.ads
 
 -- Preview ----------------------------------------------------------------------------------------------------
 
--- Whatever changes the status: an upload that enters the hold is postponed for ever, one that leaves it is not.
+-- For every change of status: an upload on hold is postponed without end; an upload that is no longer on hold is not.
 CREATE OR REPLACE FUNCTION weighbridge.hold_preview() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
@@ -715,7 +713,7 @@ REVOKE ALL ON FUNCTION weighbridge.hold_preview() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER hold_preview BEFORE UPDATE OF status, preview, run_after ON public.data_uploads
     FOR EACH ROW WHEN (NEW.preview OR OLD.preview) EXECUTE FUNCTION weighbridge.hold_preview();
 
--- Ends the attempt that parsed a preview: from here it waits for a person. Earlier failures of it are over.
+-- Ends the attempt that parsed a preview: it now waits for a person. Alerts about its earlier failures are withdrawn.
 CREATE OR REPLACE FUNCTION weighbridge.hold_upload(p_token uuid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -727,14 +725,14 @@ BEGIN
     UPDATE data_uploads SET warnings = (SELECT count(*) FROM upload_warnings w WHERE w.upload_id = v_upload)
     WHERE id = v_upload
     RETURNING * INTO v_row;
-    PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: held', batch_name(v_row)));
-    PERFORM end_takeovers(v_row, 'held');
-    PERFORM tell_live(v_row);
-    PERFORM pg_notify('weighbridge_work', ''); -- it may have been promoted just now
+    PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: on hold', batch_name(v_row)));
+    PERFORM close_takeover_alerts(v_row, 'on hold');
+    PERFORM notify_live(v_row);
+    PERFORM pg_notify('weighbridge_work', ''); -- an operator may have promoted it already
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.hold_upload(uuid) FROM PUBLIC;
 
--- The counts of the comparison with production, if the upload is still held.
+-- The counts of the comparison with production, if the upload is still on hold.
 CREATE OR REPLACE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts jsonb, p_at timestamptz) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -743,27 +741,27 @@ CREATE OR REPLACE FUNCTION weighbridge.note_preview(p_upload uuid, p_counts json
     $$;
 REVOKE ALL ON FUNCTION weighbridge.note_preview(uuid, jsonb, timestamptz) FROM PUBLIC;
 
--- Locks an upload if it is held and has no live attempt, and returns whether it did. The row of its project is locked first,
--- as where a job is opened again: the project must not be edited meanwhile.
-CREATE OR REPLACE FUNCTION weighbridge.lock_held(p_upload uuid) RETURNS boolean
+-- Locks an upload if it is on hold and has no live attempt, and returns whether it did. The row of its project is
+-- locked first, as when a job is opened again: the project must not be edited meanwhile.
+CREATE OR REPLACE FUNCTION weighbridge.lock_held_preview(p_upload uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$
 BEGIN
     PERFORM FROM projects p JOIN data_uploads d ON d.workspace_id = p.workspace_id AND d.project_id = p.id
     WHERE d.id = p_upload FOR KEY SHARE OF p;
     PERFORM FROM data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
-    RETURN FOUND AND NOT in_hand(p_upload);
+    RETURN FOUND AND NOT has_live_attempt(p_upload);
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.lock_held(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.lock_held_preview(uuid) FROM PUBLIC;
 
--- True: this call promoted it. False: it is not held, or no longer.
+-- True: this call promoted it. False: it is not, or no longer, on hold.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_row data_uploads;
 BEGIN
-    IF NOT lock_held(p_upload) THEN
+    IF NOT lock_held_preview(p_upload) THEN
         RETURN false;
     END IF;
     SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
@@ -772,14 +770,14 @@ BEGIN
     UPDATE data_uploads SET preview = false WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
-    PERFORM tell_live(v_row);
+    PERFORM notify_live(v_row);
     PERFORM pg_notify('weighbridge_work', '');
     RETURN true;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.promote_preview(uuid, text) FROM PUBLIC;
 
--- True: this call discarded it, as it was held for p_age at least. The caller deletes its staged rows in the same transaction.
--- The batch name of a discarded upload can be used again.
+-- True: this call discarded it; it had been on hold for at least p_age. The caller deletes its staged rows in the same
+-- transaction. The batch name of a discarded upload can be used again.
 CREATE OR REPLACE FUNCTION weighbridge.discard_preview(p_upload uuid, p_code text, p_text text, p_actor text, p_age interval) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -787,7 +785,7 @@ DECLARE
     v_row data_uploads;
     v_now timestamptz := weighbridge.now();
 BEGIN
-    IF NOT lock_held(p_upload) THEN
+    IF NOT lock_held_preview(p_upload) THEN
         RETURN false;
     END IF;
     SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
@@ -813,7 +811,7 @@ CREATE OR REPLACE FUNCTION weighbridge.restage_preview(p_upload uuid) RETURNS vo
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
-    IF lock_held(p_upload) THEN
+    IF lock_held_preview(p_upload) THEN
         UPDATE data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
         PERFORM pg_notify('weighbridge_work', '');
     END IF;
@@ -823,8 +821,8 @@ REVOKE ALL ON FUNCTION weighbridge.restage_preview(uuid) FROM PUBLIC;
 -- Retry and dismiss ------------------------------------------------------------------------------------------
 
 -- Opens a finished upload again, from the stored file, with its counts at zero. Returns 'pending', or the status that does not
--- permit it. Staged rows are left to the next attempt or, if that fails before, to the clean-up: so staged_at stays. A
--- discarded preview is loaded without a preview: a person has seen it.
+-- permit it. The next attempt or, if it fails before, the clean-up removes the staged rows: so staged_at does not
+-- change. A discarded preview is loaded without a preview.
 CREATE OR REPLACE FUNCTION weighbridge.retry_upload(p_upload uuid, p_force_partial boolean, p_actor text, p_reading jsonb DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$
@@ -886,7 +884,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.change_reading(uuid, jsonb, text) FROM PUBLIC;
 
--- Takes a failed upload off the dead letters. Returns its status.
+-- Removes a failed upload from the dead letters. Returns its status.
 CREATE OR REPLACE FUNCTION weighbridge.dismiss_upload(p_upload uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -905,8 +903,8 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.dismiss_upload(uuid, text) FROM PUBLIC;
 
--- Takes the batch name off a failed upload, so that the fixed file can have it. Returns 'released', 'unnamed' where it has no
--- name, its status where it has not failed, or NULL where there is no such upload.
+-- Removes the batch name from a failed upload, so that the fixed file can use it. Returns 'released', 'unnamed' where
+-- it has no name, its status where it has not failed, or NULL where there is no such upload.
 CREATE OR REPLACE FUNCTION weighbridge.release_batch(p_upload uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$
@@ -1047,21 +1045,21 @@ WHERE NOT EXISTS (SELECT FROM weighbridge.attempts a
 
 -- Returns an upload to its queue after its worker stopped. Counts as a crash; an upload with too many crashes fails, and the
 -- answer is true. A preview that was staged already is held instead.
-CREATE OR REPLACE FUNCTION weighbridge.rescue(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes int)
+CREATE OR REPLACE FUNCTION weighbridge.recover_upload(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes int)
     RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_gave_up boolean;
-    v_held data_uploads;
+    v_preview data_uploads;
 BEGIN
     IF p_batch IS NULL THEN -- the upload was deleted
         RETURN false;
     END IF;
-    SELECT * INTO v_held FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
+    SELECT * INTO v_preview FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
     IF FOUND THEN
-        PERFORM end_takeovers(v_held, 'held');
-        PERFORM tell_live(v_held);
+        PERFORM close_takeover_alerts(v_preview, 'on hold');
+        PERFORM notify_live(v_preview);
         RETURN false;
     END IF;
     PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',
@@ -1080,10 +1078,10 @@ BEGIN
     RETURNING d.status = 'failed' INTO v_gave_up;
     RETURN coalesce(v_gave_up, false);
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.rescue(uuid, text, text, double precision, int) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.recover_upload(uuid, text, text, double precision, int) FROM PUBLIC;
 
--- Returns a run without a live lease to the queue, or fails it, by hand.
-CREATE OR REPLACE FUNCTION weighbridge.abandon(p_upload uuid, p_fail boolean) RETURNS void
+-- Returns a run without a live lease to the queue, or fails it: an operator's change through the view.
+CREATE OR REPLACE FUNCTION weighbridge.reset_import_run(p_upload uuid, p_fail boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
@@ -1104,7 +1102,7 @@ BEGIN
     WHERE id = p_upload;
     PERFORM pg_notify('weighbridge_work', '');
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.abandon(uuid, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.reset_import_run(uuid, boolean) FROM PUBLIC;
 
 -- Through the view, a run without a live lease can be reset to pending or failed. Every other move belongs to a worker, as it
 -- needs a lease.
@@ -1131,7 +1129,7 @@ BEGIN
             RAISE EXCEPTION 'Invalid transition: a worker is processing %', OLD.source_batch_id USING ERRCODE = 'WB002',
                 HINT = 'Its lease is alive. Stop the worker first; the run then returns to the queue.';
         END IF;
-        PERFORM abandon(OLD.id, NEW.status = 'failed');
+        PERFORM reset_import_run(OLD.id, NEW.status = 'failed');
     END IF;
     RETURN NEW;
 END $$;
@@ -1144,8 +1142,8 @@ CREATE OR REPLACE FUNCTION ingest.guard_import_runs() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    RAISE EXCEPTION 'Import runs are not inserted or deleted by hand' USING ERRCODE = 'WB002',
-        HINT = 'Upload a file to begin one. To remove a failed one from the dead letters: weighbridge uploads dismiss.';
+    RAISE EXCEPTION 'Import runs cannot be inserted or deleted through this view' USING ERRCODE = 'WB002',
+        HINT = 'Upload a file to create one. To remove a failed one from the dead letters: weighbridge uploads dismiss.';
 END $$;
 REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 from weighbridge.uploads.rejections import Rejection
 
 _SQL = load(__name__)
@@ -42,7 +42,7 @@ class Warned:
     message: str
 
     @property
-    def place(self) -> WarnedAt:
+    def cursor(self) -> WarnedAt:
         return WarnedAt(self.row_index, self.code)
 
 
@@ -59,15 +59,15 @@ async def refused_rows(
     tx: Tx, upload_id: UUID, after: Rejection | None, size: int, *, every: bool = False
 ) -> list[Rejection]:
     """A page of rejected rows after a position, in file order; with `every` also the fixed ones."""
-    place = (after.row_index, after.stage) if after else (-1, "")
-    values = (upload_id, *place, every, size)
+    start = (after.row_index, after.stage) if after else (-1, "")
+    values = (upload_id, *start, every, size)
     return [Rejection(*row) for row in await fetch_all(tx, _SQL["page_of_refused_rows"], values)]
 
 
 async def warnings(tx: Tx, upload_id: UUID, behind: WarnedAt | None, size: int) -> list[Warned]:
     """A page of warnings after a position, in file order."""
-    place = (behind.row_index, behind.code) if behind else (-2, "")
-    return [Warned(*row) for row in await fetch_all(tx, _SQL["page_of_warnings"], (upload_id, *place, size))]
+    after = (behind.row_index, behind.code) if behind else (-2, "")
+    return [Warned(*row) for row in await fetch_all(tx, _SQL["page_of_warnings"], (upload_id, *after, size))]
 
 
 async def reasons(tx: Tx, upload_id: UUID, limit: int) -> list[Reason]:

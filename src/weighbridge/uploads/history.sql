@@ -53,9 +53,9 @@ SELECT at, what, detail FROM (
     UNION ALL
     SELECT e.created_at, e.type, '', 5 FROM weighbridge.events e WHERE e.upload_id = %(upload)s
     UNION ALL
-    SELECT coalesce(v.delivered_at, v.gave_up_at), CASE WHEN v.delivered_at IS NULL THEN 'gave up' ELSE 'delivered' END,
+    SELECT coalesce(v.delivered_at, v.gave_up_at), CASE WHEN v.delivered_at IS NULL THEN 'not delivered' ELSE 'delivered' END,
            concat_ws(': ', v.consumer, v.last_error), 6
     FROM weighbridge.event_deliveries v JOIN weighbridge.events e ON e.id = v.event_id
     WHERE e.upload_id = %(upload)s AND coalesce(v.delivered_at, v.gave_up_at) IS NOT NULL
-) AS told
+) AS moments
 ORDER BY at, rank

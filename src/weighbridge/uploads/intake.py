@@ -8,9 +8,9 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
-from weighbridge.postgres.pool import Tx, fetch_one
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_one
 from weighbridge.uploads.queue import Known
 
 _SQL = load(__name__)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _SQL = load(__name__)
 

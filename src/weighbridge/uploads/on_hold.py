@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from weighbridge.model.upload import Changes
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 

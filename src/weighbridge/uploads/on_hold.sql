@@ -6,7 +6,7 @@ SELECT d.staged_at, d.preview_counts AS counts, d.previewed_at AS counted_at,
        OR EXISTS (SELECT FROM public.data_uploads o
                   WHERE o.workspace_id = d.workspace_id AND o.status = 'promoting') AS outdated
 FROM public.data_uploads d
-WHERE d.id = %s AND d.preview AND d.status = 'staging_complete' AND NOT weighbridge.in_hand(d.id)
+WHERE d.id = %s AND d.preview AND d.status = 'staging_complete' AND NOT weighbridge.has_live_attempt(d.id)
 
 -- name: note_preview
 SELECT weighbridge.note_preview(%s, %s, %s)

@@ -22,11 +22,12 @@ from weighbridge.postgres import clock, production_columns
 from weighbridge.postgres.pipeline_tables import fingerprint
 from weighbridge.rules.check import check
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.headers import UnknownColumns, field_counter, list_header, no_column_known
+from weighbridge.rules.headers import field_counter, list_header
 from weighbridge.rules.row_digests import group_digests, rows_digest, skip_ranges
+from weighbridge.rules.unknown_header import UnknownColumns, no_column_known
 from weighbridge.storage.blobs import BlobMissing
 from weighbridge.storage.files import sha256
-from weighbridge.uploads import fixes, queue, rejections, staging, unchanged
+from weighbridge.uploads import fix_links, queue, rejections, staging, unchanged
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
 
@@ -51,8 +52,8 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
         checked = await _checked(attempt, ctx, pipeline, path, scratch)
         try:
             whole = await asyncio.to_thread(rows_digest, checked)
-            begun, grouped = await _begin(attempt, ctx, pipeline, checked, whole)
-            rows = _to_stage(pipeline, checked, upload.staged if begun else {}, grouped)
+            resumed, grouped = await _begin(attempt, ctx, pipeline, checked, whole)
+            rows = _to_stage(pipeline, checked, upload.staged if resumed else {}, grouped)
             await _stage(attempt, ctx, pipeline, rows)
             await _finish(attempt, ctx, checked, grouped, whole)
         finally:
@@ -98,7 +99,7 @@ def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
     if pipeline is None:
         raise Refused(
             "unknown_pipeline",
-            f"There is no pipeline {upload.pipeline!r} here. Check that its module is in the settings.",
+            f"This process has no pipeline {upload.pipeline!r}. Check WEIGHBRIDGE_PIPELINES.",
         )
     return pipeline
 
@@ -162,10 +163,10 @@ async def _checked(
     try:
         await _record_progress(attempt, ctx, checking, lambda: read)
     except FileRefused as refusal:
-        if refusal.report is not None:
-            headers = [each.header for each in refusal.report.columns]
+        if refusal.column_report is not None:
+            headers = [each.header for each in refusal.column_report.columns]
             async with ctx.db.fenced(attempt.lease, ROLE) as tx:
-                await queue.note_columns(tx, attempt.lease, headers, refusal.report)
+                await queue.note_columns(tx, attempt.lease, headers, refusal.column_report)
         raise
     except WeighbridgeError as failure:
         # The caller no longer waits: the check stops at its next batch, before its scratch folder is removed.
@@ -234,10 +235,10 @@ async def _begin(
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
-        begun = await queue.begin_staging(tx, attempt.lease, whole)
+        resumed = await queue.begin_staging(tx, attempt.lease, whole)
         known = await unchanged.known_groups(tx, pipeline, attempt.upload.scope, digests)
     ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
-    return begun, _Grouped(batches, ranges)
+    return resumed, _Grouped(batches, ranges)
 
 
 @dataclass(frozen=True)
@@ -284,7 +285,7 @@ async def _finish(
         mapping=dict(checked.mapping),
         affected_dates=tuple(checked.affected_dates),
         digest=whole,
-        report=checked.report,
+        column_report=checked.column_report,
         read_as=checked.read_as,
     )
     rejected = checked.rejections()
@@ -297,7 +298,7 @@ async def _finish(
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
         links = checked.fixes()
         while chunk := await asyncio.to_thread(_take, links, 20_000):
-            await fixes.add(tx, attempt.upload.scope, pipeline.name, chunk)
+            await fix_links.add(tx, attempt.upload.scope, pipeline.name, chunk)
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)

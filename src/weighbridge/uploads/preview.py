@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from weighbridge.model.errors import RequestRefused, did_you_mean
+from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.observe import journal
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.postgres import clock
-from weighbridge.uploads import history, on_hold, queue, staging
+from weighbridge.uploads import history, on_hold, parse, queue, staging
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import Reason
@@ -152,16 +152,16 @@ async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
 
 
 def pipeline_of(ctx: Context, upload: Upload) -> Pipeline:
-    if upload.pipeline not in ctx.pipelines:
-        message = f"There is no pipeline {upload.pipeline!r} here. Check that its module is in the settings."
-        raise RequestRefused(409, "unknown_pipeline", message)
-    return ctx.pipelines[upload.pipeline]
+    try:
+        return parse.pipeline_of(upload, ctx)
+    except Refused as refusal:
+        raise RequestRefused(409, refusal.code, refusal.message) from refusal
 
 
 def _one_of(name: str, value: str, known: list[str] | tuple[str, ...]) -> None:
     if value not in known:
         hint = did_you_mean(value, known) or "."
-        message = f"{name}: expected one of {', '.join(known)}, got {said_back(value)}{hint}"
+        message = f"{name}: expected one of {', '.join(known)}, got {quote_input(value)}{hint}"
         raise RequestRefused(422, f"unknown_{name}", message)
 
 

@@ -17,7 +17,7 @@ from psycopg import sql
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.postgres.pipeline_tables import staging_table
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 from weighbridge.uploads import unchanged
 from weighbridge.uploads.preview_sql import Span, count_sql, params, rows_sql, shapes
 from weighbridge.uploads.upsert_sql import StagingGone
@@ -55,16 +55,16 @@ async def counts(tx: Tx, pipeline: Pipeline, upload: Upload) -> dict[str, Change
 
 async def _count(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> Changes:
     spans, known = await _spans(tx, pipeline, entity, upload)
-    total, seen = Changes(unchanged=known), 0
+    total, counted = Changes(unchanged=known), 0
     if spans:
         for shape in await shapes(tx, pipeline, entity, upload, spans):
             row = await fetch_one(tx, count_sql(pipeline, entity, shape), params(upload, spans))
             assert row is not None
             rows, inserted, updated = row
             total += Changes(inserted, updated, rows - inserted - updated)
-            seen += rows
-    if seen != sum(upto - after for after, upto in spans):
-        raise StagingGone(f"{seen} staged rows of {entity.name} are there")
+            counted += rows
+    if counted != sum(upto - after for after, upto in spans):
+        raise StagingGone(f"{counted} staged rows of {entity.name} are there")
     return total
 
 

@@ -15,15 +15,15 @@ from psycopg import sql
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.pipeline_tables import SCOPE_TYPES, staging_table
-from weighbridge.postgres.pool import Tx, fetch_all
-from weighbridge.uploads.upsert_sql import changed, differs, taken, updates
+from weighbridge.postgres.transactions import Tx, fetch_all
+from weighbridge.uploads.upsert_sql import changed, differs, updates, writable_columns
 
 Span = tuple[int, int]  # staged rows with first < seq <= second
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the SQL of a comparison depends on, besides the declaration."""
+    """What the SQL of a comparison depends on, in addition to the declaration."""
 
     types: tuple[tuple[str, str], ...]  # column → its type in production, to which an insert would cast
     no_scope: tuple[str, ...]  # scope columns that are empty in this upload
@@ -92,7 +92,11 @@ def rows_sql(pipeline: Pipeline, entity: Entity, shape: Shape, kind: str) -> byt
             return sql.SQL(
                 "CASE WHEN excluded.{0} IS NOT NULL THEN ARRAY[NULL, excluded.{0}::text] END"
             ).format(name)
-        if kind == "updated" and column in taken(entity, shape.filled) and updates(entity, shape.filled):
+        if (
+            kind == "updated"
+            and column in writable_columns(entity, shape.filled)
+            and updates(entity, shape.filled)
+        ):
             return sql.SQL(
                 "CASE WHEN t.{0} IS DISTINCT FROM {1} THEN ARRAY[t.{0}::text, ({1})::text] END"
             ).format(name, changed(entity, column))

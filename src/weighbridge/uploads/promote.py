@@ -13,9 +13,9 @@ from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parts_of_sums, pipeline_of, raw_records
 from weighbridge.uploads.promote_entity import ROLE, Writer
+from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.tally import Tally
-from weighbridge.uploads.threshold import check_threshold, see_rejects
+from weighbridge.uploads.threshold import check_threshold, rejects_hint
 from weighbridge.uploads.upsert_sql import StagingGone
 
 
@@ -33,26 +33,26 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
         await writer.write(pipeline.entity(entity))
     await _complete_rejections(attempt, ctx)
     journal.row_errors(upload, writer.refused, len(writer.refused))
-    verdict = _verdict(upload, pipeline, writer.tally)
+    result = _result(upload, pipeline, writer.counts)
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
-        await queue.finish(tx, attempt.lease, verdict, [name for name in ctx.consumers if name != ALERTS])
+        await queue.finish(tx, attempt.lease, result, [name for name in ctx.consumers if name != ALERTS])
 
 
 def _from_watermark(upload: Upload, pipeline: Pipeline) -> list[str]:
     names = [entity.name for entity in pipeline.entities]
-    mark = upload.watermark.entity
-    return names[names.index(mark) :] if mark else names
+    watermark = upload.watermark.entity
+    return names[names.index(watermark) :] if watermark else names
 
 
 async def _complete_rejections(attempt: Attempt, ctx: Context) -> None:
     """Add the cells from the file to rows that failed in promotion, as rows that failed in parsing have them."""
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
-        bare = await rejections.without_raw(tx, attempt.upload.id)
-    if not bare:
+        without_raw = await rejections.without_raw(tx, attempt.upload.id)
+    if not without_raw:
         return
     if attempt.upload.read_as.sum_breakdowns:
-        bare += await _reject_parts(attempt, ctx, set(bare))
-    raw = await raw_records(attempt.upload, ctx, set(bare))
+        without_raw += await _reject_parts(attempt, ctx, set(without_raw))
+    raw = await raw_records(attempt.upload, ctx, set(without_raw))
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
         for row_index, cells in raw.items():
             await rejections.set_raw(tx, attempt.upload.id, row_index, cells)
@@ -74,15 +74,15 @@ async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> lis
     return [part.row_index for part in others]
 
 
-def _verdict(upload: Upload, pipeline: Pipeline, tally: Tally) -> queue.Verdict:
+def _result(upload: Upload, pipeline: Pipeline, counts: PromotionCounts) -> queue.UploadResult:
     """completed: every valid row is in production. partial: one failed, or force_partial let the file through."""
-    if tally.promoted_rows == 0:
-        raise Refused("nothing_promoted", f"No row could be written to production. {see_rejects(upload)}")
-    failed_rows = upload.bins.rejected + tally.failed(pipeline.grain)
-    if tally.all_failed:
-        text = f"{tally.all_failed} valid rows could not be written to production. {see_rejects(upload)}"
-        return queue.Verdict(Status.PARTIAL, failed_rows, "rows_failed", text)
+    if counts.promoted_rows == 0:
+        raise Refused("nothing_promoted", f"No row could be written to production. {rejects_hint(upload)}")
+    failed_rows = upload.bins.rejected + counts.failed(pipeline.grain)
+    if counts.all_failed:
+        text = f"{counts.all_failed} valid rows could not be written to production. {rejects_hint(upload)}"
+        return queue.UploadResult(Status.PARTIAL, failed_rows, "rows_failed", text)
     if upload.bins.valid_share < pipeline.min_valid:
         text = f"Only {upload.bins.valid_share:.1%} of the rows are valid; force_partial let them through."
-        return queue.Verdict(Status.PARTIAL, failed_rows, "forced_partial", text)
-    return queue.Verdict(Status.COMPLETED, failed_rows)
+        return queue.UploadResult(Status.PARTIAL, failed_rows, "forced_partial", text)
+    return queue.UploadResult(Status.COMPLETED, failed_rows)

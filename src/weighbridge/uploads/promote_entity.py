@@ -12,12 +12,12 @@ from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.retry import POLICIES
 from weighbridge.model.upload import Watermark
 from weighbridge.postgres.errors import Contention, RowFault
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue, rejections, upsert_sql
 from weighbridge.uploads import unchanged as uploads_unchanged
 from weighbridge.uploads.context import Context
+from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.tally import Tally
 from weighbridge.uploads.upsert_sql import Batch
 
 ROLE = "weighbridge_promote"
@@ -43,21 +43,21 @@ class Survey:
 
 
 class Writer:
-    """One promotion in progress. Its tally counts what has been committed."""
+    """One promotion in progress. Its counts are of what has been committed."""
 
     def __init__(self, attempt: Attempt, ctx: Context, pipeline: Pipeline) -> None:
         self.attempt = attempt
         self.ctx = ctx
         self.pipeline = pipeline
         self.scope = attempt.upload.scope
-        self.tally = Tally.of(attempt.upload, pipeline)
+        self.counts = PromotionCounts.of(attempt.upload, pipeline)
         self.fresh = True  # the next rows are probably new
         self.refused: list[tuple[int, str]] = []  # line and code of records that this attempt could not write
 
     async def write(self, entity: Entity) -> None:
         """All rows of the entity after the watermark."""
-        mark = self.attempt.upload.watermark
-        after = mark.seq if mark.entity == entity.name else 0
+        watermark = self.attempt.upload.watermark
+        after = watermark.seq if watermark.entity == entity.name else 0
         last = self.attempt.upload.staged.get(entity.name, 0)
         survey = await self._survey(entity, after)
         for segment in _segments(after, last, survey.runs):
@@ -105,9 +105,9 @@ class Writer:
             runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
             if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
                 return False
-            tally = self.tally.unchanged(entity, segment.upto - segment.after)
-            await self._advance(tx, entity, segment.upto, tally)
-        self.tally = tally
+            counts = self.counts.unchanged(entity, segment.upto - segment.after)
+            await self._advance(tx, entity, segment.upto, counts)
+        self.counts = counts
         return True
 
     async def _write(self, entity: Entity, batch: Batch) -> None:
@@ -133,15 +133,15 @@ class Writer:
                 await uploads_unchanged.touch(
                     tx, self.pipeline, batch, spoiled=bool(batch.lost or batch.skipped)
                 )
-            tally = self.tally
+            counts = self.counts
             if batch.lost:
                 await self._note_lost(tx, entity, batch)
             if batch.skipped:
-                tally = await self._note_faults(tx, entity, batch)
+                counts = await self._note_faults(tx, entity, batch)
             changes = await upsert_sql.upsert(tx, self.pipeline, entity, batch, fresh=self.fresh)
-            tally = tally.add(entity, changes)
-            await self._advance(tx, entity, batch.upto, tally)
-        self.tally = tally
+            counts = counts.add(entity, changes)
+            await self._advance(tx, entity, batch.upto, counts)
+        self.counts = counts
         self.fresh = changes.inserted == batch.size
 
     async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
@@ -166,9 +166,9 @@ class Writer:
                 await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
             for _, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
                 await self._note_failure(tx, entity, (row_index, line), fault)
-            tally = self.tally.fail(entity, batch.size)
-            await self._advance(tx, entity, batch.upto, tally)
-        self.tally = tally
+            counts = self.counts.fail(entity, batch.size)
+            await self._advance(tx, entity, batch.upto, counts)
+        self.counts = counts
 
     async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
         """A reference to a missing parent becomes NULL, with a warning; if it is in the key, the row fails instead."""
@@ -176,26 +176,30 @@ class Writer:
             message = f"{ref}: the referenced row is not in production; the reference is empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
 
-    async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> Tally:
+    async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> PromotionCounts:
         for seq, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
             if seq in batch.faults:
                 await self._note_failure(tx, entity, (row_index, line), batch.faults[seq])
-        return self.tally.fail(entity, len(batch.skipped))
+        return self.counts.fail(entity, len(batch.skipped))
 
-    async def _note_failure(self, tx: Tx, entity: Entity, place: tuple[int, int], fault: RowFault) -> None:
+    async def _note_failure(
+        self, tx: Tx, entity: Entity, row_and_line: tuple[int, int], fault: RowFault
+    ) -> None:
         """A failed fact is a rejected record of the file; a failed dimension row is a warning on its record."""
-        message = f"{entity.name}: not written, {fault.message} (line {place[1]})."
+        message = f"{entity.name}: not written, {fault.message} (line {row_and_line[1]})."
         if entity is self.pipeline.grain:
-            self.refused.append((place[1], fault.code))
+            self.refused.append((row_and_line[1], fault.code))
             await rejections.add(
-                tx, self.attempt.lease, Rejection(*place, "promote", None, fault.code, message, None)
+                tx, self.attempt.lease, Rejection(*row_and_line, "promote", None, fault.code, message, None)
             )
         else:
-            await rejections.warn(tx, self.attempt.lease, place, f"{entity.name}_{fault.code}", message)
+            await rejections.warn(
+                tx, self.attempt.lease, row_and_line, f"{entity.name}_{fault.code}", message
+            )
 
-    async def _advance(self, tx: Tx, entity: Entity, seq: int, tally: Tally) -> None:
-        mark = Watermark(entity.name, seq)
-        await queue.advance(tx, self.attempt.lease, mark, tally.as_dict(), tally.promoted_rows)
+    async def _advance(self, tx: Tx, entity: Entity, seq: int, counts: PromotionCounts) -> None:
+        watermark = Watermark(entity.name, seq)
+        await queue.advance(tx, self.attempt.lease, watermark, counts.as_dict(), counts.promoted_rows)
 
 
 def _segments(after: int, last: int, runs: Sequence[tuple[int, int]]) -> Iterator[Segment]:

@@ -13,11 +13,11 @@ from psycopg.types.json import Jsonb
 from weighbridge.engine.recover import Recovered
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
 from weighbridge.model.read_as import UNDECIDED, ReadAs
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
-from weighbridge.postgres.pool import Lease, Tx, fetch_all, fetch_named, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Lease, Tx, fetch_all, fetch_named, fetch_one
 
 _SQL = load(__name__)
 
@@ -55,7 +55,7 @@ class Staged:
     mapping: dict[str, str]
     affected_dates: tuple[date, ...]
     digest: bytes  # of everything that was staged
-    report: ColumnReport = NO_COLUMNS
+    column_report: ColumnReport = NO_COLUMNS
     read_as: ReadAs = UNDECIDED
 
 
@@ -88,7 +88,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True)
 class Claimed:
-    """The next upload and its lease, if there is one, and the abandoned uploads that were recovered on the way."""
+    """The next upload and its lease, if there is one, and the abandoned work that was recovered first."""
 
     lease: Lease | None = None
     upload: Upload | None = None
@@ -129,9 +129,9 @@ async def get_many(tx: Tx, upload_ids: Sequence[UUID]) -> list[Upload]:
     return [_upload(row) for row in await fetch_named(tx, _SQL["get_uploads"], (list(upload_ids),))]
 
 
-async def begun(tx: Tx, upload_ids: Sequence[UUID]) -> list[UUID]:
+async def started(tx: Tx, upload_ids: Sequence[UUID]) -> list[UUID]:
     """The uploads that are no longer waiting."""
-    return [row[0] for row in await fetch_all(tx, _SQL["begun_uploads"], (list(upload_ids),))]
+    return [row[0] for row in await fetch_all(tx, _SQL["started_uploads"], (list(upload_ids),))]
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ async def finish_staging(tx: Tx, lease: Lease, staged: Staged) -> None:
             Jsonb(staged.mapping),
             list(staged.affected_dates),
             staged.digest,
-            Jsonb(staged.report.as_dict()),
+            Jsonb(staged.column_report.as_dict()),
             Jsonb(staged.read_as.as_dict()),
         ),
     )
@@ -253,16 +253,17 @@ async def restage(tx: Tx, lease: Lease) -> None:
 
 
 async def advance(
-    tx: Tx, lease: Lease, mark: Watermark, promoted: dict[str, Any], promoted_rows: int
+    tx: Tx, lease: Lease, watermark: Watermark, promoted: dict[str, Any], promoted_rows: int
 ) -> None:
     """Record the counts and watermark of a batch, in the transaction that wrote its rows."""
     await tx.execute(
-        _SQL["advance_promotion"], (lease.token, mark.entity, mark.seq, Jsonb(promoted), promoted_rows)
+        _SQL["advance_promotion"],
+        (lease.token, watermark.entity, watermark.seq, Jsonb(promoted), promoted_rows),
     )
 
 
 @dataclass(frozen=True)
-class Verdict:
+class UploadResult:
     """How a promotion ended."""
 
     status: Status
@@ -271,16 +272,16 @@ class Verdict:
     error_text: str | None = None
 
 
-async def finish(tx: Tx, lease: Lease, verdict: Verdict, consumers: Sequence[str]) -> None:
+async def finish(tx: Tx, lease: Lease, result: UploadResult, consumers: Sequence[str]) -> None:
     """End an upload and add the event that announces it."""
     await tx.execute(
         _SQL["finish_upload"],
         (
             lease.token,
-            verdict.status,
-            verdict.failed_rows,
-            verdict.error_code,
-            verdict.error_text,
+            result.status,
+            result.failed_rows,
+            result.error_code,
+            result.error_text,
             list(consumers),
         ),
     )
@@ -306,6 +307,12 @@ async def change_reading(tx: Tx, upload_id: UUID, reading: ReadOptions, actor: s
 async def dismiss(tx: Tx, upload_id: UUID, actor: str) -> str | None:
     """Remove a failed upload from the dead letters. Its status; None if it is unknown."""
     row = await fetch_one(tx, _SQL["dismiss_upload"], (upload_id, actor))
+    return row[0] if row else None
+
+
+async def release_batch(tx: Tx, upload_id: UUID, actor: str) -> str | None:
+    """Remove the batch name from a failed upload: `released`, `unnamed`, or the status that does not allow it."""
+    row = await fetch_one(tx, _SQL["release_batch"], (upload_id, actor))
     return row[0] if row else None
 
 

@@ -16,12 +16,12 @@ SELECT id, workspace_id, client_id, platform, pipeline, source, filename, file_u
        staged, promoted, watermark_entity, watermark_seq, bins, total_rows, promoted_rows, failed_rows,
        affected_dates, columns, warnings, source_batch_id, traceparent, dismissed_at, project_id, attempts,
        storage_status, preview, reading, column_report, released_batch_id, read_as,
-       preview AND status = 'staging_complete' AND NOT weighbridge.in_hand(id) AS held
+       preview AND status = 'staging_complete' AND NOT weighbridge.has_live_attempt(id) AS held
 FROM public.data_uploads
 WHERE id = ANY (%s)
 ORDER BY created_at DESC, id
 
--- name: begun_uploads
+-- name: started_uploads
 SELECT id FROM public.data_uploads WHERE id = ANY (%s) AND status <> 'pending'
 
 -- name: holders
@@ -89,3 +89,6 @@ SELECT weighbridge.change_reading(%s, %s, %s)
 
 -- name: dismiss_upload
 SELECT weighbridge.dismiss_upload(%s, %s)
+
+-- name: release_batch
+SELECT weighbridge.release_batch(%s, %s)

@@ -9,8 +9,8 @@ from typing import Any
 from weighbridge.model.encodings import ENCODINGS, codec_of, name_of
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.read_as import ReadAs
-from weighbridge.model.reading import DATE_ORDERS, DETECT_ALL, ReadOptions
-from weighbridge.observe.redact import said_back
+from weighbridge.model.read_options import DATE_ORDERS, DETECT_ALL, ReadOptions
+from weighbridge.observe.redact import quote_input
 
 TEXTS = ("encoding", "delimiter", "decimal", "date_order")
 OPTIONS = (*TEXTS, "sum_breakdowns")
@@ -31,7 +31,7 @@ def read_options(given: Mapping[str, Any], stored: ReadOptions = DETECT_ALL) -> 
 
 
 def in_words(options: ReadOptions) -> dict[str, str]:
-    """The given options for display: a delimiter by its word, if it has one."""
+    """The given options for display: a delimiter by its name, if it has one."""
     shown = {name: str(value) for name, value in options.as_dict().items()}
     if options.delimiter:
         shown["delimiter"] = delimiter_word(options.delimiter)
@@ -104,4 +104,4 @@ _PARSED: dict[str, Callable[[str], str]] = {
 
 def _invalid(name: str, expected: str, got: str, known: Iterable[str] = ()) -> RequestRefused:
     hint = did_you_mean(got.strip(), known) or "."
-    return RequestRefused(422, "invalid_field", f"{name}: expected {expected}, got {said_back(got)}{hint}")
+    return RequestRefused(422, "invalid_field", f"{name}: expected {expected}, got {quote_input(got)}{hint}")

@@ -1,10 +1,10 @@
 """First step: a request or a file in a folder → a stored blob and a pending upload.
 
     check   can the request be served?                     RequestRefused, before a byte is read (request.py)
-    spool   bytes → a scratch file, hashed on the way      RequestRefused, as early as possible
+    spool   bytes → a scratch file, hashed as written      RequestRefused, as early as possible
     record  scratch file → blob → data_uploads             the same content again is the first upload
 
-If one of them fails, nothing is left behind. If the store cannot accept the file, the file is queued (defer.py).
+If one of them fails, nothing is left behind. If the store cannot accept the file, queue_for_store.py queues it.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import quota
 from weighbridge.uploads import intake, recognise
 from weighbridge.uploads import queue as uploads_queue
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.defer import OnRecorded, defer
-from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, named
+from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, shown_name
 from weighbridge.uploads.intake import Content
 from weighbridge.uploads.queue import Known, NewUpload
+from weighbridge.uploads.queue_for_store import OnRecorded, defer
 from weighbridge.uploads.request import AUTO, Checked, Request, check, check_sender, unknown_site
 
 _BUFFER = 1 << 20  # hashed and written in one call, in a thread
@@ -201,7 +201,7 @@ def _readable(filename: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        message = f"{named(filename)}: it cannot be read: {error.strerror}."
+        message = f"{shown_name(filename)}: it cannot be read: {error.strerror}."
         raise RequestRefused(422, "unreadable_file", message) from error
 
 
@@ -231,7 +231,7 @@ async def record(
         today, known = await _known(ctx, checked, spooled)
         key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{spooled.sha256.hex()}"
         if known is not None:
-            return await _again(ctx, checked, known, spooled, key)
+            return await _known_upload_result(ctx, checked, known, spooled, key)
         await quota.reserve(ctx, checked, spooled.size, spooled.grant)
         received = await _store(ctx, checked, spooled, key, on_recorded, unstored)
         settled = not received.duplicate and received.queue_id is None  # the reservation was counted
@@ -314,7 +314,7 @@ async def _store(
                 if on_recorded is not None:
                     await on_recorded(tx, received)
     if isinstance(received, Known):  # another request recorded the same content first
-        return await _again(ctx, checked, received, spooled, key)
+        return await _known_upload_result(ctx, checked, received, spooled, key)
     if queue_id is None:
         return Received(received, Status.PENDING, duplicate=False)
     return Received(
@@ -327,7 +327,9 @@ async def _store(
     )
 
 
-async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str) -> Received:
+async def _known_upload_result(
+    ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str
+) -> Received:
     """A known file: its upload, or RequestRefused(409) if the batch name blocks it."""
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
         first = await uploads_queue.get(tx, known.upload_id)
@@ -335,14 +337,14 @@ async def _again(ctx: Context, checked: Checked, known: Known, spooled: Spooled,
     match known.reason:
         case "batch_failed":
             message = (
-                f"The batch {said_back(first.batch)} failed. To load this file again after its cause is fixed: "
+                f"The batch {quote_input(first.batch)} failed. To load this file again after its cause is fixed: "
                 f"POST /api/uploads/{first.id}/retry, or weighbridge uploads retry {first.id}. {_release(first)}"
             )
             raise RequestRefused(409, known.reason, message)
         case "batch_differs":
             failed = first.status == Status.FAILED
             message = (
-                f"The batch {said_back(first.batch)} was loaded with other content, as upload {first.id}"
+                f"The batch {quote_input(first.batch)} was loaded with other content, as upload {first.id}"
                 f"{', and failed' if failed else ''}. "
                 f"{_release(first) if failed else 'Give this file another batch name.'}"
             )

@@ -1,4 +1,4 @@
-"""The first bytes of a file → the pipeline and platform that know its header.
+"""The first bytes of a file → the pipeline and platform that recognise its header.
 
 A file fits a pipeline if the parse step would find every column it needs. If several pipelines fit, the one that reads
 clearly more columns than any other is chosen; if there is none, the sender must choose.
@@ -16,21 +16,21 @@ from weighbridge.formats import UnknownHeader, open_sheet, text_of, without_adde
 from weighbridge.model.errors import FileRefused, RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 from weighbridge.rules.headers import (
     CLEARLY,
     field_counter,
     find_columns,
-    is_value,
     list_header,
     match,
     missing_expected,
     missing_required,
     synonyms,
 )
+from weighbridge.rules.unknown_header import is_value
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.file_kind import kind_of, named
+from weighbridge.uploads.file_kind import kind_of, shown_name
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.request import AUTO, Request
 
@@ -70,7 +70,7 @@ class Recognised:
 async def settled(ctx: Context, request: Request, head: bytes) -> Request:
     """The request with the pipeline of its file, if it is to be recognised; RequestRefused if that is not possible.
 
-    Scope fields that the pipeline does not have are dropped: files of several kinds may come with the same fields.
+    Scope fields that the pipeline does not have are dropped: files of several types may be sent with the same fields.
     """
     if request.pipeline != AUTO:
         return request
@@ -152,13 +152,15 @@ def _recognise(ctx: Context, beginning: _Beginning, filename: str | None, platfo
         path.write_bytes(beginning.text.encode())
         reader = _Reader(path, beginning.kind, cut=beginning.cut, delimiter=beginning.delimiter)
         tried = [reader.hold(pipeline, profile) for pipeline, profile in _candidates(accepting, platform)]
-    held = [fit for fit in tried if isinstance(fit, Fit)]
-    if any(not fit.listed for fit in held):  # a file counts as a list only if no pipeline knows a column
-        held = [fit for fit in held if not fit.listed]
-    fits = tuple(_clearest(list(_of_platforms([fit for fit in held if not fit.complaint]))))
-    nearest = max(held, key=lambda fit: (len(fit.matched), -len(fit.missing)), default=None)
+    known = [fit for fit in tried if isinstance(fit, Fit)]
+    if any(
+        not fit.listed for fit in known
+    ):  # a file counts as a list only if no pipeline recognises a column
+        known = [fit for fit in known if not fit.listed]
+    fits = tuple(_clearest(list(_of_platforms([fit for fit in known if not fit.complaint]))))
+    nearest = max(known, key=lambda fit: (len(fit.matched), -len(fit.missing)), default=None)
     sentence = _sentence(fits, nearest, tried, sorted(ctx.pipelines))
-    return Recognised(fits, nearest, f"{named(filename)}: {sentence}")
+    return Recognised(fits, nearest, f"{shown_name(filename)}: {sentence}")
 
 
 def _candidates(
@@ -245,7 +247,7 @@ def _of_platforms(fits: list[Fit]) -> Iterator[Fit]:
 def _clearest(fits: list[Fit]) -> list[Fit]:
     """The fits that no other fit clearly beats, by the number of columns read minus the number missing."""
     worth = [len(fit.matched) - len(fit.missing) for fit in fits]
-    return [fit for fit, of_it in zip(fits, worth, strict=True) if of_it > max(worth) - CLEARLY]
+    return [fit for fit, worth_of_fit in zip(fits, worth, strict=True) if worth_of_fit > max(worth) - CLEARLY]
 
 
 def _sentence(
@@ -260,7 +262,8 @@ def _sentence(
     for refusal in tried:
         if isinstance(refusal, FileRefused) and not isinstance(refusal, UnknownHeader):
             return f"it cannot be recognised. {refusal.message}"
-    return f"it fits no pipeline: {_and(known, 'and')} know none of its columns. Its first line must be the header."
+    names = _and(known, "and")
+    return f"it fits no pipeline: {names} recognise none of its columns. Its first line must be the header."
 
 
 def _and(names: list[str], word: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from weighbridge.postgres.pool import Lease, Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Lease, Tx, fetch_all
 
 _SQL = load(__name__)
 
@@ -29,9 +29,9 @@ async def add(tx: Tx, lease: Lease, rejection: Rejection) -> None:
     )
 
 
-async def warn(tx: Tx, lease: Lease, place: tuple[int, int], code: str, message: str) -> None:
+async def warn(tx: Tx, lease: Lease, row_and_line: tuple[int, int], code: str, message: str) -> None:
     """Add a warning about a loaded row, by its row index and line."""
-    await tx.execute(_SQL["add_warning"], (lease.subject, lease.workspace_id, *place, code, message))
+    await tx.execute(_SQL["add_warning"], (lease.subject, lease.workspace_id, *row_and_line, code, message))
 
 
 async def without_raw(tx: Tx, upload_id: UUID) -> list[int]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from weighbridge.model.rejects_file import ADDED, SAFE, YES, escape
 from weighbridge.model.sheet import FAULTS
 from weighbridge.model.upload import Upload
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import history
 from weighbridge.uploads.rejections import Rejection
 

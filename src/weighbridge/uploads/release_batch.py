@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.upload import Upload
-from weighbridge.postgres.pool import Database
-from weighbridge.uploads import fixes
+from weighbridge.postgres.transactions import Database
+from weighbridge.uploads import queue
 
 
 async def release_batch(db: Database, upload: Upload, *, actor: str) -> str:
     """Release the name, audited, and return it; RequestRefused(409) if the upload has not failed or has no name."""
     async with db.tx(workspace_id=upload.workspace_id) as tx:
-        outcome = await fixes.release_batch(tx, upload.id, actor)
+        outcome = await queue.release_batch(tx, upload.id, actor)
     if outcome == "unnamed":
         raise RequestRefused(409, "no_batch", _no_batch(upload))
     if outcome != "released":

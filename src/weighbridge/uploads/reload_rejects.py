@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.sheet import Linked, Sheet
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
-from weighbridge.uploads import fixes, queue
+from weighbridge.uploads import fix_links, queue
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.fixes import NO_REJECTS, Rejects
+from weighbridge.uploads.fix_links import NO_REJECTS, Rejects
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ async def refuse_without_original(ctx: Context, upload: Upload, originals: Seque
     if not originals:
         return
     async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-        rejects = await fixes.rejects(tx, [each.id for each in originals])
+        rejects = await fix_links.rejects(tx, [each.id for each in originals])
     for original in originals:
         if original.status not in TERMINAL:
             raise FileRefused(

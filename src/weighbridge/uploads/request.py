@@ -7,9 +7,9 @@ from uuid import UUID
 
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.model.reading import DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.upload import Sender
-from weighbridge.observe.redact import redacted, said_back
+from weighbridge.observe.redact import quote_input, redacted
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.read_options import read_options
 
@@ -112,7 +112,7 @@ def _within_bounds(pipeline: Pipeline, request: Request) -> None:
     }
     for name, (kind, belongs) in has.items():
         if name in request.bound and not belongs:
-            bound = said_back(str(getattr(request, name)))
+            bound = quote_input(str(getattr(request, name)))
             message = (
                 f"{name}: this upload token is for {bound} only; "
                 f"files of the pipeline {pipeline.name} belong to no {kind}."
@@ -133,12 +133,12 @@ def _batch(name: str | None) -> str | None:
         return None
     if len(name) > LONGEST_BATCH or not name.isprintable():
         message = (
-            f"source_batch_id: expected up to {LONGEST_BATCH} printable characters, got {said_back(name)}."
+            f"source_batch_id: expected up to {LONGEST_BATCH} printable characters, got {quote_input(name)}."
         )
         raise RequestRefused(422, "invalid_batch", message)
     if redacted(name) != name:
         message = (
-            f"source_batch_id: expected a name that may be logged, got {said_back(name)}. "
+            f"source_batch_id: expected a name that may be logged, got {quote_input(name)}. "
             "Batch names appear in logs and alerts: leave out personal data and secrets."
         )
         raise RequestRefused(422, "invalid_batch", message)
@@ -152,7 +152,7 @@ def uuid_of(value: str | UUID, code: str, name: str) -> UUID:
         return UUID(value)
     except ValueError:
         message = (
-            f"{name}: expected a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b, got {said_back(value)}."
+            f"{name}: expected a UUID such as 7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b, got {quote_input(value)}."
         )
         raise RequestRefused(422, f"invalid_{code}", message) from None
 
@@ -214,12 +214,12 @@ def project_number(value: str | int | None) -> int:
     text = str(value).strip()
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(HIGHEST_PROJECT)) else 0
     if not 1 <= number <= HIGHEST_PROJECT:
-        message = f"project_id: expected a whole number from 1 to {HIGHEST_PROJECT}, got {said_back(text)}."
+        message = f"project_id: expected a whole number from 1 to {HIGHEST_PROJECT}, got {quote_input(text)}."
         raise RequestRefused(422, "invalid_project", message)
     return number
 
 
 def _unprocessable(name: str, value: str, known: list[str] | tuple[str, ...]) -> RequestRefused:
     hint = did_you_mean(value, known) or "."
-    message = f"{name}: expected one of {', '.join(known)}, got {said_back(value)}{hint}"
+    message = f"{name}: expected one of {', '.join(known)}, got {quote_input(value)}{hint}"
     return RequestRefused(422, f"unknown_{name}", message)

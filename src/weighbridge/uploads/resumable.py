@@ -18,9 +18,9 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from weighbridge.model.errors import RequestRefused, RetryLater
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 from weighbridge.storage import parts, quota, resumable
-from weighbridge.storage.parts import Part, PartHeld
+from weighbridge.storage.parts import Part, PartLocked
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
 from weighbridge.uploads.append import ROLE, disk_error, file_ended
@@ -68,7 +68,7 @@ async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | 
 
 
 @asynccontextmanager
-async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, Part | None]]:
+async def locked(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, Part | None]]:
     """The current progress of the file, and its locked bytes; no bytes if it has ended.
 
     RequestRefused if another process is writing it, another machine has it, or its bytes are lost.
@@ -80,8 +80,8 @@ async def held(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable
         )
         raise RequestRefused(503, "other_machine", message)
     try:
-        part = await asyncio.to_thread(parts.hold, ctx.spool, upload.id, make=not upload.received)
-    except PartHeld:
+        part = await asyncio.to_thread(parts.lock, ctx.spool, upload.id, make=not upload.received)
+    except PartLocked:
         message = "Another request for this file is in progress. Try again in a moment."
         raise RequestRefused(423, "locked", message) from None
     except FileNotFoundError:
@@ -113,8 +113,8 @@ async def _adopted(ctx: Context, upload: Resumable) -> bool:
         return await resumable.adopt(tx, upload.id, ctx.spool.id)
 
 
-async def look(ctx: Context, upload: Resumable, part: Part, since: int) -> None:
-    """If the pipeline is to be recognised and enough bytes are here, refuse the file now, not after its last byte."""
+async def refuse_early(ctx: Context, upload: Resumable, part: Part, since: int) -> None:
+    """Refuse a file whose pipeline is not recognised as soon as enough bytes are received, not after its last byte."""
     if upload.request["pipeline"] == AUTO and since < HEAD <= upload.received < upload.length:
         async with _ended_by_refusal(ctx, upload, part):
             check(ctx, await _settled(ctx, upload, part))
@@ -188,7 +188,7 @@ async def finish_waiting(ctx: Context) -> int:
     ended, failure = 0, None
     for place in waiting:
         try:
-            async with held(ctx, await find(ctx, place.workspace_id, place.id)) as (upload, part):
+            async with locked(ctx, await find(ctx, place.workspace_id, place.id)) as (upload, part):
                 if part is not None and upload.whole:
                     await finish(ctx, upload, part)
                     ended += 1
@@ -220,8 +220,8 @@ async def sweep(ctx: Context) -> int:
     for place, received in unended:
         if received and place.id not in present:
             with suppress(RequestRefused):
-                async with held(ctx, await find(ctx, place.workspace_id, place.id)):
-                    pass  # the refusal says that the bytes are lost
+                async with locked(ctx, await find(ctx, place.workspace_id, place.id)):
+                    pass  # the refusal reports that the bytes are lost
     return removed
 
 
@@ -231,12 +231,12 @@ async def _expire(ctx: Context, place: ResumableKey) -> bool:
     if found is None or not found.expired:
         return False
     try:
-        with await asyncio.to_thread(parts.hold, ctx.spool, place.id) as part:
+        with await asyncio.to_thread(parts.lock, ctx.spool, place.id) as part:
             if not await _forgotten(ctx, found):
                 return False
             await asyncio.to_thread(part.remove)
             return True
-    except PartHeld:
+    except PartLocked:
         return False
     except FileNotFoundError:
         return await _forgotten(ctx, found)
@@ -257,7 +257,7 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
     Bytes of a row that names another folder stay until it ends: this may be that folder under an older name.
     """
     try:
-        with await asyncio.to_thread(parts.hold, ctx.spool, id_) as part:
+        with await asyncio.to_thread(parts.lock, ctx.spool, id_) as part:
             async with ctx.db.tx() as tx:
                 row = await resumable.get(tx, id_)
             if row is None or row.ended:
@@ -265,7 +265,7 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
                 return True
     except FileNotFoundError:
         parts.drop(ctx.spool, id_)
-    except PartHeld:
+    except PartLocked:
         pass
     return False
 

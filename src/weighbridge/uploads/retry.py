@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from weighbridge.model.errors import RequestRefused
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.errors import RowFault
-from weighbridge.postgres.pool import Database, Tx, savepoint
+from weighbridge.postgres.transactions import Database, Tx, savepoint
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import quota, usage
 from weighbridge.uploads import queue as uploads_queue

@@ -13,8 +13,8 @@ from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Scope
 from weighbridge.postgres.copy import copy_batches
 from weighbridge.postgres.pipeline_tables import staging_table
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 
 _SQL = load(__name__)
 

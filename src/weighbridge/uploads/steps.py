@@ -14,7 +14,7 @@ from weighbridge.model.retry import POLICIES, RESULT
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parse, pipeline_of
@@ -92,7 +92,7 @@ async def _fail(attempt: Attempt, ctx: Context, code: str, text: str) -> None:
 
 
 async def _settle(attempt: Attempt, ctx: Context, write: Callable[[Tx], Awaitable[None]]) -> bool:
-    """Write a verdict. Retry while the database is unavailable; if it stays so, the lease expires."""
+    """Write the end of an attempt. Retry while the database is unavailable; if it stays so, the lease expires."""
     for pause in RESULT.pauses():
         try:
             async with ctx.db.tx() as tx:

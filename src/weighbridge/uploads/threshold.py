@@ -30,11 +30,11 @@ async def check_threshold(attempt: Attempt, ctx: Context) -> None:
             if bins.data_rows == 1
             else f"None of the {bins.data_rows} rows is valid."
         )
-        raise Refused("no_valid_rows", f"{none} {why}{see_rejects(upload)}")
+        raise Refused("no_valid_rows", f"{none} {why}{rejects_hint(upload)}")
     raise Refused(
         "too_many_invalid_rows",
         f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
-        f"{pipeline.min_valid:.0%}. {why}{see_rejects(upload)} Nothing of this file was loaded. "
+        f"{pipeline.min_valid:.0%}. {why}{rejects_hint(upload)} Nothing of this file was loaded. "
         "Correct the complete file and load it again; or load the valid rows with force_partial, and then the "
         "corrected rejects.",
     )
@@ -52,5 +52,5 @@ def _most_common(reasons: Sequence[history.Reason]) -> str:
     return f"Most common: {'; '.join(shown)}. "
 
 
-def see_rejects(upload: Upload) -> str:
+def rejects_hint(upload: Upload) -> str:
     return f"See why: GET /api/uploads/{upload.id}/rejects, or weighbridge uploads rejects {upload.id}."

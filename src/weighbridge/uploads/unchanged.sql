@@ -27,7 +27,7 @@ ORDER BY g.first_seq
 
 -- name: touch_receipts
 -- The batch writes to these groups. A pass over a group begins with its first row and is complete with its last,
--- unless another upload wrote to the group in between: then the receipt is mixed and says nothing.
+-- unless another upload wrote to the group in between: then the receipt is mixed and cannot be compared.
 INSERT INTO weighbridge.receipts AS r (workspace_id, target, scope, group_key, upload_id, digest, complete, mixed)
 SELECT g.workspace_id, %(target)s, %(scope)s, g.group_key, g.upload_id, g.digest,
        g.first_seq > %(after)s AND g.last_seq <= %(upto)s AND NOT %(spoiled)s,

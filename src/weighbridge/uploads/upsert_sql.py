@@ -14,7 +14,7 @@ from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Changes, Scope
 from weighbridge.postgres.errors import RowFault
 from weighbridge.postgres.pipeline_tables import SCOPE_TYPES, staging_table
-from weighbridge.postgres.pool import Tx, fetch_all, fetch_one
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Batch:
     after: int
     upto: int
     lost: tuple[UUID, ...] = ()  # ids of dimension rows that are not in production
-    report: ColumnReport = NO_COLUMNS  # the columns of the file
+    column_report: ColumnReport = NO_COLUMNS  # the columns of the file
     faults: Mapping[int, RowFault] = field(default_factory=dict)  # rows that are not written, by seq
 
     @property
@@ -49,7 +49,7 @@ async def upsert(tx: Tx, pipeline: Pipeline, entity: Entity, batch: Batch, *, fr
     """
     row = await fetch_one(
         tx,
-        upsert_sql(pipeline, entity, batch.report.filled_of(entity.name), fresh=fresh),
+        upsert_sql(pipeline, entity, batch.column_report.filled_of(entity.name), fresh=fresh),
         {
             "upload": batch.scope.upload_id,
             "workspace": batch.scope.workspace_id,
@@ -245,11 +245,11 @@ def upsert_sql(
     elif not updates(entity, filled):
         conflict = sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
     else:
-        news = sql.SQL(", ").join(
+        assignments = sql.SQL(", ").join(
             [
                 *(
                     sql.SQL("{} = {}").format(sql.Identifier(c), changed(entity, c))
-                    for c in taken(entity, filled)
+                    for c in writable_columns(entity, filled)
                 ),
                 sql.SQL(
                     "upload_id = excluded.upload_id, line = excluded.line, updated_at = excluded.updated_at"
@@ -257,7 +257,7 @@ def upsert_sql(
             ]
         )
         conflict = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {} WHERE {}").format(
-            key, news, differs(entity, filled)
+            key, assignments, differs(entity, filled)
         )
     composed = sql.SQL(
         "WITH written AS ("
@@ -280,14 +280,14 @@ def upsert_sql(
     return composed.as_bytes(None)
 
 
-def taken(entity: Entity, filled: frozenset[str] | None) -> list[str]:
+def writable_columns(entity: Entity, filled: frozenset[str] | None) -> list[str]:
     """The columns that a row of the file may change: those that the file has."""
     return [column for column in entity.values if filled is None or column in filled]
 
 
 def updates(entity: Entity, filled: frozenset[str] | None) -> bool:
     """Whether an existing row may be changed at all."""
-    return entity.upsert.update is not None and bool(taken(entity, filled))
+    return entity.upsert.update is not None and bool(writable_columns(entity, filled))
 
 
 def changed(entity: Entity, column: str) -> sql.Composed:
@@ -302,7 +302,7 @@ def changed(entity: Entity, column: str) -> sql.Composed:
 
 def other_values(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
     """Whether the existing row has other values than the new row."""
-    columns = taken(entity, filled)
+    columns = writable_columns(entity, filled)
     return sql.SQL(" OR ").join(
         [
             sql.SQL("false"),
@@ -313,7 +313,7 @@ def other_values(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
 
 def differs(entity: Entity, filled: frozenset[str] | None) -> sql.Composed:
     """Whether the upsert would change the existing row."""
-    columns = taken(entity, filled)
+    columns = writable_columns(entity, filled)
     return sql.SQL("({}) IS DISTINCT FROM ({})").format(
         sql.SQL(", ").join(sql.SQL("t.{}").format(sql.Identifier(c)) for c in columns),
         sql.SQL(", ").join(changed(entity, c) for c in columns),

@@ -29,8 +29,8 @@ from weighbridge.api.delivery.models import (
 from weighbridge.api.invalid import NO_NUL
 from weighbridge.api.problems import documented
 from weighbridge.delivery import conversions, sites
-from weighbridge.delivery.conversions import Cursor, Entry, Shown, Wanted
-from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.context import ROLE
+from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor, LedgerEntry
 from weighbridge.delivery.sales import MOST, Written, convert
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
@@ -97,14 +97,14 @@ async def list_conversions(
 ) -> ConversionsOut:
     """List the workspace's conversions, newest first; with a status of queued conversions in delivery order, unless an
     order id is given."""
-    beside = _BESIDE.get(status, _nothing) if order_id is None else _nothing
-    behind = cursor.read("before", before, Cursor, _moment, beside, UUID, str)
-    wanted = Wanted(key.workspace_id, site_id, provider, status, category, order_id)
+    tiebreaker = _TIEBREAKER.get(status, _nothing) if order_id is None else _nothing
+    behind = cursor.read("before", before, Cursor, _moment, tiebreaker, UUID, str)
+    wanted = ConversionFilter(key.workspace_id, site_id, provider, status, category, order_id)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.page(tx, wanted, behind, limit + 1)
-        page = found[:limit]  # one extra row was read: it shows that there is a next page
+        page, last = cursor.page(found, limit)
         rows = await conversions.get(tx, page)
-    more = cursor.write(*vars(page[-1].cursor).values()) if len(found) > limit else None
+    more = cursor.write(*vars(last.cursor).values()) if last else None
     return ConversionsOut(conversions=[ConversionOut(**shown(each)) for each in rows], next=more)
 
 
@@ -162,11 +162,11 @@ async def retry_conversions(body: RequeueIn, key: Key, app: TheApp) -> RequeuedO
     return RequeuedOut(requeued=requeued)
 
 
-def entry_out(entry: Entry) -> EntryOut:
+def entry_out(entry: LedgerEntry) -> EntryOut:
     return EntryOut(**{**vars(entry), "provider": entry.provider_key})
 
 
-def shown(found: Shown) -> dict[str, Any]:
+def shown(found: ConversionRow) -> dict[str, Any]:
     value = found.value and found.value.normalize()
     return {
         **vars(found),
@@ -214,7 +214,7 @@ def _nothing(text: str) -> str:
 
 
 # The cursor fields after the time, by status.
-_BESIDE: dict[DeliveryStatus | None, Callable[[str], str]] = {
+_TIEBREAKER: dict[DeliveryStatus | None, Callable[[str], str]] = {
     DeliveryStatus.QUEUED: _moment,
     DeliveryStatus.RETRY: _moment,
 }

@@ -16,7 +16,7 @@ from weighbridge.api.delivery.models import SEED_BODY, ProcessedOut, RecoveredOu
 from weighbridge.api.delivery.sites import find, no_vault
 from weighbridge.api.problems import Problem
 from weighbridge.delivery import credentials, queue
-from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.run import deliver
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.uploads.request import uuid_of
@@ -85,14 +85,18 @@ async def recover_processing(
 async def seed_credentials(request: Request, app: TheApp) -> SeededOut:
     """Replace a site's credentials. Not in production: use PUT /api/sites/{id}/credentials/{provider} with a key
     there."""
-    said = await bodies.json_of(request)
-    if not isinstance(said, dict) or set(said) != set(_SEEDED) or not isinstance(said["provider_key"], str):
+    given = await bodies.json_of(request)
+    if (
+        not isinstance(given, dict)
+        or set(given) != set(_SEEDED)
+        or not isinstance(given["provider_key"], str)
+    ):
         raise RequestRefused(422, "invalid_request", f"body: expected an object with {', '.join(_SEEDED)}.")
-    site_id: UUID = uuid_of(str(said["site_id"]), "site", "site_id")
+    site_id: UUID = uuid_of(str(given["site_id"]), "site", "site_id")
     site = await find(app, None, site_id)
     try:
         await credentials.put(
-            app.ctx, site.workspace_id, site.id, said["provider_key"], said["credentials"], "cron"
+            app.ctx, site.workspace_id, site.id, given["provider_key"], given["credentials"], "cron"
         )
     except ConfigError as error:
         raise no_vault(error) from None

@@ -20,8 +20,8 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.problems import documented
 from weighbridge.delivery import conversions
+from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
-from weighbridge.delivery.outbound import ROLE
 
 router = APIRouter(tags=["conversions"])
 
@@ -45,17 +45,17 @@ async def list_groups(
     after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
 ) -> GroupsOut:
     """List the workspace's groups (site and provider): queued and failed conversions, and what blocks deliveries."""
-    behind = cursor.read("after", after, lambda *place: place, UUID, str)
+    behind = cursor.read("after", after, lambda *parts: parts, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx, key.workspace_id, site_id=site_id, provider_key=provider, after=behind, limit=limit + 1
         )
-        page = found[:limit]  # one extra row was read: it shows that there is a next page
+        page, last = cursor.page(found, limit)
         ledgers = [
             await conversions.ledger_of_site(tx, each.site_id, each.provider_key, LEDGER) if site_id else []
             for each in page
         ]
-    more = cursor.write(page[-1].site_id, page[-1].provider_key) if len(found) > limit else None
+    more = cursor.write(last.site_id, last.provider_key) if last else None
     groups = [
         _out(each, [entry_out(entry) for entry in ledger]) for each, ledger in zip(page, ledgers, strict=True)
     ]

@@ -21,8 +21,8 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.problems import documented
 from weighbridge.app import App
-from weighbridge.delivery import credentials, sites
-from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery import breaker, credentials, sites, stored_credentials
+from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.sites import Site
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.postgres.errors import RowFault
@@ -49,8 +49,8 @@ async def list_sites(
     behind = cursor.read("after", after, str, str) or ""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await sites.page(tx, key.workspace_id, behind, limit + 1)
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].name) if len(found) > limit else None
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.name) if last else None
     return SitesOut(sites=[_out(site) for site in page], next=more)
 
 
@@ -143,7 +143,7 @@ async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: The
     """Delete a site's credentials. Deliveries stop until new ones are stored. The action is audited."""
     site = await find(app, key.workspace_id, site_id)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:
-        removed = await sites.remove_credentials(tx, key.workspace_id, site.id, provider_id, f"key {key.id}")
+        removed = await stored_credentials.remove(tx, key.workspace_id, site.id, provider_id, f"key {key.id}")
     if not removed:
         message = f"The site {site_id} has no credentials for this provider."
         raise RequestRefused(404, "no_credentials", message)
@@ -163,7 +163,7 @@ async def reset_provider(site_id: UUID, provider_id: str, key: Key, app: TheApp)
         known = await sites.providers(tx)
         if provider_id not in known:
             raise credentials.unknown_provider(provider_id, known)
-        await sites.reset(tx, site.id, provider_id, f"key {key.id}")
+        await breaker.reset(tx, site.id, provider_id, f"key {key.id}")
     return ResetOut(site_id=site.id, provider=provider_id, state="CLOSED")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -39,6 +39,10 @@ router = APIRouter(tags=["groups"])
 _NO_GROUP = "The project or group does not exist."
 _LOCKED = "Files of the project are being processed: processing_locked."
 _WRONG = "Not a number or UUID, or the body is invalid."
+_CONFIRMATION: dict[str, Any] = {
+    "responses": documented(_404=_NO_GROUP, _409=_LOCKED, _422="Not a number or UUID."),
+    "openapi_extra": {"security": SECURITY},
+}
 
 
 @router.get(
@@ -59,8 +63,8 @@ async def list_groups(
     await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].parent, page[-1].id) if len(found) > limit else None
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.parent, last.id) if last else None
     return GroupsOut(groups=[GroupOut(**vars(group)) for group in page], next=more)
 
 
@@ -98,8 +102,8 @@ async def list_keywords(
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         project_key = ProjectKey(key.workspace_id, project_id)
         found = await groups.keywords(tx, project_key, group_id, behind, limit + 1)
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].keyword_normalized) if len(found) > limit else None
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.keyword_normalized) if last else None
     return KeywordsOut(keywords=[KeywordOut(**vars(keyword)) for keyword in page], next=more)
 
 
@@ -122,9 +126,9 @@ async def list_merges(project_id: ProjectId, key: Key, app: TheApp) -> MergesOut
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def merge_tokens(project_id: ProjectId, wish: MergeIn, key: Key, app: TheApp) -> MergesOut:
+async def merge_tokens(project_id: ProjectId, body: MergeIn, key: Key, app: TheApp) -> MergesOut:
     """Merge words into another word of this project. The action is audited."""
-    return _merges(await steps.merge_tokens(_editor(app, key, project_id), wish.tokens, wish.into))
+    return _merges(await steps.merge_tokens(_editor(app, key, project_id), body.tokens, body.into))
 
 
 @router.post(
@@ -135,9 +139,9 @@ async def merge_tokens(project_id: ProjectId, wish: MergeIn, key: Key, app: TheA
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def unmerge_tokens(project_id: ProjectId, wish: UnmergeIn, key: Key, app: TheApp) -> MergesOut:
+async def unmerge_tokens(project_id: ProjectId, body: UnmergeIn, key: Key, app: TheApp) -> MergesOut:
     """Undo the merge of words. The action is audited."""
-    return _merges(await steps.unmerge_tokens(_editor(app, key, project_id), wish.tokens))
+    return _merges(await steps.unmerge_tokens(_editor(app, key, project_id), body.tokens))
 
 
 @router.patch(
@@ -147,18 +151,14 @@ async def unmerge_tokens(project_id: ProjectId, wish: UnmergeIn, key: Key, app: 
 )
 @needs("operate")
 async def rename_group(
-    project_id: ProjectId, group_id: UUID, wish: RenameIn, key: Key, app: TheApp
+    project_id: ProjectId, group_id: UUID, body: RenameIn, key: Key, app: TheApp
 ) -> GroupOut:
     """Rename a group; null names it after its parent keyword. The action is audited."""
-    await steps.rename_group(_editor(app, key, project_id), group_id, wish.name)
+    await steps.rename_group(_editor(app, key, project_id), group_id, body.name)
     return await _group(app, key, project_id, group_id)
 
 
-@router.post(
-    "/api/projects/{project_id}/groups/{group_id}/confirm",
-    responses=documented(_404=_NO_GROUP, _409=_LOCKED, _422="Not a number or UUID."),
-    openapi_extra={"security": SECURITY},
-)
+@router.post("/api/projects/{project_id}/groups/{group_id}/confirm", **_CONFIRMATION)
 @needs("operate")
 async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
     """Confirm a group: automatic grouping no longer changes it. The action is audited."""
@@ -166,11 +166,7 @@ async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: Th
     return await _group(app, key, project_id, group_id)
 
 
-@router.post(
-    "/api/projects/{project_id}/groups/{group_id}/unconfirm",
-    responses=documented(_404=_NO_GROUP, _409=_LOCKED, _422="Not a number or UUID."),
-    openapi_extra={"security": SECURITY},
-)
+@router.post("/api/projects/{project_id}/groups/{group_id}/unconfirm", **_CONFIRMATION)
 @needs("operate")
 async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> MovedOut:
     """Undo the confirmation of a group; null if grouping has moved all its keywords. The action is audited."""
@@ -186,13 +182,13 @@ async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: 
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def move_keywords(project_id: ProjectId, wish: MoveIn, key: Key, app: TheApp) -> MovedOut:
+async def move_keywords(project_id: ProjectId, body: MoveIn, key: Key, app: TheApp) -> MovedOut:
     """Move keywords to another group, a new group, or back to automatic grouping. The action is audited."""
-    if wish.group_id is not None and wish.new_group is not None:
+    if body.group_id is not None and body.new_group is not None:
         message = "body: expected group_id or new_group, got both."
         raise RequestRefused(422, "invalid_request", message)
-    target = steps.Target(group=wish.group_id, new_name=wish.new_group)
-    moved = await steps.move_keywords(_editor(app, key, project_id), wish.keywords, target)
+    target = steps.Target(group=body.group_id, new_name=body.new_group)
+    moved = await steps.move_keywords(_editor(app, key, project_id), body.keywords, target)
     return MovedOut(group=await _group(app, key, project_id, moved) if moved else None)
 
 
@@ -203,10 +199,10 @@ async def move_keywords(project_id: ProjectId, wish: MoveIn, key: Key, app: TheA
 )
 @needs("operate")
 async def regroup(
-    project_id: ProjectId, key: Key, app: TheApp, wish: RegroupIn | None = None
+    project_id: ProjectId, key: Key, app: TheApp, body: RegroupIn | None = None
 ) -> RegroupedOut:
     """Group all keywords again, except confirmed groups and manually moved keywords. The action is audited."""
-    by_hand = wish is not None and wish.by_hand
+    by_hand = body is not None and body.by_hand
     return RegroupedOut(**asdict(await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)))
 
 

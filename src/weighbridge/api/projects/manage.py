@@ -56,7 +56,7 @@ NOT_A_NUMBER = "Not the number of a project."
 @needs("read")
 async def get_processing_status(project_id: ProjectId, key: Key, app: TheApp) -> ProcessingStatusOut:
     """The status of a project's files, each and in total, and whether the groups are locked."""
-    return ProcessingStatusOut(**(await _standing(app, key, project_id)).as_dict())
+    return ProcessingStatusOut(**(await _status(app, key, project_id)).as_dict())
 
 
 @router.get(
@@ -72,8 +72,8 @@ async def list_projects(
     behind = cursor.read("after", after, int, int) or 0
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.page(tx, key.workspace_id, behind, limit + 1)
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].id) if len(found) > limit else None
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.id) if last else None
     return ProjectsOut(projects=[_brief(project) for project in page], next=more)
 
 
@@ -90,9 +90,9 @@ async def list_projects(
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def make_project(wish: ProjectIn, key: Key, app: TheApp, response: Response) -> ProjectOut:
+async def make_project(body: ProjectIn, key: Key, app: TheApp, response: Response) -> ProjectOut:
     """Create or rename a project. Uploading the first file also creates it."""
-    project, new = await steps.make(app.db, key.workspace_id, wish.project_id, wish.name)
+    project, new = await steps.make(app.db, key.workspace_id, body.project_id, body.name)
     response.status_code = 201 if new else 200
     return _brief(project)
 
@@ -105,19 +105,19 @@ async def make_project(wish: ProjectIn, key: Key, app: TheApp, response: Respons
 @needs("read")
 async def get_project(project_id: ProjectId, key: Key, app: TheApp) -> WholeProjectOut:
     """A project with counts of its files."""
-    standing = await _standing(app, key, project_id)
+    status = await _status(app, key, project_id)
     project = await find(app, key, project_id)
-    files = standing.files
+    files = status.files
     return WholeProjectOut(
         **_brief(project).model_dump(),
-        status=ProjectStatus(standing.status),
-        locked=standing.locked,
+        status=ProjectStatus(status.status),
+        locked=status.locked,
         files=len(files),
-        duplicate_files=len(standing.duplicates),
-        queued_jobs=standing.count("queued"),
-        running_jobs=standing.count("running"),
-        succeeded_jobs=standing.count("succeeded"),
-        failed_jobs=standing.count("failed"),
+        duplicate_files=len(status.duplicates),
+        queued_jobs=status.count("queued"),
+        running_jobs=status.count("running"),
+        succeeded_jobs=status.count("succeeded"),
+        failed_jobs=status.count("failed"),
         rows_total=sum(file.rows_total for file in files),
         rows_processed=sum(file.rows_processed for file in files),
         inserted=sum(file.inserted for file in files),
@@ -145,8 +145,8 @@ async def list_jobs(
     project = await find(app, key, project_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.jobs(tx, project, status=status, after=behind, limit=limit + 1)
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.created_at.isoformat(), last.id) if last else None
     return JobsOut(jobs=[JobOut(**vars(job)) for job in page], next=more)
 
 
@@ -155,17 +155,17 @@ async def list_jobs(
     responses=documented(
         _404=NOT_THERE,
         _422="Not a number, or the body is invalid.",
-        _429="A user's monthly limit for reprocessed files is reached; no job was retried.",
+        _429="A user's monthly limit for files that are read again is reached; no job was retried.",
     ),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
 async def retry_failed_jobs(
-    project_id: ProjectId, key: Key, app: TheApp, wish: RetryIn | None = None
+    project_id: ProjectId, key: Key, app: TheApp, body: RetryIn | None = None
 ) -> RetriedOut:
     """Retry every failed job of the project from the stored files. Each retry is audited."""
     project = await find(app, key, project_id)
-    forced = wish is not None and wish.force_partial
+    forced = body is not None and body.force_partial
     actor = f"key {key.id}"
     done = await steps.retry_failed(app.db, project, force_partial=forced, actor=actor, limited=True)
     skipped = [vars(each) for each in done.skipped]
@@ -183,8 +183,8 @@ async def kick_project(project_id: ProjectId, key: Key, app: TheApp) -> KickedOu
     """Notify workers to run the project. Never required, and harmless at any time."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         await queue.kick(tx, project_id)
-    standing = await _standing(app, key, project_id)
-    return KickedOut(project_id=project_id, status=ProjectStatus(standing.status), locked=standing.locked)
+    status = await _status(app, key, project_id)
+    return KickedOut(project_id=project_id, status=ProjectStatus(status.status), locked=status.locked)
 
 
 async def find(app: App, key: ApiKey, project_id: int) -> Project:
@@ -195,12 +195,12 @@ async def find(app: App, key: ApiKey, project_id: int) -> Project:
     return project
 
 
-async def _standing(app: App, key: ApiKey, project_id: int) -> Status:
+async def _status(app: App, key: ApiKey, project_id: int) -> Status:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        standing = await queue.status(tx, project_id)
-    if standing is None:
+        status = await queue.status(tx, project_id)
+    if status is None:
         raise NoProject
-    return standing
+    return status
 
 
 def _brief(project: Project) -> ProjectOut:

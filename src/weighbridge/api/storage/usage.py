@@ -31,7 +31,7 @@ class UserUsageOut(BaseModel):
     total_sources: int
     month_bytes: int
     last_calculated: datetime | None = Field(description="When the total last changed.")
-    interpretation_count_month: int = Field(description="Stored files reprocessed on request this month.")
+    interpretation_count_month: int = Field(description="Stored files read again on request this month.")
     interpretation_limit_month: int
     waiting_bytes: int
     reserved_bytes: int
@@ -45,7 +45,7 @@ class UsageOut(BaseModel):
     total_bytes: int = Field(description="Bytes stored now.")
     total_sources: int = Field(description="Files stored now; the same content on one day counts once.")
     month_bytes: int = Field(description="Bytes stored this month, including files deleted since.")
-    waiting_bytes: int = Field(description="Bytes of accepted files that are queued for the file store.")
+    waiting_bytes: int = Field(description="Bytes of accepted files that wait for the file store.")
     reserved_bytes: int = Field(description="Bytes reserved for uploads in progress.")
     limits: LimitsOut
     users: list[UserUsageOut]
@@ -68,7 +68,7 @@ async def get_usage(
     """Storage usage and quotas of the workspace and its users. A file is refused if used, queued and
     reserved bytes plus its own exceed a limit."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        workspace, *users = await usage.standing(tx, defaults(app.ctx.limits))
+        workspace, *users = await usage.usage_and_limits(tx, defaults(app.ctx.limits))
     return UsageOut(
         workspace_id=key.workspace_id,
         billing_month=workspace.billing_month,
@@ -84,10 +84,10 @@ async def get_usage(
     )
 
 
-def _user(standing: Usage) -> UserUsageOut:
-    shown = {name: getattr(standing, name) for name in UserUsageOut.model_fields if name != "limits"}
-    return UserUsageOut(**shown, limits=_limits(standing))
+def _user(found: Usage) -> UserUsageOut:
+    shown = {name: getattr(found, name) for name in UserUsageOut.model_fields if name != "limits"}
+    return UserUsageOut(**shown, limits=_limits(found))
 
 
-def _limits(standing: Usage) -> LimitsOut:
-    return LimitsOut(month_bytes=standing.month_limit, total_bytes=standing.total_limit)
+def _limits(found: Usage) -> LimitsOut:
+    return LimitsOut(month_bytes=found.month_limit, total_bytes=found.total_limit)

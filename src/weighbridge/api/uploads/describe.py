@@ -6,7 +6,7 @@ from typing import Any
 
 from weighbridge.api.problems import documented
 from weighbridge.api.uploads.models import Deferred, Sent, SentMany
-from weighbridge.model.reading import ABOUT, DATE_ORDERS
+from weighbridge.model.read_options import ABOUT_NEW, DATE_ORDERS
 from weighbridge.uploads.read_options import DETECT
 
 _UUID = {"type": "string", "format": "uuid"}
@@ -54,11 +54,11 @@ _FIELDS: dict[str, dict[str, Any]] = {
         "default": False,
         "description": "Hold the upload after staging, for a preview. It waits until it is promoted or discarded.",
     },
-    "encoding": {"type": "string", "description": ABOUT["encoding"]},
-    "delimiter": {"type": "string", "description": ABOUT["delimiter"]},
-    "decimal": {"type": "string", "description": ABOUT["decimal"]},
-    "date_order": {"type": "string", "enum": [*DATE_ORDERS, DETECT], "description": ABOUT["date_order"]},
-    "sum_breakdowns": {"type": "boolean", "default": False, "description": ABOUT["sum_breakdowns"]},
+    "encoding": {"type": "string", "description": ABOUT_NEW["encoding"]},
+    "delimiter": {"type": "string", "description": ABOUT_NEW["delimiter"]},
+    "decimal": {"type": "string", "description": ABOUT_NEW["decimal"]},
+    "date_order": {"type": "string", "enum": [*DATE_ORDERS, DETECT], "description": ABOUT_NEW["date_order"]},
+    "sum_breakdowns": {"type": "boolean", "default": False, "description": ABOUT_NEW["sum_breakdowns"]},
 }
 
 SEND_BODY: dict[str, Any] = {

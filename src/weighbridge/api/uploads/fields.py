@@ -9,7 +9,7 @@ from weighbridge.access.keys import ApiKey
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.upload import Sender
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.uploads import request as steps_request
 from weighbridge.uploads.read_options import OPTIONS
 from weighbridge.uploads.request import AUTO, Checked, Request
@@ -25,26 +25,26 @@ _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off", "")
 def known(name: str) -> None:
     if name not in FIELDS:
         hint = did_you_mean(name, FIELDS) or "; a file needs a file name."
-        raise RequestRefused(422, "unknown_field", f"{said_back(name)} is not a field{hint}")
+        raise RequestRefused(422, "unknown_field", f"{quote_input(name)} is not a field{hint}")
 
 
 def once(name: str, fields: Mapping[str, str]) -> None:
     if name in fields:
-        shown = name if name in FIELDS else said_back(name)
+        shown = name if name in FIELDS else quote_input(name)
         raise RequestRefused(422, "repeated_field", f"{shown}: expected once, got more than once.")
 
 
 def request_of(fields: Mapping[str, str], key: ApiKey) -> Request:
     """The fields as a request for intake. An empty field counts as missing."""
-    said: dict[str, Any] = {name: value for name, value in fields.items() if value and name not in _FLAGS}
+    values: dict[str, Any] = {name: value for name, value in fields.items() if value and name not in _FLAGS}
     for name, bound in key.bounds or ():
-        if said.setdefault(name, bound) != bound:
+        if values.setdefault(name, bound) != bound:
             raise RequestRefused(
-                403, "wrong_scope", f"{name}: this upload token is for {said_back(bound)} only."
+                403, "wrong_scope", f"{name}: this upload token is for {quote_input(bound)} only."
             )
-    said |= {name: _flag(name, fields.get(name, "")) for name in _FLAGS}
+    values |= {name: _flag(name, fields.get(name, "")) for name in _FLAGS}
     ours = {"key_id": str(key.id), "bound": _bound(key)}
-    return Request(**{"workspace_id": key.workspace_id, "source": "api", **said, **ours})
+    return Request(**{"workspace_id": key.workspace_id, "source": "api", **values, **ours})
 
 
 def _bound(key: ApiKey) -> tuple[str, ...]:
@@ -69,5 +69,7 @@ def checked(app: App, request: Request, key: ApiKey) -> Checked:
 
 def _flag(name: str, value: str) -> bool:
     if value.lower() not in _YES + _NO:
-        raise RequestRefused(422, "invalid_field", f"{name}: expected true or false, got {said_back(value)}.")
+        raise RequestRefused(
+            422, "invalid_field", f"{name}: expected true or false, got {quote_input(value)}."
+        )
     return value.lower() in _YES

@@ -28,8 +28,8 @@ from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.uploads import fixes, history, queue
-from weighbridge.uploads.fixes import NO_REJECTS
+from weighbridge.uploads import fix_links, history, queue
+from weighbridge.uploads.fix_links import NO_REJECTS
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.release_batch import release_batch
 from weighbridge.uploads.retry import dismiss, reopen
@@ -54,9 +54,9 @@ async def list_uploads(
     behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
-        rejects = await fixes.rejects(tx, [upload.id for upload in found])
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].created_at.isoformat(), page[-1].id) if len(found) > limit else None
+        rejects = await fix_links.rejects(tx, [upload.id for upload in found])
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.created_at.isoformat(), last.id) if last else None
     shown = [upload_out(upload, rejects.get(upload.id, NO_REJECTS)) for upload in page]
     return UploadsOut(uploads=shown, next=more)
 
@@ -71,8 +71,8 @@ async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
     """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        rejects = await fixes.rejects(tx, [upload.id])
-        links = await fixes.links(tx, upload.id)
+        rejects = await fix_links.rejects(tx, [upload.id])
+        links = await fix_links.links(tx, upload.id)
     return upload_detail(upload, rejects.get(upload.id, NO_REJECTS), links)
 
 
@@ -94,8 +94,8 @@ async def list_warnings(
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await history.warnings(tx, upload.id, behind, limit + 1)
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
-    more = cursor.write(page[-1].row_index, page[-1].code) if len(found) > limit else None
+    page, last = cursor.page(found, limit)
+    more = cursor.write(last.row_index, last.code) if last else None
     return WarningsOut(warnings=[WarnedOut(**vars(warned)) for warned in page], next=more)
 
 
@@ -104,24 +104,24 @@ async def list_warnings(
     responses=documented(
         _404="No such upload.",
         _409="The upload is not failed or partial, was uploaded again, or its file is no longer stored.",
-        _429="The user's monthly limit for reprocessed files is reached.",
+        _429="The user's monthly limit for files that are read again is reached.",
         _422="Not a UUID, a body that is not as described, or an invalid read option.",
     ),
     openapi_extra={"security": SECURITY},
 )
 @needs("operate")
-async def retry_upload(upload_id: UUID, key: Key, app: TheApp, wish: RetryIn | None = None) -> RetryOut:
+async def retry_upload(upload_id: UUID, key: Key, app: TheApp, body: RetryIn | None = None) -> RetryOut:
     """Retry a failed or partial upload from the stored file, optionally with other read options.
     The action is audited."""
     upload = await find(app, key, upload_id)
-    wish = wish or RetryIn.model_validate({})
+    body = body or RetryIn.model_validate({})
     status = await reopen(
         app.db,
         upload,
-        force_partial=wish.force_partial,
+        force_partial=body.force_partial,
         actor=f"key {key.id}",
         limited=True,
-        reading=read_options(wish.model_dump(), upload.reading),
+        reading=read_options(body.model_dump(), upload.reading),
     )
     return RetryOut(upload_id=upload.id, status=Status(status))
 
@@ -150,7 +150,7 @@ async def dismiss_upload(upload_id: UUID, key: Key, app: TheApp) -> DismissOut:
 )
 @needs("operate")
 async def release_batch_of_upload(upload_id: UUID, key: Key, app: TheApp) -> ReleaseOut:
-    """Take the batch name off a failed upload, so that the fixed file can be loaded under it. The action is audited."""
+    """Remove the batch name from a failed upload, so that the fixed file can use it. The action is audited."""
     upload = await find(app, key, upload_id)
     name = await release_batch(app.db, upload, actor=f"key {key.id}")
     return ReleaseOut(upload_id=upload.id, status=Status.FAILED, released_batch_id=name)

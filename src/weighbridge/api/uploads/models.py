@@ -9,10 +9,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from weighbridge.model.reading import ABOUT
+from weighbridge.model.read_options import ABOUT_RETRY
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.uploads.fixes import Links, Rejects
+from weighbridge.uploads.fix_links import Links, Rejects
 
 
 class Sent(BaseModel):
@@ -30,7 +30,7 @@ class Sent(BaseModel):
 
 
 class Deferred(BaseModel):
-    """An accepted file that is queued for the file store. Storing is retried automatically."""
+    """An accepted file that waits for the file store. Storing is retried automatically."""
 
     status: Literal["pending_retry"]
     queue_id: UUID
@@ -131,7 +131,7 @@ class UploadOut(BaseModel):
     finished_at: datetime | None
     force_partial: bool
     forced: bool
-    preview: bool = Field(description="The upload is held for a preview after staging.")
+    preview: bool = Field(description="The upload is put on hold for a preview after staging.")
     held: bool = Field(description="It is on hold now: `POST …/promote` or `POST …/discard`.")
     failures: int
     crashes: int
@@ -203,11 +203,11 @@ class RetryIn(BaseModel):
     force_partial: bool = Field(
         False, description="Promote the valid rows even if too many rows are invalid."
     )
-    encoding: str | None = Field(None, description=ABOUT["encoding"])
-    delimiter: str | None = Field(None, description=ABOUT["delimiter"])
-    decimal: str | None = Field(None, description=ABOUT["decimal"])
-    date_order: str | None = Field(None, description=ABOUT["date_order"])
-    sum_breakdowns: bool | None = Field(None, description=ABOUT["sum_breakdowns"])
+    encoding: str | None = Field(None, description=ABOUT_RETRY["encoding"])
+    delimiter: str | None = Field(None, description=ABOUT_RETRY["delimiter"])
+    decimal: str | None = Field(None, description=ABOUT_RETRY["decimal"])
+    date_order: str | None = Field(None, description=ABOUT_RETRY["date_order"])
+    sum_breakdowns: bool | None = Field(None, description=ABOUT_RETRY["sum_breakdowns"])
 
 
 class RetryOut(BaseModel):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.problems import documented
 from weighbridge.api.uploads.manage import find
@@ -19,6 +20,10 @@ from weighbridge.uploads.preview_rows import Page
 
 router = APIRouter(tags=["previews"])
 _409 = "The upload is not on hold, or its file is being read again."
+_DECISION: dict[str, Any] = {
+    "responses": documented(_404="No such upload.", _409=_409, _422="Not a UUID."),
+    "openapi_extra": {"security": SECURITY},
+}
 
 
 class Kind(StrEnum):
@@ -141,9 +146,7 @@ async def list_preview_rows(
     upload_id: UUID,
     key: Key,
     app: TheApp,
-    entity: Annotated[
-        str | None, Query(description="Default: the entity that each record of the file becomes.")
-    ] = None,
+    entity: Annotated[str | None, Query(description="Default: the last entity of the pipeline.")] = None,
     kind: Annotated[Kind, Query()] = Kind.UPDATED,
     after: Annotated[
         int, Query(ge=0, le=2**31 - 1, description="The `next` value of the previous page.")
@@ -155,21 +158,17 @@ async def list_preview_rows(
     upload = await find(app, key, upload_id)
     wanted = entity or steps.pipeline_of(app.ctx, upload).grain.name
     found = await steps.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
-    page = found[:limit]  # one extra row was read: it shows that there is a next page
+    page, last = cursor.page(found, limit)
     return RowsOut(
         rows=[
             RowOut(line=row.line, key=row.key, changes=[ChangeOut(**vars(change)) for change in row.changes])
             for row in page
         ],
-        next=page[-1].seq if len(found) > limit else None,
+        next=last.seq if last else None,
     )
 
 
-@router.post(
-    "/api/uploads/{upload_id}/promote",
-    responses=documented(_404="No such upload.", _409=_409, _422="Not a UUID."),
-    openapi_extra={"security": SECURITY},
-)
+@router.post("/api/uploads/{upload_id}/promote", **_DECISION)
 @needs("operate")
 async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Promote an upload on hold: its rows are written. The action is audited."""
@@ -178,11 +177,7 @@ async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     return DecidedOut(upload_id=upload.id, status=Status.STAGING_COMPLETE)
 
 
-@router.post(
-    "/api/uploads/{upload_id}/discard",
-    responses=documented(_404="No such upload.", _409=_409, _422="Not a UUID."),
-    openapi_extra={"security": SECURITY},
-)
+@router.post("/api/uploads/{upload_id}/discard", **_DECISION)
 @needs("operate")
 async def discard_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Discard an upload on hold: it fails as `discarded`; its content can be uploaded again. The action is audited."""

@@ -14,12 +14,12 @@ from weighbridge.api.uploads import fields
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.model.reading import ABOUT
+from weighbridge.model.read_options import ABOUT_NEW
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.receive import tidy_name
 from weighbridge.uploads.recognise import HEAD, Fit, recognise, settle
 from weighbridge.uploads.request import AUTO
-from weighbridge.uploads.request import Request as Said
+from weighbridge.uploads.request import Request as UploadRequest
 
 router = APIRouter(tags=["uploads"])
 _BODY = {
@@ -67,8 +67,8 @@ async def recognise_file(
     platform: Annotated[str | None, Query(description="The platform, if known.")] = None,
     project_id: Annotated[str | None, Query(description="The value that the upload will have.")] = None,
     client_id: Annotated[str | None, Query(description="The value that the upload will have.")] = None,
-    encoding: Annotated[str | None, Query(description=ABOUT["encoding"])] = None,
-    delimiter: Annotated[str | None, Query(description=ABOUT["delimiter"])] = None,
+    encoding: Annotated[str | None, Query(description=ABOUT_NEW["encoding"])] = None,
+    delimiter: Annotated[str | None, Query(description=ABOUT_NEW["delimiter"])] = None,
 ) -> RecognisedOut:
     """Detect pipeline and platform of a file. Send its first 64 kB, or all of a smaller file, as the body."""
     given = {
@@ -79,10 +79,12 @@ async def recognise_file(
         "encoding": encoding,
         "delimiter": delimiter,
     }
-    said = fields.request_of({name: value for name, value in given.items() if value}, key)
-    fields.admitted(app, said, key)
+    upload_request = fields.request_of({name: value for name, value in given.items() if value}, key)
+    fields.admitted(app, upload_request, key)
     head = await _head(request)
-    found = await recognise(app.ctx, head, tidy_name(filename), said.platform, read_options(vars(said)))
+    found = await recognise(
+        app.ctx, head, tidy_name(filename), upload_request.platform, read_options(vars(upload_request))
+    )
     fit = found.fit
     shown = found.fits or ((found.nearest,) if found.nearest else ())
     return RecognisedOut(
@@ -91,13 +93,13 @@ async def recognise_file(
         pipeline=fit.pipeline.name if fit else None,
         platform=fit.platform if fit else None,
         fits=[_out(each) for each in shown],
-        refusal=_refusal(app, settle(said, fit), key) if fit else None,
+        refusal=_refusal(app, settle(upload_request, fit), key) if fit else None,
     )
 
 
-def _refusal(app: App, said: Said, key: ApiKey) -> Problem | None:
+def _refusal(app: App, upload_request: UploadRequest, key: ApiKey) -> Problem | None:
     try:
-        fields.checked(app, said, key)
+        fields.checked(app, upload_request, key)
     except RequestRefused as refusal:
         return Problem(error=refusal.code, message=refusal.message)
     return None

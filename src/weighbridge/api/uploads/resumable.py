@@ -1,7 +1,7 @@
 """`/api/files`: resumable uploads with tus 1.0 (creation, checksum, expiration, termination).
 
-A file is begun with POST, comes with one PATCH or many, and ends in the same intake as `POST /api/uploads`, with the
-same refusals. Where the line breaks, Use HEAD to get the current offset.
+POST creates the upload, and one or more PATCH requests send the bytes. The complete file enters the same intake as
+`POST /api/uploads`, with the same refusals. After a broken connection, HEAD returns the current offset.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from weighbridge.access.keys import ApiKey
-from weighbridge.api.access import SECURITY, Key, TheApp, needs, opened
+from weighbridge.api.access import SECURITY, Key, TheApp, needs, public
 from weighbridge.api.problems import documented, problem
 from weighbridge.api.uploads import fields, tus
+from weighbridge.api.uploads.exclusive_requests import ExclusiveRequest, ExclusiveRequests
 from weighbridge.api.uploads.manage import find
-from weighbridge.api.uploads.turns import Turn, Turns
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import TERMINAL, Status
@@ -93,7 +93,7 @@ class FileOut(BaseModel):
 
 
 @router.options(tus.PATH, include_in_schema=False)
-@opened
+@public
 async def describe_tus(app: TheApp) -> Response:
     """The supported tus version and extensions."""
     headers = {
@@ -121,9 +121,11 @@ async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
     """Create a resumable upload: Upload-Length, and the fields of `POST /api/uploads` in Upload-Metadata. Send the file
     to the address in Location."""
     length = tus.length_of(request)
-    said = fields.request_of(tus.fields_of(request), key)
-    fields.admitted(app, said, key)
-    upload = await resumable.begin(app.ctx, said, length, request.headers.get("upload-metadata", ""))
+    upload_request = fields.request_of(tus.fields_of(request), key)
+    fields.admitted(app, upload_request, key)
+    upload = await resumable.begin(
+        app.ctx, upload_request, length, request.headers.get("upload-metadata", "")
+    )
     headers = {"Location": f"{tus.PATH}/{upload.id}", "Upload-Expires": tus.moment(upload.expires_at)}
     return Response(status_code=201, headers=headers)
 
@@ -139,7 +141,7 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
     """The number of received bytes, in Upload-Offset. An older open request for this file is ended first."""
     upload = await _find(app, key, file_id)
     if not upload.ended and not upload.whole:
-        async with _turns(request).take(upload.id), resumable.held(app.ctx, upload) as (upload, _):
+        async with _requests(request).enter(upload.id), resumable.locked(app.ctx, upload) as (upload, _):
             pass
     if upload.refusal is not None:
         return _refused(upload)
@@ -173,19 +175,19 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
     offset, checksum = tus.offset_of(request), tus.checksum_of(request)
     upload = await _find(app, key, file_id)
     if upload.ended:
-        return _over(upload, offset)
+        return _answer_complete(upload, offset)
     async with (
-        _turns(request).take(upload.id) as turn,
-        resumable.held(app.ctx, upload) as (upload, part),
+        _requests(request).enter(upload.id) as exclusive,
+        resumable.locked(app.ctx, upload) as (upload, part),
     ):
         if part is None:
-            return _over(upload, offset)
+            return _answer_complete(upload, offset)
         _expect(upload, offset, request)
         received = None
         if not upload.whole:
-            body = _body(request, turn, app.settings.sender_seconds)
+            body = _body(request, exclusive, app.settings.sender_seconds)
             upload = await append(app.ctx, upload, part, body, checksum)
-            await resumable.look(app.ctx, upload, part, since=offset)
+            await resumable.refuse_early(app.ctx, upload, part, since=offset)
         if upload.whole:
             received = await resumable.finish(app.ctx, upload, part)
     headers = {**_progress(upload), **(_to_json(received) if received else {})}
@@ -208,7 +210,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
 async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """Cancel a resumable upload. A file that is already an upload stays."""
     upload = await _find(app, key, file_id)
-    async with _turns(request).take(upload.id), resumable.held(app.ctx, upload) as (upload, part):
+    async with _requests(request).enter(upload.id), resumable.locked(app.ctx, upload) as (upload, part):
         if upload.upload_id is not None:
             message = f"The file is complete and stays as upload {upload.upload_id}."
             raise RequestRefused(410, "already_recorded", message)
@@ -229,7 +231,7 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
     if upload.upload_id is not None and upload.request.get("key_id") == str(key.id):
         found = await find(app, key, upload.upload_id)
         others = upload.duplicate and not key.may("read")
-        progress = FileKnown(created_at=found.created_at) if others else _fares(found)
+        progress = FileKnown(created_at=found.created_at) if others else _file_progress(found)
     return FileOut(
         file_id=upload.id,
         offset=upload.received,
@@ -246,7 +248,7 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
     )
 
 
-def _fares(upload: Upload) -> FileProgress:
+def _file_progress(upload: Upload) -> FileProgress:
     same = {name: getattr(upload, name) for name in FileProgress.model_fields if hasattr(upload, name)}
     return FileProgress(**same, rejected=upload.bins.rejected)
 
@@ -257,23 +259,23 @@ async def _find(app: App, key: ApiKey, file_id: str) -> Resumable:
     return await resumable.find(app.ctx, key.workspace_id, _id(file_id), begun_by=begun_by)
 
 
-def _id(said: str) -> UUID:
+def _id(text: str) -> UUID:
     try:
-        return UUID(said)
+        return UUID(text)
     except ValueError:
         raise RequestRefused(
             404, "unknown_file", "There is no such resumable upload. Create a new one."
         ) from None
 
 
-def _turns(request: Request) -> Turns:
-    turns: Turns = request.app.state.turns
-    return turns
+def _requests(request: Request) -> ExclusiveRequests:
+    requests: ExclusiveRequests = request.app.state.exclusive_requests
+    return requests
 
 
-async def _body(request: Request, turn: Turn, seconds: float) -> AsyncIterator[bytes]:
+async def _body(request: Request, exclusive: ExclusiveRequest, seconds: float) -> AsyncIterator[bytes]:
     stream = aiter(request.stream())
-    while (chunk := await turn.next(stream, seconds)) is not None:
+    while (chunk := await exclusive.next(stream, seconds)) is not None:
         yield chunk
 
 
@@ -293,7 +295,7 @@ def _expect(upload: Resumable, offset: int, request: Request) -> None:
         raise RequestRefused(413, "too_many_bytes", message)
 
 
-def _over(upload: Resumable, offset: int) -> Response:
+def _answer_complete(upload: Resumable, offset: int) -> Response:
     """The response to a part of a complete file: repeats the final response, in case the client lost it."""
     if upload.refusal is not None:
         return _refused(upload)
@@ -336,14 +338,14 @@ def _to_json(received: Received) -> dict[str, str]:
     )
 
 
-def _headers(**said: Any) -> dict[str, str]:
+def _headers(**values: Any) -> dict[str, str]:
     """Weighbridge-Upload-Id and related headers; no storage status if the file is stored."""
-    if said["storage_status"] == "stored":
-        del said["storage_status"]
+    if values["storage_status"] == "stored":
+        del values["storage_status"]
     return {
         f"Weighbridge-{name.replace('_', '-').title()}": json.dumps(value)
         if isinstance(value, bool)
         else str(value)
-        for name, value in said.items()
+        for name, value in values.items()
         if value is not None
     }

@@ -26,12 +26,12 @@ from weighbridge.api.uploads.multipart import Part, malformed, parts
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.upload import Sender
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.storage import quota
 from weighbridge.uploads import receive, recognise
 from weighbridge.uploads.receive import Received, Spooled
 from weighbridge.uploads.request import AUTO, Checked
-from weighbridge.uploads.request import Request as Said
+from weighbridge.uploads.request import Request as UploadRequest
 
 router = APIRouter(tags=["uploads"])
 
@@ -71,8 +71,8 @@ async def take_in(
     intake = _Intake(app, key, length=_length(request))
     for name, value in request.query_params.multi_items():
         intake.note(name, value)
-    async with contextlib.AsyncExitStack() as held:
-        held.push_async_callback(intake.discard)
+    async with contextlib.AsyncExitStack() as cleanup:
+        cleanup.push_async_callback(intake.discard)
         if kind == b"multipart/form-data":
             if not options.get(b"boundary"):
                 raise malformed("its boundary is missing in the header Content-Type")
@@ -121,7 +121,7 @@ class _Intake:
     key: ApiKey
     fields: dict[str, str] = field(default_factory=dict)
     length: int | None = None  # of the body, if known
-    said: Said | None = None
+    upload_request: UploadRequest | None = None
     sender: Sender | None = None
     checked: dict[UUID, Checked] = field(default_factory=dict)  # the request for each file, by its grant
     files: list[tuple[str | None, Spooled | RequestRefused]] = field(default_factory=list)
@@ -136,7 +136,8 @@ class _Intake:
             message = "file: expected a file, got a field without a file name. In curl: -F file=@report.csv."
             raise RequestRefused(422, "missing_filename", message)
         elif self.files:
-            message = f"The field {said_back(part.name)} was sent after a file. Send the fields first, then the files."
+            field = quote_input(part.name)
+            message = f"The field {field} was sent after a file. Send the fields first, then the files."
             raise RequestRefused(422, "field_after_file", message)
         else:
             fields.known(part.name)
@@ -174,9 +175,8 @@ class _Intake:
                 receive.refuse_large(limit - left, limit)
 
     async def _set_aside(self, size: int | None, grant: UUID) -> None:
-        """Reserve storage before the bytes are read; QuotaExceeded if the quota does not suffice.
-
-        A form says how long it is, not how long its files are: all of it but a little is taken for the first file.
+        """Reserve storage before the bytes are read; QuotaExceeded if the quota does not suffice. Only the length of
+        the whole form is known: the first file is assumed to be almost all of it.
         """
         if size is None and self.length is not None and not self.files:
             size = self.length - FORM_ROUND_FILES
@@ -189,20 +189,20 @@ class _Intake:
         if self.sender is None:
             for name in self.fields:
                 fields.known(name)
-            self.said = fields.request_of(self.fields, self.key)
-            self.sender = fields.admitted(self.app, self.said, self.key)
+            self.upload_request = fields.request_of(self.fields, self.key)
+            self.sender = fields.admitted(self.app, self.upload_request, self.key)
         return self.sender
 
     async def _checked(
         self, chunks: AsyncIterator[bytes], name: str | None
     ) -> tuple[Checked, AsyncIterator[bytes]]:
         """The request for one file, and all its bytes: the first bytes may be needed to detect its type."""
-        assert self.said is not None
-        said = replace(self.said, filename=name)
-        if said.pipeline == AUTO:
+        assert self.upload_request is not None
+        upload_request = replace(self.upload_request, filename=name)
+        if upload_request.pipeline == AUTO:
             head, chunks = await recognise.peeked(chunks)
-            said = await recognise.settled(self.app.ctx, said, head)
-        return fields.checked(self.app, said, self.key), chunks
+            upload_request = await recognise.settled(self.app.ctx, upload_request, head)
+        return fields.checked(self.app, upload_request, self.key), chunks
 
     async def answer(self) -> JSONResponse:
         """Record the spooled files and return the result of each."""
@@ -216,7 +216,7 @@ class _Intake:
             if received.queue_id is not None:
                 return JSONResponse(_deferred(received), 202)
             return JSONResponse(_to_json(received, found.filename), 200 if received.duplicate else 201)
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         statuses: list[int] = []
         unstored: RetryLater | None = None
         for name, found in self.files:
@@ -225,23 +225,23 @@ class _Intake:
                     raise found
                 received = await self._record(found, unstored)
                 unstored = received.unstored or unstored
-                of_it = (
+                result = (
                     {**_deferred(received), "filename": name}
                     if received.queue_id
                     else _to_json(received, name)
                 )
-                told.append(of_it)
+                results.append(result)
             except (RequestRefused, RetryLater) as error:
                 code, status = "unavailable", 503
                 if isinstance(error, RequestRefused):
                     code, status = error.code, error.status
                 statuses.append(status)
-                told.append({"filename": name, "error": code, "message": error.message, **figures(error)})
-        if len(statuses) == len(told):
-            message = f"None of the {len(told)} files was accepted."
-            return problem(_worst(statuses), "nothing_accepted", message, uploads=told)
-        deferred = all("queue_id" in each for each in told)
-        return JSONResponse({"uploads": told}, 207 if statuses else 202 if deferred else 201)
+                results.append({"filename": name, "error": code, "message": error.message, **figures(error)})
+        if len(statuses) == len(results):
+            message = f"None of the {len(results)} files was accepted."
+            return problem(_worst(statuses), "nothing_accepted", message, uploads=results)
+        deferred = all("queue_id" in each for each in results)
+        return JSONResponse({"uploads": results}, 207 if statuses else 202 if deferred else 201)
 
     async def _record(self, spooled: Spooled, unstored: RetryLater | None = None) -> Received:
         self.grants.discard(spooled.grant)
@@ -258,7 +258,7 @@ class _Intake:
 
 
 @contextlib.contextmanager
-def _fields_first(said: dict[str, str]) -> Iterator[None]:
+def _fields_first(upload_request: dict[str, str]) -> Iterator[None]:
     """Add a hint if a file precedes a missing field: the field may follow later in the form."""
     try:
         yield
@@ -268,7 +268,7 @@ def _fields_first(said: dict[str, str]) -> Iterator[None]:
             "invalid_project": "project_id",
             "missing_site": "client_id",
         }.get(refusal.code)
-        if missing and not said.get(missing):
+        if missing and not upload_request.get(missing):
             message = f"{refusal.message} Send the fields before the files."
             raise RequestRefused(refusal.status, refusal.code, message) from None
         raise

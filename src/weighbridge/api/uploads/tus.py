@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weighbridge.api.uploads.fields import FIELDS, known, once
 from weighbridge.model.errors import RequestRefused, did_you_mean
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.uploads.append import ALGORITHMS, Checksum
 
 VERSION = "1.0.0"
@@ -77,9 +77,9 @@ class Tus:
 
 async def same_version(request: Request) -> None:
     """RequestRefused(412) for another version of tus, except with GET and OPTIONS."""
-    said = request.headers.get("tus-resumable")
-    if request.method not in ("GET", "OPTIONS") and said != VERSION:
-        got = said_back(said) if said else "none"
+    header = request.headers.get("tus-resumable")
+    if request.method not in ("GET", "OPTIONS") and header != VERSION:
+        got = quote_input(header) if header else "none"
         raise RequestRefused(412, "unknown_version", f"Tus-Resumable: expected {VERSION}, got {got}.")
 
 
@@ -112,26 +112,26 @@ def offset_of(request: Request) -> int:
 
 
 def _number(request: Request, name: str) -> int:
-    said = request.headers.get(name)
-    if said is None or not re.fullmatch(r"[0-9]{1,40}", said):
-        got = said_back(said) if said else "none"
+    header = request.headers.get(name)
+    if header is None or not re.fullmatch(r"[0-9]{1,40}", header):
+        got = quote_input(header) if header else "none"
         raise RequestRefused(400, "invalid_header", f"{name}: expected a number of bytes, got {got}.")
-    return int(said)
+    return int(header)
 
 
 def checksum_of(request: Request) -> Checksum | None:
-    said = request.headers.get("upload-checksum")
-    if said is None:
+    header = request.headers.get("upload-checksum")
+    if header is None:
         return None
-    algorithm, _, digest = said.partition(" ")
+    algorithm, _, digest = header.partition(" ")
     if algorithm not in ALGORITHMS:
         hint = did_you_mean(algorithm, ALGORITHMS) or "."
-        message = f"Upload-Checksum: expected {', '.join(ALGORITHMS)}, got {said_back(algorithm)}{hint}"
+        message = f"Upload-Checksum: expected {', '.join(ALGORITHMS)}, got {quote_input(algorithm)}{hint}"
         raise RequestRefused(400, "unknown_algorithm", message)
     try:
         return Checksum(algorithm, base64.b64decode(digest.strip(), validate=True))
     except binascii.Error:
-        message = f"Upload-Checksum: expected an algorithm and base64, got {said_back(said)}."
+        message = f"Upload-Checksum: expected an algorithm and base64, got {quote_input(header)}."
         raise RequestRefused(400, "invalid_header", message) from None
 
 
@@ -148,7 +148,7 @@ def fields_of(request: Request) -> dict[str, str]:
         try:
             fields[name] = base64.b64decode(value.strip(), validate=True).decode()
         except ValueError:
-            message = f"Upload-Metadata: {name}: expected UTF-8 as base64, got {said_back(value)}."
+            message = f"Upload-Metadata: {name}: expected UTF-8 as base64, got {quote_input(value)}."
             raise RequestRefused(400, "invalid_header", message) from None
     fields.setdefault("filename", fields.pop("name", ""))
     return {name: value for name, value in fields.items() if value and name in FIELDS}

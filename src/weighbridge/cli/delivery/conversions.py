@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weighbridge.cli.application import with_app
 from weighbridge.cli.delivery.sites import check_providers, the_site
-from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, complain, out, print_json, with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson
+from weighbridge.cli.output import out, print_json
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from weighbridge.app import App
-    from weighbridge.cli.rows import Row
-    from weighbridge.delivery.conversions import Entry, Shown
-    from weighbridge.delivery.overview import Failed, State
-    from weighbridge.postgres.pool import Tx
+    from weighbridge.cli.table import Row
+    from weighbridge.delivery.conversions import ConversionRow, LedgerEntry
+    from weighbridge.postgres.transactions import Tx
 
 app = typer.Typer(help="List, inspect, queue and retry conversions.", no_args_is_help=True)
 
@@ -69,16 +70,16 @@ def listing(
 ) -> None:
     """List a workspace's conversions, newest first; queued conversions in delivery order."""
     wanted_status = _one_of("--status", status, STATUSES)
-    wanted_category = _category(category)
+    wanted_category = category_of(category)
 
-    async def work(app: App) -> list[Shown]:
+    async def work(app: App) -> list[ConversionRow]:
         from weighbridge.delivery import conversions
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery.context import ROLE
 
         await check_providers(app, provider)
-        workspace_id, site_id = await _workspace_and_site(app, site, workspace)
+        workspace_id, site_id = await workspace_and_site(app, site, workspace)
         async with app.db.tx(ROLE, workspace_id) as tx:
-            wanted = conversions.Wanted(
+            wanted = conversions.ConversionFilter(
                 workspace_id, site_id, provider, wanted_status, wanted_category, order
             )
             return await conversions.get(tx, await conversions.page(tx, wanted, None, limit))
@@ -90,7 +91,7 @@ def listing(
     if not found:
         out().print("No conversions.")
         return
-    from weighbridge.cli.rows import print_rows
+    from weighbridge.cli.table import print_rows
 
     wide = out().width >= _WIDE
     titles = ["sale", "provider", "status", *(["when", "calls"] if wide else []), "order"]
@@ -111,15 +112,15 @@ def show(
 ) -> None:
     """Show one sale with each of its providers and the ledger of the last call."""
 
-    async def work(app: App) -> list[tuple[Shown, list[Entry]]]:
+    async def work(app: App) -> list[tuple[ConversionRow, list[LedgerEntry]]]:
         from weighbridge.delivery import conversions
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery.context import ROLE
         from weighbridge.model.errors import RequestRefused
         from weighbridge.uploads.request import uuid_of
 
         workspace_id, site_id = None, None
         if site is not None:
-            workspace_id, site_id = await _workspace_and_site(app, site, workspace)
+            workspace_id, site_id = await workspace_and_site(app, site, workspace)
         elif workspace is not None:
             workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx(ROLE, workspace_id) as tx:
@@ -157,148 +158,6 @@ def show(
             out().print(f"{entry.phase.lower():<24} {_sentence(entry)}", markup=False, soft_wrap=True)
 
 
-@app.command()
-def retry(
-    sales: Annotated[
-        list[str] | None,
-        typer.Argument(help="Ids of sales, from `conversions list`.", metavar="SALE", show_default=False),
-    ] = None,
-    provider: OfProvider = None,
-    site: OfSite = None,
-    category: OfCategory = None,
-    code: Annotated[
-        str | None,
-        typer.Option("--code", help="Only conversions with this provider error code.", metavar="CODE"),
-    ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All failed conversions.")] = False,
-    workspace: Workspace = None,
-    every_workspace: Annotated[
-        bool, typer.Option("--every-workspace", help="All workspaces instead of one.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Requeue failed conversions: the given sales, or all that match the options. The action is audited."""
-    filters = {"--provider": provider, "--site": site, "--category": category, "--code": code}
-    given = [name for name, value in filters.items() if value is not None]
-    if sales:
-        if given not in ([], ["--provider"]) or all_ or workspace or every_workspace:
-            raise typer.BadParameter("expected either sales, optionally with --provider, or filter options.")
-        _retry_named(sales, provider, as_json=as_json)
-        return
-    if bool(given) == all_:
-        raise typer.BadParameter(
-            f"expected sales, or filters ({', '.join(filters)}), or --all without filters."
-        )
-    if every_workspace and (workspace or site):
-        raise typer.BadParameter("--every-workspace cannot be combined with --workspace or --site.")
-    wanted_category = _category(category)
-
-    async def look(app: App) -> tuple[Failed, dict[UUID, int]]:
-        from weighbridge.delivery import overview
-        from weighbridge.delivery.outbound import ROLE
-
-        workspace_id, site_id = None, None
-        if not every_workspace:
-            workspace_id, site_id = await _workspace_and_site(app, site, workspace)
-        await check_providers(app, provider)
-        async with app.db.tx(ROLE) as tx:
-            wanted = overview.Failed(workspace_id, site_id, provider, wanted_category, code)
-            return wanted, await overview.failed_of(tx, wanted)
-
-    wanted, counted = with_app(look)
-    count = sum(counted.values())
-    if count and not yes:
-        where = "" if len(counted) == 1 else f" of {len(counted):,} workspaces"
-        typer.confirm(f"Requeue {_conversions(count)}{where}?", abort=True, err=True)
-    requeued = with_app(lambda app: _requeue(app, wanted, list(counted))) if count else 0
-    if as_json:
-        print_json({"requeued": requeued})
-    elif requeued:
-        out().print(f"{_conversions(requeued)} requeued.")
-    else:
-        out().print("No failed conversion matches.")
-
-
-def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> None:
-    """Requeue the given sales and report the result of each. Exit code 1: at least one was refused."""
-
-    async def work(app: App) -> list[dict[str, Any]]:
-        from weighbridge.delivery import overview
-        from weighbridge.delivery.outbound import ROLE
-        from weighbridge.delivery.sites import Requeue, requeue
-        from weighbridge.uploads.request import uuid_of
-
-        wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
-        await check_providers(app, provider)
-        async with app.db.tx(ROLE) as tx:
-            before = await overview.states(tx, wanted, provider)
-            for workspace_id in {state.workspace_id for state in before}:
-                theirs = [state.sale_id for state in before if state.workspace_id == workspace_id]
-                request = Requeue(workspace_id, "command line", sales=theirs, provider_key=provider)
-                await requeue(tx, request)
-            after = {_key(state): state for state in await overview.states(tx, wanted, provider)}
-        missing = set(wanted) - {state.sale_id for state in before}
-        message = f"There is no such sale{f' for {provider}' if provider else ''}."
-        unknown = [
-            {"sale_id": each, "error": "unknown_conversion", "message": message}
-            for each in wanted
-            if each in missing
-        ]
-        return [*(_retry_result(state, after[_key(state)]) for state in before), *unknown]
-
-    done = with_app(work)
-    refused = [each for each in done if "error" in each]
-    for each in refused:
-        complain(f"{each['sale_id']}: {each['message']}")
-    if as_json:
-        print_json(done)
-    else:
-        out().print(f"{_conversions(len(done) - len(refused))} requeued.")
-    if refused:
-        raise typer.Exit(1)
-
-
-def _key(state: State) -> tuple[UUID, str]:
-    return state.sale_id, state.provider_key
-
-
-def _retry_result(before: State, after: State) -> dict[str, Any]:
-    result = {
-        "sale_id": before.sale_id,
-        "provider": before.provider_key,
-        "status": after.status,
-    }
-    if before.status == "FAILED" and after.status == "QUEUED":
-        return result
-    if before.status == "FAILED" and before.canceled:
-        return {**result, "error": "sale_canceled", "message": "The sale was canceled."}
-    message = f"{before.provider_key}: expected status FAILED, got {after.status}."
-    return {**result, "error": "not_failed", "message": message}
-
-
-async def _requeue(app: App, wanted: Failed, workspaces: list[UUID]) -> int:
-    """Requeue workspace by workspace: each has its own audit entry."""
-    from weighbridge.delivery import sites
-    from weighbridge.delivery.outbound import ROLE
-
-    count = 0
-    for workspace_id in workspaces:
-        async with app.db.tx(ROLE, workspace_id) as tx:
-            count += await sites.requeue(
-                tx,
-                sites.Requeue(
-                    workspace_id=workspace_id,
-                    actor="command line",
-                    site_id=wanted.site_id,
-                    provider_key=wanted.provider_key,
-                    category=wanted.category,
-                    code=wanted.code,
-                ),
-            )
-    return count
-
-
 async def _sale(tx: Tx, text: str, workspace_id: UUID | None, site_id: UUID | None) -> UUID | None:
     """Find a sale by its id or its order id."""
     from uuid import UUID
@@ -318,7 +177,7 @@ async def _sale(tx: Tx, text: str, workspace_id: UUID | None, site_id: UUID | No
     return found[0].sale_id if found else None
 
 
-async def _workspace_and_site(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
+async def workspace_and_site(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
     """The workspace and the site that the options name."""
     from weighbridge.uploads.request import uuid_of
 
@@ -328,7 +187,7 @@ async def _workspace_and_site(app: App, site: str | None, workspace: str | None)
     return uuid_of(workspace or DEFAULT_WORKSPACE, "workspace", "workspace"), None
 
 
-def _category(text: str | None) -> str | None:
+def category_of(text: str | None) -> str | None:
     from weighbridge.model.delivery import Category
 
     return _one_of("--category", text, [each.value for each in Category])
@@ -344,21 +203,21 @@ def _one_of(option: str, text: str | None, known: Any) -> str | None:
     return wanted
 
 
-def _to_json(found: Shown) -> dict[str, Any]:
+def _to_json(found: ConversionRow) -> dict[str, Any]:
     """The object that `--json` prints; its field names are those of the API."""
     fields = {**vars(found), "value": None if found.value is None else f"{found.value.normalize():f}"}
     renamed = {"provider_key": "provider", "attempt_count": "attempts", "retry_count": "retries"}
     return {renamed.get(name, name): value for name, value in fields.items()}
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: LedgerEntry) -> dict[str, Any]:
     return {("provider" if name == "provider_key" else name): value for name, value in vars(entry).items()}
 
 
-def _sentence(entry: Entry) -> str:
+def _sentence(entry: LedgerEntry) -> str:
     at = f"{entry.created_at:%Y-%m-%d %H:%M:%S}"
     if entry.phase == "STARTED":
-        return f"{at}, with {_conversions(entry.claimed_count or 0)}"
+        return f"{at}, with {count_text(entry.claimed_count or 0)}"
     counts = (
         f"{entry.completed_count:,} delivered, {entry.failed_count:,} failed, {entry.retry_count:,} to retry"
     )
@@ -367,7 +226,7 @@ def _sentence(entry: Entry) -> str:
     return f"{at}{took}: {counts}{f' ({error})' if error else ''}"
 
 
-def _when(found: Shown) -> str:
+def _when(found: ConversionRow) -> str:
     if found.uploaded_at is not None:
         return f"{found.uploaded_at:%Y-%m-%d %H:%M:%S}"
     if found.status in ("QUEUED", "RETRY"):
@@ -375,10 +234,10 @@ def _when(found: Shown) -> str:
     return f"{found.updated_at:%Y-%m-%d %H:%M:%S}"
 
 
-def _row(found: Shown, *, wide: bool) -> Row:
+def _row(found: ConversionRow, *, wide: bool) -> Row:
     from rich.markup import escape
 
-    from weighbridge.cli.rows import Row
+    from weighbridge.cli.table import Row
 
     colour = _COLOURS.get(found.status, "cyan")
     more = [_when(found), f"{found.attempt_count:,}"] if wide else []
@@ -386,7 +245,7 @@ def _row(found: Shown, *, wide: bool) -> Row:
     return Row([*cells, escape(found.order_id)], _under(found, wide=wide))
 
 
-def _under(found: Shown, *, wide: bool) -> list[str]:
+def _under(found: ConversionRow, *, wide: bool) -> list[str]:
     """Remarks below a row: the last error with its code, and the time of the next attempt if no column shows it."""
     remarks = [] if found.status == "COMPLETED" or not found.last_error else [found.last_error]
     if remarks and found.provider_error_code and not remarks[0].startswith(found.provider_error_code):
@@ -398,5 +257,5 @@ def _under(found: Shown, *, wide: bool) -> list[str]:
     return remarks
 
 
-def _conversions(count: int) -> str:
+def count_text(count: int) -> str:
     return f"{count:,} conversion{'' if count == 1 else 's'}"

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weighbridge.cli.application import with_app
 from weighbridge.cli.delivery.providers import ProviderName
 from weighbridge.cli.delivery.sites import InWorkspace, SiteName, the_site
-from weighbridge.cli.running import AsJson, err, out, print_json, with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from weighbridge.app import App
     from weighbridge.delivery.providers.base import Provider
-    from weighbridge.delivery.sites import CredentialsStanding, Site
+    from weighbridge.delivery.sites import Site
+    from weighbridge.delivery.stored_credentials import CredentialsStatus
 
 app = typer.Typer()
 
@@ -56,15 +59,15 @@ def credentials(
         return
     values = _read(file) if file is not None else _prompt(site, provider, workspace)
 
-    async def work(app: App) -> tuple[Site, CredentialsStanding, int]:
-        from weighbridge.delivery import credentials, overview
-        from weighbridge.delivery.outbound import ROLE
+    async def work(app: App) -> tuple[Site, CredentialsStatus, int]:
+        from weighbridge.delivery import conversions, credentials
+        from weighbridge.delivery.context import ROLE
 
         found = await the_site(app, site, workspace)
         put = await credentials.put(app.ctx, found.workspace_id, found.id, provider, values, "command line")
         async with app.db.tx(ROLE, found.workspace_id) as tx:
-            refused = overview.Failed(found.workspace_id, found.id, provider, "AUTH")
-            return found, put, sum((await overview.failed_of(tx, refused)).values())
+            refused = conversions.FailedFilter(found.workspace_id, found.id, provider, "AUTH")
+            return found, put, sum((await conversions.count_failed(tx, refused)).values())
 
     found, put, refused = with_app(work)
     in_use = provider in found.providers
@@ -141,7 +144,7 @@ def _prompt(site: str, provider: str, workspace: str | None) -> dict[str, str]:
     async def look(app: App) -> Provider:
         """Before prompting, check that the site, the provider and a vault key exist."""
         from weighbridge.delivery import credentials
-        from weighbridge.delivery.outbound import outbound_of
+        from weighbridge.delivery.context import outbound_of
 
         await the_site(app, site, workspace)
         return credentials.find(outbound_of(app.ctx).providers, provider)
@@ -161,12 +164,12 @@ def _remove(site: str, provider: str, workspace: str | None, *, yes: bool, as_js
         typer.confirm(f"Delete the credentials of {site} for {provider}?", abort=True, err=True)
 
     async def work(app: App) -> UUID:
-        from weighbridge.delivery import sites
+        from weighbridge.delivery import stored_credentials
         from weighbridge.model.errors import RequestRefused
 
         found = await the_site(app, site, workspace)
         async with app.db.tx(workspace_id=found.workspace_id) as tx:
-            removed = await sites.remove_credentials(
+            removed = await stored_credentials.remove(
                 tx, found.workspace_id, found.id, provider, "command line"
             )
         if not removed:

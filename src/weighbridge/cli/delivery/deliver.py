@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import AsJson, err, out, print_json, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import err, out, print_json
 from weighbridge.cli.serve import MetricsHost, MetricsPort, measured, worker_options
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from weighbridge.app import App
-    from weighbridge.delivery.dry_run import Rehearsed
-    from weighbridge.delivery.settle import Tally
+    from weighbridge.delivery.dry_run import DryRunResult
+    from weighbridge.delivery.settle import RunCounts
     from weighbridge.model.delivery import Conversion, Outcome
 
 ONE_RUN = 50  # the same default as the cron route
@@ -61,19 +63,19 @@ def deliver(
 ) -> None:
     """Deliver queued conversions until stopped. Any number of processes can run."""
     if dry_run:
-        _rehearse(limit or ONE_RUN, as_json=as_json)
+        _dry_run(limit or ONE_RUN, as_json=as_json)
     elif once:
         _run_once(limit or ONE_RUN, as_json=as_json)
     elif as_json:
         raise typer.BadParameter("--json requires --once or --dry-run; a continuous run writes a log.")
     else:
         with measured(metrics_host, metrics_port):
-            with_app(lambda app: _stay(app, limit), stays=True)
+            with_app(lambda app: _run_until_stopped(app, limit), long_running=True)
 
 
-async def _stay(app: App, limit: int | None) -> None:
+async def _run_until_stopped(app: App, limit: int | None) -> None:
     """Run until SIGTERM or SIGINT; calls in flight are completed first."""
-    from weighbridge.delivery.outbound import outbound_of
+    from weighbridge.delivery.context import outbound_of
     from weighbridge.delivery.worker import Deliverer, collect_less
 
     outbound_of(app.ctx)  # fail now if the vault key is missing
@@ -89,16 +91,16 @@ async def _stay(app: App, limit: int | None) -> None:
 
 
 def _run_once(limit: int, *, as_json: bool) -> None:
-    async def work(app: App) -> tuple[Tally, datetime | None]:
-        from weighbridge.delivery import overview
-        from weighbridge.delivery.outbound import ROLE
+    async def work(app: App) -> tuple[RunCounts, datetime | None]:
+        from weighbridge.delivery import queue
+        from weighbridge.delivery.context import ROLE
         from weighbridge.delivery.run import deliver
 
         tally = await deliver(app.ctx, worker_options(app.settings).name, limit)
         if tally.processed:
             return tally, None
         async with app.db.tx(ROLE) as tx:
-            return tally, await overview.next_due(tx)
+            return tally, await queue.next_due(tx)
 
     tally, due = with_app(work)
     if as_json:
@@ -119,11 +121,11 @@ def _run_once(limit: int, *, as_json: bool) -> None:
         out().print("For the reasons, run: weighbridge conversions list --status FAILED")
 
 
-def _rehearse(limit: int, *, as_json: bool) -> None:
-    async def work(app: App) -> list[Rehearsed]:
-        from weighbridge.delivery.dry_run import rehearse
+def _dry_run(limit: int, *, as_json: bool) -> None:
+    async def work(app: App) -> list[DryRunResult]:
+        from weighbridge.delivery.dry_run import dry_run
 
-        return await rehearse(app.ctx, limit)
+        return await dry_run(app.ctx, limit)
 
     found = with_app(work)
     skipped = Counter(each.skipped for each in found if each.skipped)
@@ -133,7 +135,7 @@ def _rehearse(limit: int, *, as_json: bool) -> None:
     else:
         for each in found:
             if not each.skipped:
-                _print_rehearsed(each)
+                _print_result(each)
         if not summary["processed"]:
             out().print("No conversions to send.")
         _print_skipped(skipped)
@@ -142,9 +144,9 @@ def _rehearse(limit: int, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
+def _summary(found: list[DryRunResult], skipped: Counter[str]) -> dict[str, Any]:
     """The fields of a run, and the outcome of each row."""
-    verdicts = Counter(outcome.verdict.value for each in found for _, outcome in each.said)
+    verdicts = Counter(outcome.verdict.value for each in found for _, outcome in each.outcomes)
     expired = sum(each.expired for each in found)
     return {
         "ok": True,
@@ -163,7 +165,7 @@ def _summary(found: list[Rehearsed], skipped: Counter[str]) -> dict[str, Any]:
                 "provider": each.group.provider_key,
                 "skipped": each.skipped,
                 "expired": each.expired,
-                "conversions": [_row(conversion, outcome) for conversion, outcome in each.said],
+                "conversions": [_row(conversion, outcome) for conversion, outcome in each.outcomes],
             }
             for each in found
         ],
@@ -192,9 +194,9 @@ def _status(outcome: Outcome) -> str:
             return other
 
 
-def _print_rehearsed(each: Rehearsed) -> None:
+def _print_result(each: DryRunResult) -> None:
     """Print a line for the group, one per distinct message about accepted rows, and one per row not accepted."""
-    verdicts = Counter(outcome.verdict.value for _, outcome in each.said)
+    verdicts = Counter(outcome.verdict.value for _, outcome in each.outcomes)
     counts = [
         f"{verdicts[name]:,} {words}"
         for name, words in (
@@ -209,11 +211,11 @@ def _print_rehearsed(each: Rehearsed) -> None:
     group = f"{each.group.provider_key} of {each.group.site_id}"
     out().print(f"{group}: {', '.join(counts)}.", markup=False, soft_wrap=True)
     for message in dict.fromkeys(
-        outcome.message for _, outcome in each.said if outcome.verdict.value == "COMPLETED"
+        outcome.message for _, outcome in each.outcomes if outcome.verdict.value == "COMPLETED"
     ):
         if message:
             out().print(f"  {message}", markup=False, soft_wrap=True)
-    for conversion, outcome in each.said:
+    for conversion, outcome in each.outcomes:
         if outcome.verdict.value != "COMPLETED":
             code = f" {outcome.code}" if outcome.code and outcome.code != _status(outcome) else ""
             line = f"  {conversion.order_id}: {_status(outcome)}{code}: {outcome.message or ''}"

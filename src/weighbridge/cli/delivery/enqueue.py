@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from weighbridge.cli.application import with_app
 from weighbridge.cli.delivery.sites import check_providers, the_site
-from weighbridge.cli.running import AsJson, out, print_json, with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -54,7 +56,7 @@ def enqueue(
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery.context import ROLE
 
         found = await the_site(app, site, workspace)
         await check_providers(app, provider)

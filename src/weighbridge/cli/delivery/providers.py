@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from weighbridge.cli.application import read_settings, with_app
+from weighbridge.cli.delivery.group_status import key_ids, print_status, to_json
 from weighbridge.cli.delivery.sites import InWorkspace, SiteName, check_providers, the_site
-from weighbridge.cli.running import AsJson, err, out, print_json, read_settings, with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -23,7 +25,6 @@ ProviderName = Annotated[
     str,
     typer.Argument(help="The provider, from `providers list`.", metavar="PROVIDER", show_default=False),
 ]
-_CIRCUITS = {"CLOSED": "[green]closed[/]", "OPEN": "[red]open[/]", "HALF_OPEN": "[yellow]half open[/]"}
 _AT_ONCE = 1000
 
 
@@ -92,13 +93,13 @@ def reset(
     """Close a circuit and retry refused credentials. Use this after the cause is fixed. The action is audited."""
 
     async def work(app: App) -> UUID:
-        from weighbridge.delivery import sites
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery import breaker
+        from weighbridge.delivery.context import ROLE
 
         found = await the_site(app, site, workspace)
         await check_providers(app, provider, option="PROVIDER")
         async with app.db.tx(ROLE, found.workspace_id) as tx:
-            await sites.reset(tx, found.id, provider, "command line")
+            await breaker.reset(tx, found.id, provider, "command line")
         return found.id
 
     site_id = with_app(work)
@@ -126,7 +127,7 @@ def recover(
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery.context import ROLE
 
         async with app.db.tx(ROLE) as tx:
             return await queue.recover_stuck(tx, min_age_minutes)
@@ -140,99 +141,9 @@ def recover(
         out().print("Nothing to recover.")
 
 
-def to_json(group: GroupStatus, keys: Collection[str] | None) -> dict[str, Any]:
-    """A group as `--json` prints it, with the API's field names. `keys`: the vault's key ids, None if it has no key."""
-    credentials = None
-    if group.credentials_version is not None:
-        credentials = {
-            "version": group.credentials_version,
-            "key_id": group.key_id,
-            "key_known": group.key_id in (keys or ()),
-            "refused_at": group.refused_at,
-            "refused_code": group.refused_code,
-        }
-    totals = ("attempts_total", "completed_total", "failed_total", "retry_total")
-    return {
-        "site_id": group.site_id,
-        "site_name": group.site_name,
-        "provider": group.provider_key,
-        "in_use": group.in_use,
-        "circuit": {
-            "state": group.state,
-            "failure_count": group.failure_count,
-            "next_probe_at": group.next_probe_at,
-        },
-        "paused_until": group.paused_until,
-        "waiting": group.waiting,
-        "in_call": group.in_call,
-        "failed": group.failed,
-        "credentials": credentials,
-        "totals": {name: getattr(group, name) for name in totals},
-    }
-
-
-def print_status(groups: Sequence[GroupStatus], keys: Collection[str] | None) -> None:
-    """Print a row for each group; below it what blocks deliveries and how to fix it."""
-    from rich.markup import escape
-
-    from weighbridge.cli.rows import Row, print_rows
-
-    numbers = ("waiting", "in call", "failed", "delivered")
-    rows = [
-        Row(
-            [
-                *(escape(group.site_name), group.provider_key, _CIRCUITS[group.state]),
-                *(_counted(group.waiting), f"{group.in_call:,}", _counted(group.failed)),
-                f"{group.completed_total:,}",
-            ],
-            _remarks(group, keys),
-        )
-        for group in groups
-    ]
-    print_rows(["site", "provider", "circuit", *numbers], rows, folded="site", right=numbers)
-
-
-def key_ids(app: App) -> tuple[str, ...] | None:
-    """The key ids of the vault; None if it has no key."""
-    return app.ctx.outbound.vault.key_ids if app.ctx.outbound else None
-
-
-def _remarks(group: GroupStatus, keys: Collection[str] | None) -> list[str]:
-    found = []
-    if group.state != "CLOSED" and group.next_probe_at is not None:
-        times = f"{group.failure_count:,} failure{'' if group.failure_count == 1 else 's'} in a row"
-        found.append(f"{times}; next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}.")
-    if group.paused_until is not None:
-        found.append(f"Paused until {group.paused_until:%Y-%m-%d %H:%M:%S} at the provider's request.")
-    if problem := _credentials_problem(group, keys):
-        found.append(problem)
-    if not group.in_use:
-        found.append("New sales are not sent to this provider.")
-    return found
-
-
-def _credentials_problem(group: GroupStatus, keys: Collection[str] | None) -> str | None:
-    """The problem with the group's credentials, if any."""
-    enter = f"weighbridge providers credentials {group.site_id} {group.provider_key}"
-    if group.credentials_version is None:
-        return f"No credentials: {enter}" if group.in_use or group.waiting else None
-    if group.refused_at is not None:
-        code = f" ({group.refused_code})" if group.refused_code else ""
-        return f"Credentials refused since {group.refused_at:%Y-%m-%d %H:%M}{code}: {enter}"
-    if keys is not None and group.key_id not in keys:
-        return f"Credentials cannot be read, the key {group.key_id} is missing: weighbridge vault status"
-    return None
-
-
-def _counted(count: int) -> str:
-    from weighbridge.delivery.conversions import MOST_COUNTED
-
-    return f"{count:,}{'+' if count >= MOST_COUNTED else ''}"
-
-
 async def _all_groups(app: App, workspace_id: UUID | None, site_id: UUID | None) -> list[GroupStatus]:
     from weighbridge.delivery import conversions
-    from weighbridge.delivery.outbound import ROLE
+    from weighbridge.delivery.context import ROLE
 
     found: list[GroupStatus] = []
     after: tuple[UUID, str] | None = None

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, err, out, print_json, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.delivery import group_status
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import err, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -110,20 +113,17 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
     """Show a site and the delivery status of each of its providers."""
 
     async def work(app: App) -> tuple[Site, list[GroupStatus], tuple[str, ...] | None]:
-        from weighbridge.cli.delivery.providers import key_ids
         from weighbridge.delivery import conversions
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.delivery.context import ROLE
 
         found = await the_site(app, site, workspace)
         async with app.db.tx(ROLE, found.workspace_id) as tx:
             groups = await conversions.groups(tx, found.workspace_id, site_id=found.id)
-        return found, groups, key_ids(app)
-
-    from weighbridge.cli.delivery import providers
+        return found, groups, group_status.key_ids(app)
 
     found, groups, keys = with_app(work)
     if as_json:
-        print_json({**to_json(found), "groups": [providers.to_json(group, keys) for group in groups]})
+        print_json({**to_json(found), "groups": [group_status.to_json(group, keys) for group in groups]})
         return
     lines = {
         "site": found.id,
@@ -136,7 +136,7 @@ def show(site: SiteName, workspace: InWorkspace = None, as_json: AsJson = False)
         out().print(f"{title:<10} {value}", markup=False, soft_wrap=True)
     if groups:
         out().print()
-        providers.print_status(groups, keys)
+        group_status.print_status(groups, keys)
 
 
 @app.command()
@@ -196,8 +196,8 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
     """The site with this id or name. RequestRefused if there is none, or if several have the name."""
     from uuid import UUID
 
-    from weighbridge.delivery import overview, sites
-    from weighbridge.delivery.outbound import ROLE
+    from weighbridge.delivery import sites
+    from weighbridge.delivery.context import ROLE
     from weighbridge.model.errors import RequestRefused, did_you_mean
     from weighbridge.uploads.request import uuid_of
 
@@ -207,8 +207,8 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
             by_id = await sites.get(tx, workspace_id, UUID(text))
         except ValueError:
             by_id = None
-        found = [by_id] if by_id else await overview.sites_called(tx, text, workspace_id)
-        names = [] if found else await overview.site_names(tx, workspace_id)
+        found = [by_id] if by_id else await sites.named(tx, text, workspace_id)
+        names = [] if found else await sites.names(tx, workspace_id)
     if len(found) == 1:
         return found[0]
     if found:
@@ -224,7 +224,7 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
 async def check_providers(app: App, *names: str | None, option: str = "--provider") -> None:
     """Raise BadParameter for a name that is not a provider in the database. None is ignored."""
     from weighbridge.delivery import sites
-    from weighbridge.delivery.outbound import ROLE
+    from weighbridge.delivery.context import ROLE
     from weighbridge.model.errors import did_you_mean
 
     async with app.db.tx(ROLE) as tx:

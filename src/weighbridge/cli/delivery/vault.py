@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from weighbridge.cli.running import AsJson, complain, err, out, print_json, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import complain, err, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -40,12 +42,12 @@ def status(as_json: AsJson = False) -> None:
     """Show the configured keys and how many credentials each encrypts. Exit code 1: a key is missing."""
 
     async def work(app: App) -> tuple[tuple[str, ...], dict[str, int]]:
-        from weighbridge.cli.delivery.providers import key_ids
-        from weighbridge.delivery import overview
-        from weighbridge.delivery.outbound import ROLE
+        from weighbridge.cli.delivery.group_status import key_ids
+        from weighbridge.delivery import stored_credentials
+        from weighbridge.delivery.context import ROLE
 
         async with app.db.tx(ROLE) as tx:
-            return key_ids(app) or (), await overview.keys_in_use(tx)
+            return key_ids(app) or (), await stored_credentials.keys_in_use(tx)
 
     known, used = with_app(work)
     unknown = {key_id: count for key_id, count in used.items() if key_id not in known}

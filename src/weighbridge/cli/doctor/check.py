@@ -18,26 +18,30 @@ class Check:
     name: str
     status: Status
     found: str
-    mend: str | None = None  # how to fix it: a command or a sentence
+    fix: str | None = None  # a command or a sentence
+
+    def as_json(self) -> dict[str, str | None]:
+        """The object that `--json` prints: the fix is its field `mend`."""
+        return {"name": self.name, "status": self.status, "found": self.found, "mend": self.fix}
 
 
 def ok(name: str, found: str) -> Check:
     return Check(name, Status.OK, found)
 
 
-def warning(name: str, found: str, mend: str) -> Check:
-    return Check(name, Status.WARNING, found, mend)
+def warning(name: str, found: str, fix: str) -> Check:
+    return Check(name, Status.WARNING, found, fix)
 
 
-def failed(name: str, found: str, mend: str | None) -> Check:
-    return Check(name, Status.FAILED, found, mend)
+def failed(name: str, found: str, fix: str | None) -> Check:
+    return Check(name, Status.FAILED, found, fix)
 
 
-def skipped(name: str, found: str, mend: str | None = None) -> Check:
-    return Check(name, Status.SKIPPED, found, mend)
+def skipped(name: str, found: str, fix: str | None = None) -> Check:
+    return Check(name, Status.SKIPPED, found, fix)
 
 
-def verdict(checks: list[Check]) -> Status:
+def worst_status(checks: list[Check]) -> Status:
     """The worst status. Skipped checks are ignored."""
     found = {check.status for check in checks}
     return next((status for status in (Status.FAILED, Status.WARNING) if status in found), Status.OK)

@@ -6,18 +6,20 @@ import asyncio
 import textwrap
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weighbridge.cli.doctor.check import Check, Status, failed, ok, skipped, verdict
-from weighbridge.cli.running import AsJson, out, print_json, read_settings, run
+from weighbridge.cli.application import read_settings, run
+from weighbridge.cli.doctor.check import Check, Status, failed, ok, skipped, worst_status
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.cli.doctor.database import Question
     from weighbridge.model.pipeline import Pipeline
-    from weighbridge.postgres.pool import Database
+    from weighbridge.postgres.transactions import Database
     from weighbridge.settings import Settings
 
 DATABASE_TIMEOUT = 10  # seconds to wait for an external database
@@ -50,9 +52,9 @@ def doctor(
         return checks
 
     checks = run(work)
-    status = verdict(checks)
+    status = worst_status(checks)
     if as_json:
-        print_json({"status": status, "checks": [asdict(check) for check in checks]})
+        print_json({"status": status, "checks": [check.as_json() for check in checks]})
     else:
         _sum_up(checks)
     if status == Status.FAILED:
@@ -100,7 +102,7 @@ def _pipelines(settings: Settings) -> tuple[list[Pipeline], Check]:
 async def _database(settings: Settings, pipelines: list[Pipeline]) -> AsyncIterator[Check]:
     from weighbridge.cli.doctor.database import FIRST, THEN
     from weighbridge.cli.doctor.delivery import questions
-    from weighbridge.postgres.pool import Database
+    from weighbridge.postgres.transactions import Database
 
     then = THEN | questions(settings)
     check, url = await _reached(settings)
@@ -192,8 +194,8 @@ def _show(check: Check) -> None:
     console, indent = out(), " " * _INDENT
     found = textwrap.fill(check.found, console.width - _INDENT, subsequent_indent=indent)
     console.print(f"{_MARKS[check.status]} {check.name:<{_INDENT - 2}}{escape(found)}", soft_wrap=True)
-    if check.mend:  # on one line: it may be a command to copy
-        console.print(f"{indent}→ {check.mend}", markup=False, soft_wrap=True)
+    if check.fix:  # on one line: it may be a command to copy
+        console.print(f"{indent}→ {check.fix}", markup=False, soft_wrap=True)
 
 
 def _sum_up(checks: list[Check]) -> None:

@@ -9,7 +9,7 @@ from weighbridge.model.errors import ConfigError
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.postgres import doctor
 from weighbridge.postgres.doctor import Skew
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 
 OLDEST = 15
 SKEW_WARNING, SKEW_FAILED = 2.0, 30.0  # seconds
@@ -36,8 +36,8 @@ Question = Callable[[Tx, Sequence[Pipeline]], Awaitable[Check]]
 async def version(tx: Tx, _: Sequence[Pipeline]) -> Check:
     found = doctor.version(tx)
     if found < OLDEST:
-        mend = f"Upgrade to PostgreSQL {OLDEST} or newer and update DATABASE_URL."
-        return failed("postgres version", f"PostgreSQL {found} is too old.", mend)
+        fix = f"Upgrade to PostgreSQL {OLDEST} or newer and update DATABASE_URL."
+        return failed("postgres version", f"PostgreSQL {found} is too old.", fix)
     return ok("postgres version", f"PostgreSQL {found}.")
 
 
@@ -70,9 +70,9 @@ async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
     statements += [
         f"ALTER TABLE {each.table} ENABLE TRIGGER {each.name};" for each in guards if not each.gone
     ]
-    mends = [f"in psql: {' '.join(statements)}"] if statements else []
-    mends += [f"run: {MIGRATE} --reapply"] if any(each.gone for each in guards) else []
-    return failed("constraints", _sentence(faults), f"Stop the workers; {'; '.join(mends)}")
+    fixes = [f"in psql: {' '.join(statements)}"] if statements else []
+    fixes += [f"run: {MIGRATE} --reapply"] if any(each.gone for each in guards) else []
+    return failed("constraints", _sentence(faults), f"Stop the workers; {'; '.join(fixes)}")
 
 
 async def roles(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
@@ -97,9 +97,9 @@ async def row_level_security(tx: Tx, _: Sequence[Pipeline]) -> Check:
     tables = await doctor.tenant_tables(tx)
     faults = [(each.table, *_OPEN[each.fault]) for each in tables if each.fault]
     if faults:
-        mend = " ".join(statement.format(table) for table, _, statement in faults)
+        fix = " ".join(statement.format(table) for table, _, statement in faults)
         descriptions = [f"{table} {words}" for table, words, _ in faults]
-        return failed("row-level security", _sentence(descriptions), f"In psql: {mend}")
+        return failed("row-level security", _sentence(descriptions), f"In psql: {fix}")
     if not tables:
         return failed("row-level security", "weighbridge_tenant cannot read any table.", MIGRATE)
     count = len(tables)
@@ -120,15 +120,15 @@ def judge_skew(skew: Skew) -> Check:
         return ok("clock skew", f"The clocks of the database and this machine differ by {apart:.1f} s.")
     direction = "ahead of" if skew.seconds > 0 else "behind"
     found = f"The database's clock is {apart:.1f} s {direction} this machine's."
-    mend = "Turn on time synchronisation (chrony, systemd-timesyncd) on both machines."
-    return (failed if apart > SKEW_FAILED else warning)("clock skew", found, mend)
+    fix = "Turn on time synchronisation (chrony, systemd-timesyncd) on both machines."
+    return (failed if apart > SKEW_FAILED else warning)("clock skew", found, fix)
 
 
 async def shifted_clock(tx: Tx, _: Sequence[Pipeline]) -> Check:
     shift = await doctor.clock_shift(tx)
     if shift:
-        mend = "In psql: UPDATE weighbridge.clock SET shift = '0';"
-        return failed("test clock", f"A test shifted the database's clock by {shift:+,.0f} s.", mend)
+        fix = "In psql: UPDATE weighbridge.clock SET shift = '0';"
+        return failed("test clock", f"A test shifted the database's clock by {shift:+,.0f} s.", fix)
     return ok("test clock", "The database's clock is not shifted.")
 
 
@@ -170,9 +170,9 @@ async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
             "storage queue", message, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
         )
     if found.overdue:
-        message = f"{_counted(found.overdue, 'file')} queued for the file store, an hour overdue: no process retries."
-        mend = "Start Weighbridge on the machine that holds the files: docs/runbook.md#storage-queue"
-        return failed("storage queue", message, mend)
+        message = f"{_counted(found.overdue, 'file')} waiting for the file store, an hour overdue: no process retries."
+        fix = "Start Weighbridge on the machine that holds the files: docs/runbook.md#storage-queue"
+        return failed("storage queue", message, fix)
     if found.late:
         message = f"{_counted(found.late, 'file')} could not be stored yet."
         return warning("storage queue", message, "Check the file store. Reasons: weighbridge storage list")

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from weighbridge.cli.doctor.check import Check, Status, failed, ok, warning
 from weighbridge.model.errors import ConfigError, RetryLater
-from weighbridge.observe.tryout import problem_with
+from weighbridge.observe.alert_test import problem_with
 from weighbridge.settings import Settings
 from weighbridge.storage import files
 from weighbridge.storage.blobs import BlobMissing, Blobs
@@ -35,8 +35,8 @@ def home(settings: Settings) -> Check:
         with tempfile.TemporaryFile(dir=scratch) as file:
             file.write(b"doctor")
     except OSError as error:
-        mend = "Set WEIGHBRIDGE_HOME to a folder that the user running Weighbridge can write."
-        return failed("home", f"{settings.home} cannot be written: {error.strerror}.", mend)
+        fix = "Set WEIGHBRIDGE_HOME to a folder that the user running Weighbridge can write."
+        return failed("home", f"{settings.home} cannot be written: {error.strerror}.", fix)
     return ok("home", f"{settings.home} can be written.")
 
 
@@ -48,8 +48,8 @@ def queue_folder(settings: Settings) -> Check:
             file.write(b"doctor")
     except OSError as error:
         message = f"{settings.queue_folder} cannot be written: {error.strerror}."
-        mend = "Set UPLOAD_QUEUE_DIR to a folder on a persistent disk that the user running Weighbridge can write."
-        return failed("queue folder", message, mend)
+        fix = "Set UPLOAD_QUEUE_DIR to a folder on a persistent disk that the user running Weighbridge can write."
+        return failed("queue folder", message, fix)
     return ok("queue folder", f"{settings.queue_folder} can be written.")
 
 
@@ -78,8 +78,8 @@ def disk_space(settings: Settings) -> Check:
         f"{free / GB:,.1f} GB of {total / GB:,.1f} GB free for {', '.join(names)}"
         for names, total, _, free in found
     )
-    mend = "Free up space, or move WEIGHBRIDGE_HOME or WEIGHBRIDGE_BLOB_URL to a larger disk."
-    return Check("disk space", worst, f"{message}.", None if worst == Status.OK else mend)
+    fix = "Free up space, or move WEIGHBRIDGE_HOME or WEIGHBRIDGE_BLOB_URL to a larger disk."
+    return Check("disk space", worst, f"{message}.", None if worst == Status.OK else fix)
 
 
 def judge_space(free: int, total: int) -> Status:
@@ -94,7 +94,7 @@ def _nearest(folder: Path) -> Path:
 
 async def file_store(settings: Settings) -> Check:
     """Store, read and delete a small file, as every worker and API must be able to."""
-    name, mend = (
+    name, fix = (
         "file store",
         "Correct WEIGHBRIDGE_BLOB_URL or the permissions; for Amazon S3 also the AWS_… variables in docs/settings.md.",
     )
@@ -102,9 +102,9 @@ async def file_store(settings: Settings) -> Check:
         blobs = open_store(settings.blob_url, settings.home, timedelta(seconds=settings.store_seconds))
         await _put_and_fetch(blobs)
     except (ConfigError, RetryLater, BlobMissing) as error:
-        return failed(name, str(error), mend)
+        return failed(name, str(error), fix)
     except OSError as error:
-        return failed(name, f"No scratch file can be written: {error.strerror}.", mend)
+        return failed(name, f"No scratch file can be written: {error.strerror}.", fix)
     where = blobs.folder
     return ok(name, f"{where or 'The bucket'}: a test file was stored, read and deleted.")
 
@@ -129,14 +129,14 @@ async def _put_and_fetch(blobs: Blobs) -> None:
 async def webhook(settings: Settings, *, send: bool) -> Check:
     """Check each alert address. Messages name an address by its number: it contains a secret."""
     if not settings.alert_urls:
-        mend = "Set WEIGHBRIDGE_ALERT_URLS, for example to discord://webhook_id/webhook_token."
-        return warning("webhook", "No alert address is set: alerts are only logged.", mend)
+        fix = "Set WEIGHBRIDGE_ALERT_URLS, for example to discord://webhook_id/webhook_token."
+        return warning("webhook", "No alert address is set: alerts are only logged.", fix)
     count = len(settings.alert_urls)
     troubles = [await asyncio.to_thread(problem_with, url, send=send) for url in settings.alert_urls]
     faults = [f"Address {number} {trouble}." for number, trouble in enumerate(troubles, 1) if trouble]
     if faults:
-        mend = "Correct WEIGHBRIDGE_ALERT_URLS; see https://appriseit.com for the formats."
-        return failed("webhook", " ".join(faults), mend)
+        fix = "Correct WEIGHBRIDGE_ALERT_URLS; see https://appriseit.com for the formats."
+        return failed("webhook", " ".join(faults), fix)
     result = (
         "accepted a test message"
         if send
@@ -149,6 +149,8 @@ def processing_timeout(settings: Settings) -> Check:
     hours = settings.processing_timeout_hours
     if hours != 1:
         found = f"A run without progress is taken over after {hours:g} hours; the standard value is 1."
-        mend = "Unset WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS unless this is intended."
-        return warning("processing timeout", found, mend)
+        fix = (
+            "Unset PROCESSING_TIMEOUT_HOURS and WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS unless this is intended."
+        )
+        return warning("processing timeout", found, fix)
     return ok("processing timeout", "A run without progress is taken over after 1 hour.")

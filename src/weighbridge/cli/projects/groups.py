@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import out, print_json
 from weighbridge.cli.projects.manage import ProjectNumber, the_project
-from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, out, print_json, with_app
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -12,21 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import (
-    DEFAULT_WORKSPACE,
-    AsJson,
-    Workspace,
-    complain,
-    err,
-    out,
-    print_json,
-    with_app,
-)
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import complain, err, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.model.project import Job, Project, ProjectStatus
-    from weighbridge.postgres.pool import Tx
+    from weighbridge.postgres.transactions import Tx
     from weighbridge.projects.create import Retried
     from weighbridge.projects.queue import Holder
 

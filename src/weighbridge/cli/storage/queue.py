@@ -1,4 +1,4 @@
-"""`weighbridge storage`: list, retry and drop files that are queued for the file store."""
+"""`weighbridge storage`: list, retry and drop files that wait for the file store."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import AsJson, complain, out, print_json, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import complain, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.storage.queue import Waiting
 
 app = typer.Typer(
-    help="Manage files queued for the file store, and storage usage and quotas.", no_args_is_help=True
+    help="Manage files that wait for the file store, and storage usage and quotas.", no_args_is_help=True
 )
 
 QueueIds = Annotated[
@@ -35,7 +37,7 @@ def listing(
     ] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """List files queued for the file store, oldest first."""
+    """List files that wait for the file store, oldest first."""
 
     async def work(app: App) -> tuple[list[Waiting], Any]:
         return await _waiting(app, workspace, failed or None, limit), app.ctx.spool.id
@@ -45,7 +47,7 @@ def listing(
         print_json([_to_json(each, spool_id) for each in found])
         return
     if not found:
-        out().print("No file has failed." if failed else "No files are queued for the store.")
+        out().print("No file has failed." if failed else "No files wait for the store.")
         return
     from rich.markup import escape
     from rich.table import Table
@@ -69,19 +71,19 @@ def listing(
 @app.command()
 def retry(
     queue_ids: QueueIds = None,
-    all_: Annotated[bool, typer.Option("--all", help="All queued and failed files.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All waiting and failed files.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Retry files now. The Weighbridge process on the machine that holds them stores them."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.storage.replay import again
+        from weighbridge.storage.replay import retry_now
 
         results: list[dict[str, Any]] = []
         for each in await _chosen(app, queue_ids, all_):
             try:
-                await again(app.db, each, actor="command line")
+                await retry_now(app.db, each, actor="command line")
                 results.append({"queue_id": str(each), "storage_status": "pending_retry"})
             except RequestRefused as refusal:
                 results.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
@@ -104,12 +106,12 @@ def drop(
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.storage.replay import give_up
+        from weighbridge.storage import replay
 
         results: list[dict[str, Any]] = []
         for each in await _chosen(app, queue_ids, everything=False):
             try:
-                await give_up(app.ctx, each, actor="command line")
+                await replay.drop(app.ctx, each, actor="command line")
                 results.append({"queue_id": str(each), "dropped": True})
             except RequestRefused as refusal:
                 results.append({"queue_id": str(each), "error": refusal.code, "message": refusal.message})
@@ -128,7 +130,7 @@ def _report(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
     elif results:
         out().print(f"{_files(len(results) - len(refused))} {done}")
     else:
-        out().print("No files are queued for the store.")
+        out().print("No files wait for the store.")
     if refused:
         raise typer.Exit(1)
 

@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import (
-    DEFAULT_WORKSPACE,
-    AsJson,
-    Workspace,
-    complain,
-    out,
-    print_json,
-    with_app,
-)
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import complain, out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -41,7 +35,7 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
-            return await usage.standing(tx, defaults(app.ctx.limits))
+            return await usage.usage_and_limits(tx, defaults(app.ctx.limits))
 
     whole, *users = with_app(work)
     if as_json:
@@ -63,7 +57,7 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
         "of",
         "queued",
         "in progress",
-        "reprocessed",
+        "read again",
         "of",
     ):
         table.add_column(name, justify="right")
@@ -99,7 +93,7 @@ def limit(
         int | None,
         typer.Option(
             "--interpretations",
-            help="Number of files of the user that may be processed again per month. Requires --user.",
+            help="Maximum number of stored files of the user that may be read again per month. Requires --user.",
             metavar="N",
             min=0,
             max=2**31 - 1,
@@ -124,7 +118,9 @@ def limit(
         wanted = usage.Limit(user_id, months, totals, interpretations)
         async with app.db.tx(workspace_id=workspace_id) as tx:
             await usage.set_limit(tx, wanted, "command line")
-            found = {each.user_id: each for each in await usage.standing(tx, defaults(app.ctx.limits))}
+            found = {
+                each.user_id: each for each in await usage.usage_and_limits(tx, defaults(app.ctx.limits))
+            }
         return found.get(user_id) or found[None]
 
     now = with_app(work)
@@ -138,7 +134,7 @@ def limit(
     ]
     sentence = f"{f'User {user}' if user else f'Workspace {workspace}'}: {spelled[0]} per month, {spelled[1]} in total"
     if user:
-        sentence += f", {now.interpretation_limit_month:,} files reprocessed per month"
+        sentence += f", {now.interpretation_limit_month:,} files read again per month"
     out().print(f"{sentence}.", soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,21 +12,15 @@ from uuid import UUID
 
 import typer
 
-from weighbridge.cli.running import (
-    DEFAULT_WORKSPACE,
-    AsJson,
-    Workspace,
-    complain,
-    err,
-    out,
-    print_json,
-    with_app,
-)
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import complain, err, out, print_json
 from weighbridge.cli.uploads.read_options import DateOrder, Decimal, Delimiter, Encoding, SumBreakdowns
+from weighbridge.cli.uploads.request import request_of
 
 if TYPE_CHECKING:
     from weighbridge.app import App
-    from weighbridge.cli.uploads.report import Outcome
+    from weighbridge.cli.uploads.report import FileResult
     from weighbridge.uploads.queue import Holder
     from weighbridge.uploads.request import Request
 
@@ -94,35 +89,16 @@ def load(
     as_json: AsJson = False,
 ) -> None:
     """Load files and wait until their rows are in production or, with --preview, staged."""
+    request = request_of(locals(), besides=("files", "as_json"))
     if batch is not None and len(files) > 1:
         raise typer.BadParameter(f"--batch: expected one file, got {len(files)}; load them one by one")
 
-    def request(file: Path) -> Request:
-        from weighbridge.uploads.request import Request
-
-        return Request(
-            workspace_id=workspace,
-            client_id=client,
-            project_id=project,
-            platform=platform,
-            source=source,
-            pipeline=pipeline,
-            filename=file.name,
-            force_partial=force_partial,
-            force=force,
-            source_batch_id=batch,
-            preview=preview,
-            encoding=encoding,
-            delimiter=delimiter,
-            decimal=decimal,
-            date_order=date_order,
-            sum_breakdowns=sum_breakdowns,
+    async def work(app: App) -> list[FileResult]:
+        outcomes = await load_files(
+            app, [(file, replace(request, filename=file.name)) for file in files], bar=not as_json
         )
-
-    async def work(app: App) -> list[Outcome]:
-        outcomes = await load_files(app, [(file, request(file)) for file in files], bar=not as_json)
-        seen = await with_warnings(app, await with_previews(app, outcomes))
-        show(app, seen, pipeline, as_json=as_json)
+        with_preview = await with_warnings(app, await with_previews(app, outcomes))
+        show(app, with_preview, pipeline, as_json=as_json)
         return outcomes
 
     outcomes = with_app(work)
@@ -130,28 +106,28 @@ def load(
         raise typer.Exit(1)
 
 
-async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: bool) -> list[Outcome]:
+async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: bool) -> list[FileResult]:
     """Receive the files, then process them until all have ended."""
     from weighbridge.cli.serve import worker_options
     from weighbridge.cli.uploads.progress import progress
-    from weighbridge.cli.uploads.report import Outcome
+    from weighbridge.cli.uploads.report import FileResult
     from weighbridge.model.errors import RequestRefused, RetryLater
     from weighbridge.uploads.receive import Received, receive
     from weighbridge.worker import run_until
 
-    taken: list[Received | RequestRefused] = []
+    received_files: list[Received | RequestRefused] = []
     for file, request in wanted:
         try:
             received = await receive(app.ctx, request, file)
-            taken.append(received)
+            received_files.append(received)
             if received.storage_status == "pending_retry":
                 complain(f"{file.name}: {_DEFERRED}")
         except RequestRefused as refusal:
-            taken.append(refusal)
+            received_files.append(refusal)
         except RetryLater as trouble:
-            taken.append(RequestRefused(503, "unavailable", trouble.message))
+            received_files.append(RequestRefused(503, "unavailable", trouble.message))
     waiting: dict[UUID, str] = {}
-    for (file, _), each in zip(wanted, taken, strict=True):
+    for (file, _), each in zip(wanted, received_files, strict=True):
         if not isinstance(each, RequestRefused):
             waiting.setdefault(each.upload_id, file.name)
     ended = {}
@@ -163,21 +139,20 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
             )
         ended = {upload.id: upload for upload in done}
     return [
-        Outcome(file, refusal=each)
+        FileResult(file, refusal=each)
         if isinstance(each, RequestRefused)
-        else Outcome(file, upload=ended[each.upload_id], duplicate=each.duplicate)
-        for (file, _), each in zip(wanted, taken, strict=True)
+        else FileResult(file, upload=ended[each.upload_id], duplicate=each.duplicate)
+        for (file, _), each in zip(wanted, received_files, strict=True)
     ]
 
 
-async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
+async def with_previews(app: App, outcomes: list[FileResult]) -> list[FileResult]:
     """Add the preview to each upload that is on hold."""
-    from dataclasses import replace
 
     from weighbridge.model.errors import RequestRefused
     from weighbridge.uploads.preview import preview
 
-    seen = []
+    with_preview = []
     for each in outcomes:
         found = None
         if each.upload is not None and each.upload.held:
@@ -185,13 +160,12 @@ async def with_previews(app: App, outcomes: list[Outcome]) -> list[Outcome]:
                 found = await preview(app.ctx, each.upload)
             except RequestRefused as refusal:
                 complain(f"{each.file.name}: {refusal.message}")
-        seen.append(replace(each, preview=found))
-    return seen
+        with_preview.append(replace(each, preview=found))
+    return with_preview
 
 
-async def with_warnings(app: App, outcomes: list[Outcome]) -> list[Outcome]:
+async def with_warnings(app: App, outcomes: list[FileResult]) -> list[FileResult]:
     """Add the first warnings to each upload."""
-    from dataclasses import replace
 
     from weighbridge.cli.uploads.report import WARNINGS
     from weighbridge.uploads import history
@@ -241,7 +215,7 @@ class _HolderReport:
             )
 
 
-def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool) -> None:
+def show(app: App, outcomes: list[FileResult], pipeline_name: str, *, as_json: bool) -> None:
     """Print the result on stdout and one message per error on stderr."""
     from weighbridge.cli.uploads import report
 
@@ -250,7 +224,7 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
             complain(f"{outcome.file.name}: {outcome.refusal.message}")
         elif outcome.upload is not None and outcome.upload.error_text:
             complain(f"{outcome.file.name}: {outcome.upload.error_text}")
-    by_pipeline: dict[str, list[Outcome]] = {}  # with auto, the files may belong to several pipelines
+    by_pipeline: dict[str, list[FileResult]] = {}  # with auto, the files may belong to several pipelines
     for each in outcomes:
         by_pipeline.setdefault(each.upload.pipeline if each.upload else pipeline_name, []).append(each)
     if as_json:
@@ -286,7 +260,7 @@ def show(app: App, outcomes: list[Outcome], pipeline_name: str, *, as_json: bool
                 out().print(f"Show the groups: weighbridge projects show {project}", markup=False)
 
 
-def _project_of(outcome: Outcome) -> str:
+def _project_of(outcome: FileResult) -> str:
     """The project of a file, as arguments of `weighbridge projects`."""
     assert outcome.upload is not None
     project, workspace = outcome.upload.project_id, str(outcome.upload.workspace_id)

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from weighbridge.cli.running import (
-    DEFAULT_WORKSPACE,
-    AsJson,
-    UploadId,
-    Workspace,
-    err,
-    out,
-    print_json,
-    with_app,
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, UploadId, Workspace
+from weighbridge.cli.output import err, out, print_json
+from weighbridge.cli.uploads.read_options import (
+    ChangeDateOrder,
+    ChangeDecimal,
+    ChangeDelimiter,
+    ChangeEncoding,
+    ChangeSumBreakdowns,
 )
-from weighbridge.cli.uploads.read_options import ChangeSumBreakdowns, DateOrder, Decimal, Delimiter, Encoding
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -95,15 +94,15 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
             reading_as_json,
             warning_lines,
         )
-        from weighbridge.uploads import fixes, history
+        from weighbridge.uploads import fix_links, history
         from weighbridge.uploads.read_options import in_words, read_as_in_words
 
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
             warned = await history.warnings(tx, upload.id, None, WARNINGS)
-            rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
-            links = await fixes.links(tx, upload.id)
+            rejects = (await fix_links.rejects(tx, [upload.id])).get(upload.id, fix_links.NO_REJECTS)
+            links = await fix_links.links(tx, upload.id)
         linked = {name: [vars(link) for link in found] for name, found in vars(links).items()}
         found = {
             **_whole(upload),
@@ -144,14 +143,14 @@ def retry(
         bool,
         typer.Option("--force-partial", help="Promote the valid rows even if too many rows are invalid."),
     ] = False,
-    encoding: Encoding = None,
-    delimiter: Delimiter = None,
-    decimal: Decimal = None,
-    date_order: DateOrder = None,
+    encoding: ChangeEncoding = None,
+    delimiter: ChangeDelimiter = None,
+    decimal: ChangeDecimal = None,
+    date_order: ChangeDateOrder = None,
     sum_breakdowns: ChangeSumBreakdowns = None,
     as_json: AsJson = False,
 ) -> None:
-    """Open a failed or partial upload again: a worker parses the stored file again.
+    """Retry a failed or partial upload: a worker parses the stored file again.
 
     Read options that are given replace the stored ones; the word detect removes a stored one.
     """
@@ -201,7 +200,7 @@ def dismiss(upload_id: UploadId, as_json: AsJson = False) -> None:
 
 @app.command("release-batch")
 def release_batch(upload_id: UploadId, as_json: AsJson = False) -> None:
-    """Take the batch name off a failed upload, so that the fixed file can be loaded under it."""
+    """Remove the batch name from a failed upload, so that the fixed file can use it."""
 
     async def work(app: App) -> tuple[str, Upload]:
         from weighbridge.uploads.release_batch import release_batch
@@ -269,7 +268,7 @@ def warnings(upload_id: UploadId, as_json: AsJson = False) -> None:
         upload = await get(app, upload_id)
         found: list[Any] = []
         async with app.db.tx() as tx:
-            while page := await history.warnings(tx, upload.id, found[-1].place if found else None, 5000):
+            while page := await history.warnings(tx, upload.id, found[-1].cursor if found else None, 5000):
                 found += page
         return found
 

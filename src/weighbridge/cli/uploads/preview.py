@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from weighbridge.cli.running import AsJson, UploadId, err, out, print_json, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import AsJson, UploadId
+from weighbridge.cli.output import err, out, print_json
 from weighbridge.cli.uploads.manage import get
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def preview(
         str | None,
         typer.Option(
             "--entity",
-            help="The entity whose rows are shown. Default: the one that each row of the file becomes.",
+            help="The entity whose rows are shown. Default: the last entity of the pipeline.",
             metavar="NAME",
         ),
     ] = None,
@@ -48,20 +50,20 @@ def preview(
         from weighbridge.uploads.preview_rows import Page
 
         upload = await get(app, upload_id)
-        seen = await preview.preview(app.ctx, upload, fresh=fresh)
+        compared = await preview.preview(app.ctx, upload, fresh=fresh)
         pipeline = app.ctx.pipelines[upload.pipeline]
         page = Page(entity or pipeline.grain.name, rows or "", 0, limit)
-        return seen, pipeline, await preview.page(app.ctx, upload, page) if rows else []
+        return compared, pipeline, await preview.page(app.ctx, upload, page) if rows else []
 
-    seen, pipeline, listed = with_app(work)
+    compared, pipeline, listed = with_app(work)
     from weighbridge.cli.uploads import report
 
     if as_json:
         shown = {"rows": [_as_json(row) for row in listed]} if rows else {}
-        print_json({"upload_id": upload_id, **report.preview_as_json(seen), **shown})
+        print_json({"upload_id": upload_id, **report.preview_as_json(compared), **shown})
         return
     if not rows:
-        report.print_preview(seen.upload.filename or upload_id, seen, pipeline)
+        report.print_preview(compared.upload.filename or upload_id, compared, pipeline)
         return
     for row in listed:
         key = ", ".join(f"{column} {value}" for column, value in row.key.items() if value is not None)

@@ -29,21 +29,21 @@ def progress(names: Mapping[UUID, str], *, shown: bool) -> Iterator[Callable[[Up
 
     columns = (
         TextColumn("{task.description}"),
-        TextColumn("{task.fields[word]:<9}"),
+        TextColumn("{task.fields[state]:<9}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks = {id_: bars.add_task(name, total=None, word="waiting") for id_, name in names.items()}
+        tasks = {id_: bars.add_task(name, total=None, state="waiting") for id_, name in names.items()}
 
         def on_progress(upload: Upload) -> None:
             ended = upload.status in TERMINAL or upload.held
             read = upload.status in (Status.PENDING, Status.PROCESSING)
             total = upload.total_rows or None
             done = upload.rows_read if read else (total or 0) if ended else upload.promoted_rows
-            word = "on hold" if upload.held else upload.status.value if ended else _WORDS[upload.status]
-            bars.update(tasks[upload.id], completed=done, total=total, word=word)
+            state = "on hold" if upload.held else upload.status.value if ended else _WORDS[upload.status]
+            bars.update(tasks[upload.id], completed=done, total=total, state=state)
             if ended:
                 bars.update(tasks[upload.id], completed=total or 1, total=total or 1)
                 bars.stop_task(tasks[upload.id])

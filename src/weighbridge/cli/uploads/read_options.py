@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from weighbridge.model.reading import ABOUT
+from weighbridge.model.read_options import ABOUT_NEW, ABOUT_RETRY
 
-Encoding = Annotated[
-    str | None, typer.Option("--encoding", help=ABOUT["encoding"], metavar="NAME", show_default=False)
-]
-Delimiter = Annotated[
-    str | None, typer.Option("--delimiter", help=ABOUT["delimiter"], metavar="CHARACTER", show_default=False)
-]
-Decimal = Annotated[
-    str | None, typer.Option("--decimal", help=ABOUT["decimal"], metavar="MARK", show_default=False)
-]
-DateOrder = Annotated[
-    str | None, typer.Option("--date-order", help=ABOUT["date_order"], metavar="ORDER", show_default=False)
-]
-SumBreakdowns = Annotated[bool, typer.Option("--sum-breakdowns", help=ABOUT["sum_breakdowns"])]
+
+def _option(name: str, about: str, metavar: str) -> Any:
+    return typer.Option(name, help=about, metavar=metavar, show_default=False)
+
+
+Encoding = Annotated[str | None, _option("--encoding", ABOUT_NEW["encoding"], "NAME")]
+Delimiter = Annotated[str | None, _option("--delimiter", ABOUT_NEW["delimiter"], "CHARACTER")]
+Decimal = Annotated[str | None, _option("--decimal", ABOUT_NEW["decimal"], "MARK")]
+DateOrder = Annotated[str | None, _option("--date-order", ABOUT_NEW["date_order"], "ORDER")]
+SumBreakdowns = Annotated[bool, typer.Option("--sum-breakdowns", help=ABOUT_NEW["sum_breakdowns"])]
+
+ChangeEncoding = Annotated[str | None, _option("--encoding", ABOUT_RETRY["encoding"], "NAME")]
+ChangeDelimiter = Annotated[str | None, _option("--delimiter", ABOUT_RETRY["delimiter"], "CHARACTER")]
+ChangeDecimal = Annotated[str | None, _option("--decimal", ABOUT_RETRY["decimal"], "MARK")]
+ChangeDateOrder = Annotated[str | None, _option("--date-order", ABOUT_RETRY["date_order"], "ORDER")]
 ChangeSumBreakdowns = Annotated[
     bool | None,
-    typer.Option("--sum-breakdowns/--no-sum-breakdowns", help=ABOUT["sum_breakdowns"], show_default=False),
+    typer.Option(
+        "--sum-breakdowns/--no-sum-breakdowns", help=ABOUT_RETRY["sum_breakdowns"], show_default=False
+    ),
 ]

@@ -26,7 +26,7 @@ _COLOURS = {Status.COMPLETED: "green", Status.PARTIAL: "yellow", Status.FAILED: 
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FileResult:
     """The result of one file of `load`: refused on receipt, or an upload in its final state."""
 
     file: Path
@@ -47,7 +47,7 @@ def changes(upload: Upload, entity: str) -> Changes:
     return Changes(*(int(counts.get(name, 0)) for name in ("inserted", "updated", "unchanged")))
 
 
-def as_json(outcome: Outcome, pipeline: Pipeline | None) -> dict[str, Any]:
+def as_json(outcome: FileResult, pipeline: Pipeline | None) -> dict[str, Any]:
     """The object that `load --json` prints; its field names are a contract."""
     if outcome.refusal is not None:
         return {"file": str(outcome.file), "error": outcome.refusal.code, "message": outcome.refusal.message}
@@ -98,7 +98,7 @@ def warning_lines(warnings: Sequence[Warned]) -> list[str]:
     ]
 
 
-def more_warnings(outcome: Outcome) -> str:
+def more_warnings(outcome: FileResult) -> str:
     """How many warnings `warning_lines` leaves out."""
     assert outcome.upload is not None
     left_out = max(outcome.upload.warnings, len(outcome.warnings)) - SHOWN_WARNINGS
@@ -137,7 +137,7 @@ def preview_as_json(preview: Preview) -> dict[str, Any]:
 
 def print_preview(name: str, preview: Preview, pipeline: Pipeline) -> None:
     """Print what an upload on hold would change, and the commands for the next step."""
-    from weighbridge.cli.running import out
+    from weighbridge.cli.output import out
 
     id_, grain = preview.upload.id, preview.changes[pipeline.grain.name]
     kind = "updated" if grain.updated else "inserted"
@@ -163,7 +163,7 @@ def status_text(status: Status, *, held: bool = False) -> str:
     return "[yellow]on hold[/]" if held else f"[{_COLOURS.get(status, 'cyan')}]{status.value}[/]"
 
 
-def outcome_table(outcomes: list[Outcome], pipeline: Pipeline) -> Table:
+def outcome_table(outcomes: list[FileResult], pipeline: Pipeline) -> Table:
     """One line per file: status and row counts."""
     from rich.markup import escape
     from rich.table import Table

@@ -16,13 +16,16 @@ from uuid import UUID
 
 import typer
 
-from weighbridge.cli.running import DEFAULT_WORKSPACE, AsJson, Workspace, out, with_app
+from weighbridge.cli.application import with_app
+from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
+from weighbridge.cli.output import out
 from weighbridge.cli.uploads.load import Client, ForcePartial, Pipe, Platform, Project, Source
 from weighbridge.cli.uploads.read_options import DateOrder, Decimal, Delimiter, Encoding, SumBreakdowns
+from weighbridge.cli.uploads.request import request_of
 
 if TYPE_CHECKING:
     from weighbridge.app import App
-    from weighbridge.cli.uploads.folder import Folder
+    from weighbridge.cli.uploads.complete_files import Folder
     from weighbridge.uploads.request import Request
 
 
@@ -63,31 +66,16 @@ def watch(
     as_json: AsJson = False,
 ) -> None:
     """Load every file that appears in a folder."""
+    request = request_of(locals(), besides=("folder", "move", "once", "work", "settle", "as_json"))
     if not 0 <= settle <= 3600:  # not as a range of the option: "nan" is neither below nor above it
         raise typer.BadParameter(f"--settle: expected 0 to 3600 seconds, got {settle:g}")
-    from weighbridge.cli.uploads.folder import Folder
-    from weighbridge.uploads.request import Request
-
-    request = Request(
-        workspace_id=workspace,
-        client_id=client,
-        project_id=project,
-        platform=platform,
-        source=source,
-        pipeline=pipeline,
-        force_partial=force_partial,
-        encoding=encoding,
-        delimiter=delimiter,
-        decimal=decimal,
-        date_order=date_order,
-        sum_breakdowns=sum_breakdowns,
-    )
+    from weighbridge.cli.uploads.complete_files import Folder
 
     async def inside(app: App) -> bool:
         watcher = _Watcher(app, Folder(folder, settle), request, move=move, as_json=as_json)
         return await watcher.once(work) if once else await watcher.forever(work)
 
-    if not with_app(inside, stays=not once):
+    if not with_app(inside, long_running=not once):
         raise typer.Exit(1)
 
 
@@ -99,8 +87,8 @@ class _Watcher:
         self._move = move
         self._as_json = as_json
         self._waiting: dict[UUID, str] = {}  # uploads whose end is not reported yet
-        self._all_well = True
-        self._goes_on = False  # running continuously: a file that fails now is retried
+        self._all_loaded = True
+        self._continuous = False  # running continuously: a file that fails now is retried
 
     async def forever(self, work: bool) -> bool:
         from weighbridge.cli.serve import worker_options
@@ -108,9 +96,9 @@ class _Watcher:
         from weighbridge.worker import Worker
 
         check_sender(self._app.ctx, self._request)  # report a wrong option now, not with the first file
-        self._goes_on = True
+        self._continuous = True
         stop = asyncio.Event()
-        tasks = [asyncio.create_task(self._take_in()), asyncio.create_task(self._report_ends())]
+        tasks = [asyncio.create_task(self._watch_folder()), asyncio.create_task(self._report_ends())]
         if work:
             tasks.append(
                 asyncio.create_task(Worker(self._app.ctx, worker_options(self._app.settings)).run(stop))
@@ -139,10 +127,10 @@ class _Watcher:
             for upload in await run_until(
                 self._app.ctx, worker_options(self._app.settings), ids, lambda u: None
             ):
-                self._say_end(upload)
-        return self._all_well
+                self._report_end(upload)
+        return self._all_loaded
 
-    async def _take_in(self) -> None:
+    async def _watch_folder(self) -> None:
         from watchfiles import awatch
 
         # A notification or a poll every two seconds: some file systems send no notifications.
@@ -161,29 +149,29 @@ class _Watcher:
     async def _receive(self, file: Path) -> None:
         from dataclasses import replace
 
-        from weighbridge.cli.uploads.folder import put_aside
+        from weighbridge.cli.uploads.complete_files import put_aside
         from weighbridge.model.errors import RequestRefused, RetryLater
         from weighbridge.uploads.receive import receive
 
         try:
             received = await receive(self._app.ctx, replace(self._request, filename=file.name), file)
         except RetryLater as trouble:
-            self._all_well = False
-            if self._goes_on:
+            self._all_loaded = False
+            if self._continuous:
                 self._folder.give_back(file)  # returned again later, like a new file
-            self._say("waiting", file.name, message=trouble.message)
+            self._report("waiting", file.name, message=trouble.message)
             return
         except RequestRefused as refusal:
-            self._all_well = False
+            self._all_loaded = False
             if self._move:
                 await asyncio.to_thread(put_aside, file, "refused")
-            self._say("refused", file.name, error=refusal.code, message=refusal.message)
+            self._report("refused", file.name, error=refusal.code, message=refusal.message)
             return
         if self._move:
             await asyncio.to_thread(put_aside, file, "received")
-        word = "duplicate" if received.duplicate else "received"
+        outcome = "duplicate" if received.duplicate else "received"
         waits = {} if received.storage_status == "stored" else {"storage_status": received.storage_status}
-        self._say(word, file.name, upload_id=received.upload_id, status=received.status.value, **waits)
+        self._report(outcome, file.name, upload_id=received.upload_id, status=received.status.value, **waits)
         if not received.duplicate:
             self._waiting[received.upload_id] = file.name
 
@@ -204,15 +192,15 @@ class _Watcher:
                     found = await queue.get_many(tx, list(self._waiting))
                 for upload in found:
                     if upload.status in TERMINAL:
-                        self._say_end(upload)
+                        self._report_end(upload)
 
-    def _say_end(self, upload: Any) -> None:
+    def _report_end(self, upload: Any) -> None:
         name = self._waiting.pop(upload.id)
-        self._all_well = self._all_well and upload.status != "failed"
+        self._all_loaded = self._all_loaded and upload.status != "failed"
         names = ("total_rows", "promoted_rows", "failed_rows", "warnings", "error_text")
-        self._say(upload.status.value, name, upload_id=upload.id, **{n: getattr(upload, n) for n in names})
+        self._report(upload.status.value, name, upload_id=upload.id, **{n: getattr(upload, n) for n in names})
 
-    def _say(self, event: str, file: str, **fields: Any) -> None:
+    def _report(self, event: str, file: str, **fields: Any) -> None:
         if self._as_json:
             sys.stdout.write(json.dumps({"event": event, "file": file, **fields}, default=str) + "\n")
             sys.stdout.flush()

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from weighbridge.cli.running import AsJson, out, print_json, read_settings, run, with_app
+from weighbridge.cli.application import read_settings, run, with_app
+from weighbridge.cli.options import AsJson
+from weighbridge.cli.output import out, print_json
 
 if TYPE_CHECKING:
     from weighbridge.cli.verify.golden_path import Step
@@ -72,12 +74,12 @@ def golden_path(
 def _ask() -> None:
     """Ask outside the event loop, where Ctrl-C would have to wait for the answer."""
     from weighbridge.app import database_url
-    from weighbridge.uploads import golden
+    from weighbridge.uploads import golden_path
 
     if not sys.stdin.isatty():
         raise typer.BadParameter("--env prod asks for confirmation, but stdin is not a terminal: add --yes")
     settings = read_settings()
-    target = golden.target(run(lambda: database_url(settings)))
+    target = golden_path.target(run(lambda: database_url(settings)))
     sys.stderr.write(
         f"Load one generated judgment into {target.database} on {target.host}, and delete it again? [y/N] "
     )
@@ -94,7 +96,7 @@ def _verification(say: Callable[[Step], None]) -> list[Step]:
 
 def _rehearsal(say: Callable[[Step], None]) -> list[Step]:
     from weighbridge.app import open_app
-    from weighbridge.cli.verify.dry_run import rehearse
+    from weighbridge.cli.verify.dry_run import check_preconditions
     from weighbridge.cli.verify.golden_path import Step
     from weighbridge.model.errors import ConfigError
     from weighbridge.observe.redact import redacted
@@ -113,7 +115,7 @@ def _rehearsal(say: Callable[[Step], None]) -> list[Step]:
                 return [connection]
             connection = Step("Connection")
             say(connection)
-            return [connection, *await rehearse(app, say)]
+            return [connection, *await check_preconditions(app, say)]
 
     return run(inside)
 

@@ -26,7 +26,7 @@ _SCHEMA: dict[str, tuple[Question, ...]] = {
 }
 
 
-async def rehearse(app: App, say: Callable[[Step], None]) -> list[Step]:
+async def check_preconditions(app: App, say: Callable[[Step], None]) -> list[Step]:
     """Check the preconditions of the golden path in order, up to the first that fails."""
     steps = []
     for name, questions in _SCHEMA.items():
@@ -44,7 +44,7 @@ async def _asked(app: App, name: str, questions: tuple[Question, ...]) -> Step:
         async with app.db.tx() as tx:
             found: Check = await question(tx, list(app.ctx.pipelines.values()))
         if found.status == Status.FAILED:
-            return Step(name, f"{found.found} {found.mend or ''}".strip())
+            return Step(name, f"{found.found} {found.fix or ''}".strip())
     return Step(name)
 
 

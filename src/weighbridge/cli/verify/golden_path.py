@@ -1,7 +1,7 @@
 """The golden path: load one generated judgment, send the same batch again, and delete both.
 
 The file takes the path of every file: same intake, worker and tables. It has a separate workspace, so that all of
-it can be deleted, whatever state an earlier run left behind.
+it can be deleted, also after an interrupted run.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from weighbridge.cli.serve import worker_options
 from weighbridge.model.errors import ConfigError, RetryLater, WeighbridgeError
 from weighbridge.postgres import clock
 from weighbridge.postgres.errors import RowFault
-from weighbridge.uploads import golden, history
+from weighbridge.uploads import golden_path, history
 from weighbridge.uploads.receive import Received, receive
 from weighbridge.uploads.request import Request
 from weighbridge.worker import run_until
 
 WORKSPACE = UUID("00000000-0000-4000-8000-00000000901d")  # used only here
 PIPELINE = "judgments"
-LOAD_TIMEOUT = 300  # seconds; other files may come first
+LOAD_TIMEOUT = 300  # seconds; other files may be processed first
 TRIES = 5  # to delete rows that workers still hold
 DUPLICATE = "duplicate_completed"
-_TROUBLE = (WeighbridgeError, RowFault)
+_FAILURES = (WeighbridgeError, RowFault)
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,20 @@ async def new_batch(app: App) -> Batch:
     return Batch(f"golden_path_test_{now:%Y%m%dT%H%M%SZ}_{secrets.token_hex(4)}")
 
 
-async def verify(app: App, say: Callable[[Step], None]) -> list[Step]:
+async def verify(app: App, report: Callable[[Step], None]) -> list[Step]:
     """Run all steps and report each as soon as it has ended. Leftovers of an earlier run are deleted first."""
     steps: list[Step] = []
 
     def done(step: Step) -> None:
         steps.append(step)
-        say(step)
+        report(step)
 
-    async with golden.alone(app.db.url) as alone:
-        if not alone:
+    async with golden_path.exclusive(app.db.url) as exclusive:
+        if not exclusive:
             raise ConfigError(
                 "Another golden path check is running on this database. Wait until it has ended."
             )
-        await _remove(app)
+        await _delete_all(app)
         try:
             batch = await new_batch(app)
             completion = await _complete(app, batch)
@@ -106,10 +106,10 @@ async def _complete(app: App, batch: Batch) -> Step:
             await run_until(ctx, worker_options(app.settings), [received.upload_id], lambda upload: None)
     except TimeoutError:
         return Step(name, f"not finished after {LOAD_TIMEOUT} s")
-    except _TROUBLE as error:
+    except _FAILURES as error:
         return Step(name, str(error))
     async with app.db.tx() as tx:
-        run = await golden.run(tx, WORKSPACE, batch.name)
+        run = await golden_path.import_run(tx, WORKSPACE, batch.name)
         refused = await history.reasons(tx, received.upload_id, 1)  # read now: the cleanup deletes it
     if run is None:
         return Step(name, "ingest.import_runs has no run for the batch")
@@ -122,34 +122,34 @@ async def _complete(app: App, batch: Batch) -> Step:
 async def _send_again(app: App, batch: Batch) -> Step:
     """Expect that the batch is skipped as a duplicate and nothing is updated."""
     name = "Duplicate Skip"
-    before = await _picture(app)
+    before = await _snapshot(app)
     try:
         again = await _send(app, batch)
-    except _TROUBLE as error:
+    except _FAILURES as error:
         return Step(name, str(error))
     if not again.duplicate or again.reason != DUPLICATE:
         return Step(name, f"expected {DUPLICATE}, got {again.reason or 'a new upload'}")
-    if await _picture(app) != before:
+    if await _snapshot(app) != before:
         return Step(name, "the batch was skipped, but rows changed")
     return Step(name)
 
 
 async def _clean_up(app: App) -> Step:
     try:
-        await _remove(app)
+        await _delete_all(app)
         async with app.db.tx() as tx:
-            left = await golden.left(tx, WORKSPACE)
-    except _TROUBLE as error:
+            left = await golden_path.tables_with_rows(tx, WORKSPACE)
+    except _FAILURES as error:
         return Step("Cleanup", str(error))
     return Step("Cleanup", f"rows are left in {', '.join(left)}" if left else None)
 
 
-async def _remove(app: App) -> None:
+async def _delete_all(app: App) -> None:
     """Delete the rows first, so that no worker looks for the file."""
     for tries_left in reversed(range(TRIES)):
         try:
             async with app.db.tx() as tx:
-                await golden.forget(tx, WORKSPACE, app.ctx.pipelines[PIPELINE])
+                await golden_path.delete_all(tx, WORKSPACE, app.ctx.pipelines[PIPELINE])
             break
         except RetryLater:
             if not tries_left:
@@ -164,6 +164,6 @@ async def _send(app: App, batch: Batch) -> Received:
         return await receive(app.ctx, batch.request, file)
 
 
-async def _picture(app: App) -> str:
+async def _snapshot(app: App) -> str:
     async with app.db.tx() as tx:
-        return await golden.picture(tx, WORKSPACE)
+        return await golden_path.snapshot(tx, WORKSPACE)

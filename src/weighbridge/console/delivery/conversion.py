@@ -10,23 +10,23 @@ from fastapi.responses import HTMLResponse, Response
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.delivery.conversions import get_conversion
-from weighbridge.console import frame, words
+from weighbridge.console import filters, layout
 from weighbridge.console.delivery.index import put_back
 from weighbridge.delivery import conversions, sites
-from weighbridge.delivery.outbound import ROLE
-from weighbridge.delivery.overview import SALE_CANCELED
+from weighbridge.delivery.context import ROLE
+from weighbridge.delivery.conversions import SALE_CANCELED
 
-router = frame.router()
+router = layout.router()
 
 
 @router.get("/deliveries/{sale_id}")
-@frame.page("read")
+@layout.page("read")
 async def shown(request: Request, sale_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
     whole = await get_conversion(sale_id, key, app)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         site = await sites.get(tx, key.workspace_id, whole.site_id)
         groups = await conversions.groups(tx, key.workspace_id, site_id=whole.site_id)
-    return await frame.show(
+    return await layout.show(
         request,
         "conversion.html",
         sale=whole,
@@ -35,20 +35,20 @@ async def shown(request: Request, sale_id: UUID, key: Key, app: TheApp) -> HTMLR
         groups={each.provider_key: each for each in groups},
         active=any(each.status in ("QUEUED", "RETRY", "PROCESSING") for each in whole.deliveries)
         or any(each.confirmation == "AWAITED" for each in whole.deliveries),
-        signs=words.CONVERSIONS,
-        circuits=words.CIRCUITS,
+        signs=filters.CONVERSIONS,
+        circuits=filters.CIRCUITS,
         canceled=SALE_CANCELED,
     )
 
 
 @router.post("/deliveries/{sale_id}/requeue")
-@frame.page("operate")
+@layout.page("operate")
 async def requeue(
     request: Request,
     sale_id: UUID,
     key: Key,
     app: TheApp,
-    provider: Annotated[str, Form(max_length=100, pattern=frame.NO_NUL)],
+    provider: Annotated[str, Form(max_length=100, pattern=layout.NO_NUL)],
 ) -> Response:
     request_ = sites.Requeue(key.workspace_id, f"key {key.id}", sales=[sale_id], provider_key=provider)
-    return await frame.back(request, f"/deliveries/{sale_id}", await put_back(app, request_))
+    return await layout.back(request, f"/deliveries/{sale_id}", await put_back(app, request_))

@@ -17,18 +17,18 @@ from weighbridge.api.delivery.conversions import list_conversions
 from weighbridge.api.delivery.models import ConversionOut, DeliveryStatus
 from weighbridge.api.delivery.sites import reset_provider
 from weighbridge.app import App
-from weighbridge.console import frame, words
-from weighbridge.console.listing import PAGE, Ask, Asked, Listing, href, listed
+from weighbridge.console import filters, layout
+from weighbridge.console.listing import PAGE, Listing, PageRequest, PageRequested, href, listed
 from weighbridge.delivery import conversions, ledger, sites
+from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
-from weighbridge.delivery.ledger import Lately, Watched
-from weighbridge.delivery.outbound import ROLE
+from weighbridge.delivery.ledger import LedgerFilter, RecentCalls
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 
-router = frame.router()
+router = layout.router()
 
 GROUPS = 100  # of a page
 SITES = 200  # to choose from
@@ -65,10 +65,10 @@ class Filter:
 
 async def _filter(
     site_id: Annotated[UUID | None, Blank, Query()] = None,
-    provider: Annotated[str, Query(max_length=100, pattern=frame.NO_NUL)] = "",
+    provider: Annotated[str, Query(max_length=100, pattern=layout.NO_NUL)] = "",
     status: Annotated[DeliveryStatus | None, Blank, Query()] = None,
     category: Annotated[Category | None, Blank, Query()] = None,
-    order_id: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)] = "",
+    order_id: Annotated[str, Query(max_length=200, pattern=layout.NO_NUL)] = "",
 ) -> Filter:
     return Filter(site_id, provider or None, status, category, order_id.strip() or None)
 
@@ -77,8 +77,8 @@ async def _filter(
 class Group:
     """A site and a provider, as shown on the page."""
 
-    standing: GroupStatus
-    lately: Lately
+    status: GroupStatus
+    recent_calls: RecentCalls
     next_run: Forecast | None  # None: nothing is due
     trouble: str | None  # what blocks deliveries, as a sentence
     stuck: bool  # until a user acts
@@ -86,18 +86,18 @@ class Group:
 
 
 @router.get("/deliveries")
-@frame.page("read")
+@layout.page("read")
 async def shown(
     request: Request,
     key: Key,
     app: TheApp,
-    asked: Ask,
+    requested: PageRequested,
     wanted: Annotated[Filter, Depends(_filter)],
     group: Annotated[str | None, Query(max_length=500)] = None,
 ) -> HTMLResponse:
     """`group`: the cursor of the page of groups."""
-    watched = Watched(key.workspace_id, wanted.site_id, wanted.provider)
-    behind = cursor.read("group", group, lambda *place: place, UUID, str)
+    watched = LedgerFilter(key.workspace_id, wanted.site_id, wanted.provider)
+    behind = cursor.read("group", group, lambda *parts: parts, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
         found = await conversions.groups(
             tx,
@@ -107,41 +107,43 @@ async def shown(
             after=behind,
             limit=GROUPS + 1,
         )
-        standing = found[:GROUPS]
-        lately = await ledger.lately(tx, [(each.site_id, each.provider_key) for each in standing])
+        statuses = found[:GROUPS]
+        recent_calls = await ledger.recent_counts(
+            tx, [(each.site_id, each.provider_key) for each in statuses]
+        )
         errors = await ledger.errors(tx, watched)
         recent = await ledger.recent(tx, watched, CALLS)
         known = await sites.page(tx, key.workspace_id, "", SITES)
         providers = await sites.providers(tx)
     async with app.db.tx(ROLE) as tx:
         shares = await _forecast(tx, app)
-    groups = [_group(each, lately, shares) for each in standing]
-    last = standing[-1] if len(found) > GROUPS else None
-    return await frame.show(
+    groups = [_group(each, recent_calls, shares) for each in statuses]
+    last = statuses[-1] if len(found) > GROUPS else None
+    return await layout.show(
         request,
         "deliveries.html",
         wanted=wanted,
         groups=groups,
         more_groups=last and _href(wanted, group=cursor.write(last.site_id, last.provider_key)),
         vault=shares is not None,
-        active=any(each.standing.in_call or (each.standing.waiting and not each.stuck) for each in groups),
+        active=any(each.status.in_call or (each.status.waiting and not each.stuck) for each in groups),
         limit=app.settings.deliver_limit,
         errors=errors,
         calls=recent,
         sites=known,
         site_names={each.id: each.name for each in known}
-        | {each.standing.site_id: each.standing.site_name for each in groups},
+        | {each.status.site_id: each.status.site_name for each in groups},
         providers=providers,
-        page=await _listed(app, key, wanted, asked),
-        signs=words.CONVERSIONS,
-        circuits=words.CIRCUITS,
+        page=await _listed(app, key, wanted, requested),
+        signs=filters.CONVERSIONS,
+        circuits=filters.CIRCUITS,
         most=conversions.MOST_COUNTED,
         categories=[each.value for each in Category],
     )
 
 
 @router.post("/deliveries/reset")
-@frame.page("operate")
+@layout.page("operate")
 async def reset(
     request: Request,
     key: Key,
@@ -151,19 +153,19 @@ async def reset(
 ) -> Response:
     await reset_provider(site_id, provider, key, app)
     sentence = "The circuit is closed. Queued conversions are sent immediately."
-    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
+    return await layout.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
 
 
 @router.post("/deliveries/requeue")
-@frame.page("operate")
+@layout.page("operate")
 async def requeue(
     request: Request,
     key: Key,
     app: TheApp,
     category: Annotated[Category, Form()],
-    code: Annotated[str, Form(max_length=200, pattern=frame.NO_NUL)] = "",
+    code: Annotated[str, Form(max_length=200, pattern=layout.NO_NUL)] = "",
     site_id: Annotated[UUID | None, Blank, Form()] = None,
-    provider: Annotated[str, Form(max_length=100, pattern=frame.NO_NUL)] = "",
+    provider: Annotated[str, Form(max_length=100, pattern=layout.NO_NUL)] = "",
 ) -> Response:
     """Requeue all conversions that failed with an error, within the filters of the page."""
     selection = sites.Requeue(
@@ -175,7 +177,7 @@ async def requeue(
         code=code or None,
     )
     sentence = await put_back(app, selection)
-    return await frame.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
+    return await layout.back(request, href("/deliveries", site_id=site_id, provider=provider), sentence)
 
 
 async def put_back(app: App, selection: sites.Requeue) -> str:
@@ -196,49 +198,51 @@ async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None
 
 
 def _group(
-    standing: GroupStatus,
-    lately: dict[tuple[UUID, str], Lately],
+    status: GroupStatus,
+    recent_calls: dict[tuple[UUID, str], RecentCalls],
     shares: dict[tuple[UUID, str], Forecast] | None,
 ) -> Group:
-    key = (standing.site_id, standing.provider_key)
+    key = (status.site_id, status.provider_key)
     next_run = (shares or {}).get(key)
-    trouble = _trouble(standing, next_run)
+    trouble = _trouble(status, next_run)
     return Group(
-        standing=standing,
-        lately=lately[key],
+        status=status,
+        recent_calls=recent_calls[key],
         next_run=next_run,
         trouble=trouble,
         stuck=trouble in STUCK,
-        resettable=standing.state != "CLOSED" or standing.refused_at is not None,
+        resettable=status.state != "CLOSED" or status.refused_at is not None,
     )
 
 
-def _trouble(standing: GroupStatus, next_run: Forecast | None) -> str | None:
+def _trouble(status: GroupStatus, next_run: Forecast | None) -> str | None:
     """What blocks deliveries, also of conversions that are not due yet."""
     if next_run is not None and next_run.reason:
         return BLOCKED_BY[next_run.reason]
-    if standing.credentials_version is None and (standing.in_use or standing.waiting):
+    if status.credentials_version is None and (status.in_use or status.waiting):
         return BLOCKED_BY["no_credentials"]
-    if standing.refused_at is not None:
+    if status.refused_at is not None:
         return BLOCKED_BY["credentials_refused"]
-    if standing.paused_until is not None:
+    if status.paused_until is not None:
         return BLOCKED_BY["provider_paused"]
-    if not standing.in_use and standing.waiting:
+    if not status.in_use and status.waiting:
         return BLOCKED_BY["not_in_use"]
-    return BLOCKED_BY["circuit_open"] if standing.state == "OPEN" else None
+    return BLOCKED_BY["circuit_open"] if status.state == "OPEN" else None
 
 
-async def _listed(app: App, key: ApiKey, wanted: Filter, asked: Asked) -> Listing[ConversionOut]:
+async def _listed(app: App, key: ApiKey, wanted: Filter, requested: PageRequest) -> Listing[ConversionOut]:
     """A page of conversions, from the API."""
-    told = await list_conversions(key=key, app=app, **vars(wanted), limit=asked.size, before=asked.after)
-    rows = told.conversions
-    if asked.until:
+    response = await list_conversions(
+        key=key, app=app, **vars(wanted), limit=requested.size, before=requested.after
+    )
+    rows = response.conversions
+    if requested.until:
         *_, sale, provider = (
-            cursor.read("until", asked.until, lambda *place: place, str, str, UUID, str) or ()
+            cursor.read("until", requested.until, lambda *parts: parts, str, str, UUID, str) or ()
         )
         ended = (place for place, row in enumerate(rows) if (row.sale_id, row.provider) == (sale, provider))
         rows = rows[: next(ended, PAGE - 1) + 1]
-    return listed(asked, rows, told.next, "/deliveries", **vars(wanted))
+    return listed(requested, rows, response.next, "/deliveries", **vars(wanted))
 
 
 def _href(wanted: Filter, **more: Any) -> str:

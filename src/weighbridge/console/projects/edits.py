@@ -14,22 +14,22 @@ from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.projects.manage import ProjectId
 from weighbridge.app import App
-from weighbridge.console import frame
+from weighbridge.console import layout
 from weighbridge.console.projects.pages import text_of
 from weighbridge.model.errors import RequestRefused
-from weighbridge.observe.redact import said_back
+from weighbridge.observe.redact import quote_input
 from weighbridge.projects import edits as steps
 from weighbridge.projects import lookup
 from weighbridge.projects.groups import ProjectKey
 
-router = frame.router()
+router = layout.router()
 
-Text = Annotated[str, Form(max_length=20_000, pattern=frame.NO_NUL)]
-Word = Annotated[str, StringConstraints(pattern=frame.NO_NUL)]
+Text = Annotated[str, Form(max_length=20_000, pattern=layout.NO_NUL)]
+Word = Annotated[str, StringConstraints(pattern=layout.NO_NUL)]
 
 
 @router.post("/projects/{project_id}/tokens/merge")
-@frame.page("operate")
+@layout.page("operate")
 async def merge(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, tokens: Text = "", into: Text = ""
 ) -> Response:
@@ -42,7 +42,7 @@ async def merge(
 
 
 @router.post("/projects/{project_id}/tokens/unmerge")
-@frame.page("operate")
+@layout.page("operate")
 async def unmerge(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, tokens: Text = ""
 ) -> Response:
@@ -53,7 +53,7 @@ async def unmerge(
 
 
 @router.post("/projects/{project_id}/groups/{group_id}/rename")
-@frame.page("operate")
+@layout.page("operate")
 async def rename(
     request: Request,
     project_id: ProjectId,
@@ -70,7 +70,7 @@ async def rename(
 
 
 @router.post("/projects/{project_id}/groups/{group_id}/confirm")
-@frame.page("operate")
+@layout.page("operate")
 async def confirm(
     request: Request, project_id: ProjectId, group_id: UUID, key: Key, app: TheApp, back: Text = ""
 ) -> Response:
@@ -86,7 +86,7 @@ async def confirm(
 
 
 @router.post("/projects/{project_id}/groups/{group_id}/unconfirm")
-@frame.page("operate")
+@layout.page("operate")
 async def unconfirm(
     request: Request, project_id: ProjectId, group_id: UUID, key: Key, app: TheApp, back: Text = ""
 ) -> Response:
@@ -97,7 +97,7 @@ async def unconfirm(
 
 
 @router.post("/projects/{project_id}/keywords/move")
-@frame.page("operate")
+@layout.page("operate")
 async def move(
     request: Request,
     project_id: ProjectId,
@@ -121,19 +121,19 @@ async def move(
             target = steps.Target()
     await steps.move_keywords(editor, keyword, target)
     moved = "1 keyword" if len(keyword) == 1 else f"{len(keyword):,} keywords"
-    said = "to automatic grouping" if where == "grouping" else f"to the group {_short(name)}"
-    return await _back(request, project_id, "keywords", f"{moved} moved {said}.", back)
+    sentence = "to automatic grouping" if where == "grouping" else f"to the group {_short(name)}"
+    return await _back(request, project_id, "keywords", f"{moved} moved {sentence}.", back)
 
 
 @router.post("/projects/{project_id}/regroup")
-@frame.page("operate")
+@layout.page("operate")
 async def regroup(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, by_hand: Annotated[bool, Form()] = False
 ) -> Response:
     done = await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)
     moved = "1 keyword was" if done.keywords == 1 else f"{done.keywords:,} keywords were"
-    said = f"Regrouped: {moved} moved." if done.keywords else "Regrouped: no keyword changed its group."
-    return await _back(request, project_id, "groups", said)
+    sentence = f"Regrouped: {moved} moved." if done.keywords else "Regrouped: no keyword changed its group."
+    return await _back(request, project_id, "groups", sentence)
 
 
 async def _called(editor: steps.Editor, name: str) -> UUID:
@@ -145,26 +145,24 @@ async def _called(editor: steps.Editor, name: str) -> UUID:
     async with editor.db.tx("weighbridge_tenant", editor.key.workspace_id) as tx:
         found = await lookup.groups_called(tx, editor.key, await text_of(name)) if name.strip() else []
     if not found:
-        message = (
-            f"No group is called {said_back(name)}. Enter its name or parent keyword, or choose a new group."
-        )
+        message = f"No group is called {quote_input(name)}. Enter its name or parent keyword, or choose a new group."
         raise RequestRefused(404, "unknown_group", message)
     if len(found) > 1:
-        message = f"Several groups are called {said_back(name)}. Use the id of one of them: {found[0]} or {found[1]}."
+        message = f"Several groups are called {quote_input(name)}. Use the id of one of them: {found[0]} or {found[1]}."
         raise RequestRefused(409, "several_groups", message)
     return found[0]
 
 
-def _words(said: str) -> list[str]:
+def _words(text: str) -> list[str]:
     """Words between commas, semicolons or line ends."""
-    found = [word.strip() for word in re.split(r"[,;\n\u060c\u3001\uff0c]", said)]
+    found = [word.strip() for word in re.split(r"[,;\n\u060c\u3001\uff0c]", text)]
     return [word for word in found if word]
 
 
-def _short(said: str) -> str:
+def _short(text: str) -> str:
     """A user's text in a message, shortened and isolated from the text direction around it."""
-    said = " ".join(said.split())
-    return f"\u2068{said if len(said) <= 60 else said[:57] + '…'}\u2069"
+    text = " ".join(text.split())
+    return f"\u2068{text if len(text) <= 60 else text[:57] + '…'}\u2069"
 
 
 def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
@@ -172,9 +170,9 @@ def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
 
 
 async def _back(
-    request: Request, project_id: int, tab: str, said: str, where: str = "", group: UUID | None = None
+    request: Request, project_id: int, tab: str, sentence: str, where: str = "", group: UUID | None = None
 ) -> Response:
     """Redirect to the page of the list that contained the form."""
     project = f"/projects/{project_id}"
     path = where if where.startswith(f"{project}?") else f"{project}?tab={tab}"
-    return await frame.back(request, frame.inside(path) + (f"#group-{group}" if group else ""), said)
+    return await layout.back(request, layout.inside(path) + (f"#group-{group}" if group else ""), sentence)

@@ -13,17 +13,17 @@ from fastapi.responses import HTMLResponse, Response
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.projects.manage import ProjectId, find
-from weighbridge.console import frame, words
-from weighbridge.console.listing import Ask, Asked, href, paged
+from weighbridge.console import filters, layout
+from weighbridge.console.listing import PageRequest, PageRequested, href, paged
 from weighbridge.model.errors import NoProject, ProcessingLocked
 from weighbridge.pipelines.keywords.tokens import normalised
-from weighbridge.postgres.pool import Tx
+from weighbridge.postgres.transactions import Tx
 from weighbridge.projects import create as steps
 from weighbridge.projects import groups, lookup, overview
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.projects.overview import ProjectDetails
 
-router = frame.router()
+router = layout.router()
 
 FILES = 200  # of a page
 COPIES = 200  # that are shown
@@ -43,38 +43,42 @@ class FileState(StrEnum):
     FAILED = "failed"
 
 
-_LABELS: dict[str, Any] = {"jobs": words.JOBS, "states": words.PROJECTS, "locked": ProcessingLocked().message}
+_LABELS: dict[str, Any] = {
+    "jobs": filters.JOBS,
+    "states": filters.PROJECTS,
+    "locked": ProcessingLocked().message,
+}
 Name = Annotated[str, Form(max_length=2000)]
-Searched = Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)]
+Searched = Annotated[str, Query(max_length=200, pattern=layout.NO_NUL)]
 
 
 @router.get("/projects")
-@frame.page("read")
-async def listed(request: Request, key: Key, app: TheApp, asked: Ask) -> HTMLResponse:
-    behind = cursor.read("after", asked.after, int, int) or 0
+@layout.page("read")
+async def listed(request: Request, key: Key, app: TheApp, requested: PageRequested) -> HTMLResponse:
+    behind = cursor.read("after", requested.after, int, int) or 0
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # tenants cannot read leases
-        found = await overview.listed(tx, key.workspace_id, behind, asked.size + 1)
-    page = paged(asked, found, lambda project: (project.project_id,), "/projects")
-    return await frame.show(
+        found = await overview.listed(tx, key.workspace_id, behind, requested.size + 1)
+    page = paged(requested, found, lambda project: (project.project_id,), "/projects")
+    return await layout.show(
         request, "projects.html", page=page, active=any(each.active for each in page.rows), **_LABELS
     )
 
 
 @router.post("/projects")
-@frame.page("operate")
+@layout.page("operate")
 async def make(request: Request, key: Key, app: TheApp, name: Name = "") -> Response:
     project, _ = await steps.make(app.db, key.workspace_id, None, name)
-    return await frame.back(request, f"/projects/{project.id}", "The project is created. Add files next.")
+    return await layout.back(request, f"/projects/{project.id}", "The project is created. Add files next.")
 
 
 @router.get("/projects/{project_id}")
-@frame.page("read")
+@layout.page("read")
 async def shown(
     request: Request,
     project_id: ProjectId,
     key: Key,
     app: TheApp,
-    asked: Ask,
+    requested: PageRequested,
     tab: Tab = Tab.FILES,
     q: Searched = "",
     group_id: Annotated[str, Query(max_length=36)] = "",
@@ -91,14 +95,14 @@ async def shown(
             case Tab.FILES:
                 content = await _files(tx, project_key, project, state, from_file)
             case Tab.GROUPS:
-                content = await _groups(tx, project_key, q, asked)
+                content = await _groups(tx, project_key, q, requested)
             case Tab.KEYWORDS:
-                content = await _keywords(tx, project_key, q, _group(group_id), asked)
+                content = await _keywords(tx, project_key, q, _group(group_id), requested)
             case Tab.TOKENS:
                 content = {"merges": await groups.merges(tx, project_key)}
             case _:
                 assert_never(tab)
-    return await frame.show(
+    return await layout.show(
         request,
         f"project_{tab}.html",
         project=project,
@@ -111,15 +115,15 @@ async def shown(
 
 
 @router.post("/projects/{project_id}/name")
-@frame.page("operate")
+@layout.page("operate")
 async def rename(request: Request, project_id: ProjectId, key: Key, app: TheApp, name: Name = "") -> Response:
     await find(app, key, project_id)
     await steps.make(app.db, key.workspace_id, project_id, name)
-    return await frame.back(request, f"/projects/{project_id}", "The project is renamed.")
+    return await layout.back(request, f"/projects/{project_id}", "The project is renamed.")
 
 
 @router.post("/projects/{project_id}/retry-failed")
-@frame.page("operate")
+@layout.page("operate")
 async def retry_failed(
     request: Request,
     project_id: ProjectId,
@@ -131,10 +135,10 @@ async def retry_failed(
     done = await steps.retry_failed(
         app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
     )
-    said = f"{_counted(len(done.retried))} queued again."
+    sentence = f"{_counted(len(done.retried))} queued again."
     if done.skipped:
-        said += f" {_counted(len(done.skipped))} stayed as they were: {done.skipped[0].message}"
-    return await frame.back(request, f"/projects/{project_id}", said)
+        sentence += f" {_counted(len(done.skipped))} stayed as they were: {done.skipped[0].message}"
+    return await layout.back(request, f"/projects/{project_id}", sentence)
 
 
 async def _files(
@@ -156,33 +160,33 @@ async def _files(
     }
 
 
-async def _groups(tx: Tx, project_key: ProjectKey, q: str, asked: Asked) -> dict[str, Any]:
-    behind = cursor.read("after", asked.after, groups.GroupCursor, str, UUID)
+async def _groups(tx: Tx, project_key: ProjectKey, q: str, requested: PageRequest) -> dict[str, Any]:
+    behind = cursor.read("after", requested.after, groups.GroupCursor, str, UUID)
     if q.strip():
-        ids = await lookup.groups_with(tx, project_key, await text_of(q), behind, asked.size + 1)
+        ids = await lookup.groups_with(tx, project_key, await text_of(q), behind, requested.size + 1)
         found = [group for id_ in ids if (group := await groups.find(tx, project_key, id_)) is not None]
     else:
-        found = await groups.groups(tx, project_key, behind, asked.size + 1)
+        found = await groups.groups(tx, project_key, behind, requested.size + 1)
     path = f"/projects/{project_key.project_id}"
-    return {"page": paged(asked, found, lambda g: (g.parent or "", g.id), path, tab="groups", q=q)}
+    return {"page": paged(requested, found, lambda g: (g.parent or "", g.id), path, tab="groups", q=q)}
 
 
 async def _keywords(
-    tx: Tx, project_key: ProjectKey, q: str, group_id: UUID | None, asked: Asked
+    tx: Tx, project_key: ProjectKey, q: str, group_id: UUID | None, requested: PageRequest
 ) -> dict[str, Any]:
-    behind = cursor.read("after", asked.after, str, str) or ""
+    behind = cursor.read("after", requested.after, str, str) or ""
     group = None if group_id is None else await groups.find(tx, project_key, group_id)
     if group_id is not None and group is None:  # edits may have emptied the group since the page was opened
         found = []
     elif q.strip():
         found = await lookup.keywords_with(
-            tx, project_key, await text_of(q), group_id, behind, asked.size + 1
+            tx, project_key, await text_of(q), group_id, behind, requested.size + 1
         )
     else:
-        found = await groups.keywords(tx, project_key, group_id, behind, asked.size + 1)
+        found = await groups.keywords(tx, project_key, group_id, behind, requested.size + 1)
     path = f"/projects/{project_key.project_id}"
     page = paged(
-        asked,
+        requested,
         found,
         lambda k: (k.keyword_normalized,),
         path,
@@ -194,15 +198,15 @@ async def _keywords(
     return {"page": page, "group": group, "group_id": group_id, "names": names}
 
 
-async def text_of(said: str) -> lookup.Text:
+async def text_of(text: str) -> lookup.Text:
     """The search text, as typed and normalised like keywords."""
-    [spelled] = await asyncio.to_thread(normalised, [said])
-    return lookup.Text(" ".join(said.split()), spelled)
+    [spelled] = await asyncio.to_thread(normalised, [text])
+    return lookup.Text(" ".join(text.split()), spelled)
 
 
-def _group(said: str) -> UUID | None:
+def _group(text: str) -> UUID | None:
     try:
-        return UUID(said) if said else None
+        return UUID(text) if text else None
     except ValueError:
         return UUID(int=0)  # matches no group
 

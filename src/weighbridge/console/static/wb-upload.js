@@ -59,7 +59,7 @@ const make = (name, about = {}, ...inside) => {
   return element;
 };
 // A message without its sentences about API calls.
-const spoken = (message = "") => message.split(/(?<=[.!?])\s+/).filter((each) => !/\b(GET|POST|PUT|PATCH|DELETE) \/api\//.test(each)).join(" ") || message;
+const withoutApiCalls = (message = "") => message.split(/(?<=[.!?])\s+/).filter((each) => !/\b(GET|POST|PUT|PATCH|DELETE) \/api\//.test(each)).join(" ") || message;
 // The files of a dropped entry, including files in subfolders.
 async function filesOf(entry) {
   const ask = (how) => new Promise((found, lost) => how(found, lost));
@@ -147,10 +147,10 @@ class WbUpload extends HTMLElement {
   #dropped({ items, files }) {
     const entries = [...items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
     if (!entries.some(({ isDirectory }) => isDirectory)) return this.add(files);
-    Promise.allSettled(entries.map(filesOf)).then((told) => {
-      const inside = told.flatMap(({ value }) => value || []), found = inside.filter(({ name }) => this.#acceptable(name));
+    Promise.allSettled(entries.map(filesOf)).then((results) => {
+      const inside = results.flatMap(({ value }) => value || []), found = inside.filter(({ name }) => this.#acceptable(name));
       this.add(found.sort((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true })));
-      if (told.some(({ reason }) => reason)) set(this.#line, "Some files in the folder cannot be read. Choose the files instead.");
+      if (results.some(({ reason }) => reason)) set(this.#line, "Some files in the folder cannot be read. Choose the files instead.");
       else if (found.length < inside.length || !found.length) set(this.#line, `${number(found.length)} of ${number(inside.length)} files in the folder have a supported type.`);
     });
   }
@@ -161,10 +161,10 @@ class WbUpload extends HTMLElement {
   }
 
   #fields() {
-    const form = this.querySelector("form"), said = form ? new FormData(form) : new Map();
+    const form = this.querySelector("form"), formValues = form ? new FormData(form) : new Map();
     return Object.fromEntries(FIELDS.map((name) => {
       const own = this.getAttribute(name.replace("_", "-"));
-      return [name, said.get(name) || (own === "" ? "true" : own)];
+      return [name, formValues.get(name) || (own === "" ? "true" : own)];
     }).filter(([, value]) => value));
   }
 
@@ -193,7 +193,7 @@ class WbUpload extends HTMLElement {
   #show(item, sign, note = "") {
     item.sign = item.row.dataset.sign = sign;
     set(item.shown, SIGNS[sign]);
-    set(item.note, spoken(note));
+    set(item.note, withoutApiCalls(note));
     const counted = this.#items.filter((each) => !each.refused && each.sign !== "cancelled");
     const processed = counted.filter((each) => each.state?.ended).length;
     if (this.#items.length) set(this.#total, `Processed / uploaded: ${number(processed)} / ${number(counted.length)}`);
@@ -252,7 +252,7 @@ class WbUpload extends HTMLElement {
       item.stop.ariaLabel = `Send ${item.file.name} again`;
     }
     this.#show(item, sign, note);
-    this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${spoken(note)}`);
+    this.#say(`${item.file.name}: ${SIGNS[sign].split(" ").slice(1).join(" ")}. ${withoutApiCalls(note)}`);
     if (sign === "error") this.#emit("error", item, { code, message: note });
   }
 
@@ -284,12 +284,12 @@ class WbUpload extends HTMLElement {
 
   // True: the server has the whole file. False: the server lost it, and sending has to start again.
   async #send(item) {
-    const { file } = item, said = Object.entries({ filename: file.name, ...item.fields });
-    const begun = await this.#ask(item, "POST", "/api/files", {
-      "Upload-Length": file.size, "Upload-Metadata": said.map(([name, value]) => `${name} ${base64(value)}`).join(","),
+    const { file } = item, metadata = Object.entries({ filename: file.name, ...item.fields });
+    const created = await this.#ask(item, "POST", "/api/files", {
+      "Upload-Length": file.size, "Upload-Metadata": metadata.map(([name, value]) => `${name} ${base64(value)}`).join(","),
     });
-    if (begun.status !== 201) throw new Refusal(begun.json);
-    item.id = begun.header("Location").split("/").pop();
+    if (created.status !== 201) throw new Refusal(created.json);
+    item.id = created.header("Location").split("/").pop();
     const path = `/api/files/${item.id}`;
     let offset = 0, failures = 0;
     while (offset < file.size) {
@@ -307,8 +307,8 @@ class WbUpload extends HTMLElement {
         await this.#readable(item, from);
         await this.#pause(item, failures++);
       }
-      const told = await this.#ask(item, "HEAD", path); // where to continue
-      if (told.status === 200) offset = Number(told.header("Upload-Offset"));
+      const response = await this.#ask(item, "HEAD", path); // where to continue
+      if (response.status === 200) offset = Number(response.header("Upload-Offset"));
       else {
         const { status, json } = await this.#ask(item, "GET", path);
         if (status === 404 || status === 410) return false;

@@ -17,8 +17,8 @@ from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads.multipart import Part
 from weighbridge.api.uploads.send import take_in
 from weighbridge.app import App
-from weighbridge.console import frame
-from weighbridge.console.listing import Ask, href, listed
+from weighbridge.console import csrf, layout
+from weighbridge.console.listing import PageRequested, href, listed
 from weighbridge.console.uploads import read_options
 from weighbridge.delivery import sites
 from weighbridge.model.errors import RequestRefused
@@ -28,7 +28,7 @@ from weighbridge.uploads import browse
 from weighbridge.uploads.queue import Cursor
 from weighbridge.uploads.request import HIGHEST_PROJECT
 
-router = frame.router()
+router = layout.router()
 # The filters of the list, and the states that each contains.
 KINDS: dict[str, tuple[str, browse.Filter]] = {
     "all": ("All", browse.Filter()),
@@ -50,72 +50,72 @@ _RARE = ("held", "discarded")  # offered only if there are any
 
 
 @router.get("/")
-@frame.page("read")
+@layout.page("read")
 async def front(request: Request) -> Response:
     return RedirectResponse("/uploads", 303)
 
 
 @router.get("/uploads")
-@frame.page("read")
+@layout.page("read")
 async def show(
     request: Request,
     key: Key,
     app: TheApp,
-    asked: Ask,
+    requested: PageRequested,
     kind: Annotated[str, Query()] = "all",
-    pipeline: Annotated[str | None, Query(max_length=200, pattern=frame.NO_NUL)] = None,
+    pipeline: Annotated[str | None, Query(max_length=200, pattern=layout.NO_NUL)] = None,
     project_id: Annotated[str | None, Query(max_length=100)] = None,
-    q: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)] = "",
+    q: Annotated[str, Query(max_length=200, pattern=layout.NO_NUL)] = "",
 ) -> HTMLResponse:
     kind = kind if kind in KINDS else "all"
     project = _number(project_id)
-    chosen = replace(
+    wanted = replace(
         KINDS[kind][1],
         pipeline=pipeline or None,
         project_id=project,
         words=q.strip() or None,
-        behind=_cursor("after", asked.after),
-        until=_cursor("until", asked.until),
+        behind=_cursor("after", requested.after),
+        until=_cursor("until", requested.until),
     )
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        standing = await browse.state_counts(tx, key.workspace_id)
-        found = await browse.page(tx, key.workspace_id, chosen, asked.size + 1)
-        rows = found[: asked.size]
+        counts = await browse.state_counts(tx, key.workspace_id)
+        found = await browse.page(tx, key.workspace_id, wanted, requested.size + 1)
+        rows = found[: requested.size]
         again = await browse.sent_again(tx, [upload.id for upload in rows])
     cut = len(found) > len(rows)
-    more = cursor.write(rows[-1].created_at.isoformat(), rows[-1].id) if cut else asked.until
-    said = {"kind": kind if kind != "all" else None, "pipeline": pipeline, "project_id": project, "q": q}
-    return await frame.show(
+    more = cursor.write(rows[-1].created_at.isoformat(), rows[-1].id) if cut else requested.until
+    query = {"kind": kind if kind != "all" else None, "pipeline": pipeline, "project_id": project, "q": q}
+    return await layout.show(
         request,
         "uploads.html",
-        standing=standing,
-        page=listed(asked, rows, more, "/uploads", cut=cut, **said),
+        counts=counts,
+        page=listed(requested, rows, more, "/uploads", cut=cut, **query),
         again=again,
         kinds=[
-            (name, label, href("/uploads", **{**said, "kind": name if name != "all" else None}))
+            (name, label, href("/uploads", **{**query, "kind": name if name != "all" else None}))
             for name, (label, _) in KINDS.items()
-            if name == kind or name not in _RARE or getattr(standing, name)
+            if name == kind or name not in _RARE or getattr(counts, name)
         ],
         kind=kind,
-        asked={name: value for name, value in said.items() if value},
-        without_project=href("/uploads", **{**said, "project_id": None}),
+        asked={name: value for name, value in query.items() if value},
+        without_project=href("/uploads", **{**query, "project_id": None}),
         **await _choices(app, key, pipeline, project),
     )
 
 
-def _number(said: str | None) -> int | None:
+def _number(text: str | None) -> int | None:
     """The number of a project; None if it cannot be one."""
-    number = int(said) if said and said.isascii() and said.isdigit() else None
+    number = int(text) if text and text.isascii() and text.isdigit() else None
     return number if number is not None and number <= HIGHEST_PROJECT else None
 
 
-def _cursor(name: str, word: str | None) -> Cursor | None:
-    return cursor.read(name, word, Cursor, datetime.fromisoformat, UUID)
+def _cursor(name: str, text: str | None) -> Cursor | None:
+    return cursor.read(name, text, Cursor, datetime.fromisoformat, UUID)
 
 
 @router.post("/uploads")
-@frame.with_files
-@frame.page("upload")
+@csrf.with_files
+@layout.page("upload")
 async def send(request: Request, key: Key, app: TheApp) -> Response:
     """The upload form without JavaScript: all files in one request, and a message about the result."""
 
@@ -126,7 +126,7 @@ async def send(request: Request, key: Key, app: TheApp) -> Response:
         )
 
     async def ours(part: Part) -> None:
-        frame.check_csrf(session, await part.text() if part.name == "csrf" else "")
+        csrf.check_csrf(session, await part.text() if part.name == "csrf" else "")
 
     answer = await take_in(request, key, app, ours)
     result = json.loads(bytes(answer.body))
@@ -137,8 +137,8 @@ async def send(request: Request, key: Key, app: TheApp) -> Response:
             if files[0].get("duplicate")
             else "The file is uploaded."
         )
-        return await frame.back(request, f"/uploads/{files[0]['upload_id']}", sentence)
-    return await frame.back(request, "/uploads", _summary(files))
+        return await layout.back(request, f"/uploads/{files[0]['upload_id']}", sentence)
+    return await layout.back(request, "/uploads", _summary(files))
 
 
 def _summary(files: list[dict[str, Any]]) -> str:

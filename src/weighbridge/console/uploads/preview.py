@@ -11,17 +11,17 @@ from fastapi.responses import Response
 
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads.manage import find
-from weighbridge.console import frame
+from weighbridge.console import layout
 from weighbridge.model.errors import RequestRefused
 from weighbridge.uploads import preview as steps
 from weighbridge.uploads.preview_rows import KINDS, Page
 
-router = frame.router()
+router = layout.router()
 PAGE = 50
 
 
 @router.get("/uploads/{upload_id}/preview")
-@frame.page("read")
+@layout.page("read")
 async def show(
     request: Request,
     upload_id: UUID,
@@ -42,11 +42,11 @@ async def show(
         if refusal.status != 409:
             raise
         # The message of a refused form is more specific.
-        sentence = "" if frame.NOTE in request.cookies else refusal.message
-        return await frame.back(request, f"/uploads/{upload_id}", sentence)
+        sentence = "" if layout.NOTE in request.cookies else refusal.message
+        return await layout.back(request, f"/uploads/{upload_id}", sentence)
     page = rows[:PAGE]
     more = _address(entity, kind, after=page[-1].seq) if len(rows) > PAGE else ""
-    return await frame.show(
+    return await layout.show(
         request,
         "preview.html",
         upload=found.upload,
@@ -63,19 +63,19 @@ async def show(
 
 
 @router.post("/uploads/{upload_id}/promote")
-@frame.page("operate")
+@layout.page("operate")
 async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await steps.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
-    return await frame.back(
+    return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is promoted: its rows are being written."
     )
 
 
 @router.post("/uploads/{upload_id}/discard")
-@frame.page("operate")
+@layout.page("operate")
 async def discard(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await steps.discard(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
-    return await frame.back(
+    return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is discarded. None of its rows were written."
     )
 

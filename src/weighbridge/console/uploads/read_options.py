@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from weighbridge.model.encodings import ENCODINGS
-from weighbridge.model.reading import ABOUT, DETECT_ALL, ReadOptions
+from weighbridge.model.read_options import ABOUT, DETECT_ALL, ReadOptions
 from weighbridge.uploads.read_options import DELIMITERS, DETECT, TEXTS, in_words
 
 _LABELS = {
@@ -69,8 +69,7 @@ def _choice(name: str, stored: str, detect: str) -> Choice:
     same = [value for value in offered if stored and _parsed(name, value) == stored]
     rare = [Option(stored, stored, chosen=True)] if stored and not same else []
     options = [Option(value, label, value in same[:1]) for value, label in offered.items()]
-    about = ABOUT[name].removesuffix(" Default: detected from the file.")
-    return Choice(name, _LABELS[name], about, (Option(detect, "Detect", not stored), *options, *rare))
+    return Choice(name, _LABELS[name], ABOUT[name], (Option(detect, "Detect", not stored), *options, *rare))
 
 
 def _parsed(name: str, value: str) -> str | None:

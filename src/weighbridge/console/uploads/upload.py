@@ -15,17 +15,17 @@ from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads.manage import find
-from weighbridge.console import frame
+from weighbridge.console import layout
 from weighbridge.console.uploads import read_options as uploads_read_options
-from weighbridge.model.reading import ReadOptions
+from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
-from weighbridge.uploads import browse, fixes, history
+from weighbridge.uploads import browse, fix_links, history
 from weighbridge.uploads import release_batch as uploads_release_batch
 from weighbridge.uploads import retry as uploads_retry
 from weighbridge.uploads.read_options import TEXTS, read_options
 
-router = frame.router()
+router = layout.router()
 PAGE = 50
 REASONS = 50
 # In the order of a file: text above the header, header, rows, other lines.
@@ -34,18 +34,18 @@ assert set(_BINS) == {each.name for each in fields(Bins)}
 
 
 @router.get("/uploads/{upload_id}")
-@frame.page("read")
+@layout.page("read")
 async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTMLResponse:
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         reasons = await history.reasons(tx, upload.id, REASONS)
         warnings = await history.warnings(tx, upload.id, None, PAGE)
         again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
-        rejects = (await fixes.rejects(tx, [upload.id])).get(upload.id, fixes.NO_REJECTS)
-        links = await fixes.links(tx, upload.id)
+        rejects = (await fix_links.rejects(tx, [upload.id])).get(upload.id, fix_links.NO_REJECTS)
+        links = await fix_links.links(tx, upload.id)
     async with app.db.tx() as tx:  # tenants cannot read attempts; the upload was checked above
         moments = [_visible_to(moment, key) for moment in await history.trace(tx, upload.id)]
-    return await frame.show(
+    return await layout.show(
         request,
         "upload.html",
         upload=upload,
@@ -65,32 +65,34 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
 
 
 @router.get("/uploads/{upload_id}/rows")
-@frame.page("read")
+@layout.page("read")
 async def rows(
     request: Request,
     upload_id: UUID,
     key: Key,
     app: TheApp,
-    code: Annotated[str, Query(max_length=200, pattern=frame.NO_NUL)],
-    column: Annotated[str | None, Query(max_length=500, pattern=frame.NO_NUL)] = None,
+    code: Annotated[str, Query(max_length=200, pattern=layout.NO_NUL)],
+    column: Annotated[str | None, Query(max_length=500, pattern=layout.NO_NUL)] = None,
     after: Annotated[str | None, Query()] = None,
 ) -> HTMLResponse:
     """Rejected rows with one reason, as in the file."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        behind = cursor.read("after", after, browse.RejectedAt, int, str)
-        found = await browse.rejected_for(tx, upload.id, browse.Why(code, column), behind, PAGE + 1)
+        behind = cursor.read("after", after, browse.RejectionCursor, int, str)
+        found = await browse.rejected_for(
+            tx, upload.id, browse.RejectionFilter(code, column), behind, PAGE + 1
+        )
     page = found[:PAGE]
     asked = {"code": code, **({"column": column} if column is not None else {})}
     last = cursor.write(page[-1].row_index, page[-1].stage) if len(found) > PAGE else None
     more = f"?{urlencode({**asked, 'after': last})}" if last else ""
-    return await frame.show(
+    return await layout.show(
         request, "rejected.html", upload=upload, code=code, column=column, rows=page, more=more
     )
 
 
 @router.post("/uploads/{upload_id}/retry")
-@frame.page("operate")
+@layout.page("operate")
 async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     upload = await find(app, key, upload_id)
     form = await request.form()
@@ -105,10 +107,10 @@ async def retry(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Res
     elif upload.error_code == "discarded":
         sentence = "The upload is queued again and will be loaded without another preview."
     elif upload.preview:
-        sentence = "The upload is queued again and will be held for a preview."
+        sentence = "The upload is queued again and will be put on hold for a preview."
     elif forced or upload.force_partial:
         sentence = "The upload is queued again. Its valid rows will be loaded."
-    return await frame.back(request, f"/uploads/{upload_id}", sentence)
+    return await layout.back(request, f"/uploads/{upload_id}", sentence)
 
 
 def _options(upload: Upload, form: FormData) -> ReadOptions | None:
@@ -120,29 +122,29 @@ def _options(upload: Upload, form: FormData) -> ReadOptions | None:
 
 
 @router.post("/uploads/{upload_id}/dismiss")
-@frame.page("operate")
+@layout.page("operate")
 async def dismiss(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     await uploads_retry.dismiss(app.db, await find(app, key, upload_id), actor=f"key {key.id}")
-    return await frame.back(
+    return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is dismissed and no longer listed as a dead letter."
     )
 
 
 @router.post("/uploads/{upload_id}/release-batch")
-@frame.page("operate")
+@layout.page("operate")
 async def release_batch(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
     name = await uploads_release_batch.release_batch(
         app.db, await find(app, key, upload_id), actor=f"key {key.id}"
     )
     sentence = f"The batch name {name} is free: the fixed file can be loaded under it."
-    return await frame.back(request, f"/uploads/{upload_id}", sentence)
+    return await layout.back(request, f"/uploads/{upload_id}", sentence)
 
 
 def _visible_to(moment: history.Moment, key: ApiKey) -> history.Moment:
     """Hide worker names and responses of consumers from keys without the scope admin."""
     if key.may("admin"):
         return moment
-    if moment.what in ("delivered", "gave up"):
+    if moment.what in ("delivered", "not delivered"):
         return replace(moment, detail=moment.detail.partition(":")[0])
     return replace(moment, detail="") if moment.what.startswith("attempt") else moment
 

@@ -16,7 +16,7 @@ webhook          the user's own webhook
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -27,7 +27,7 @@ from weighbridge.delivery.providers.meta_capi import MetaCapi
 from weighbridge.delivery.providers.tiktok_events import TikTokEvents
 from weighbridge.delivery.providers.webhook import Webhook
 from weighbridge.model.errors import ConfigError, did_you_mean
-from weighbridge.model.imports import explained, imported, installed
+from weighbridge.model.imports import Declarations
 
 GROUP = "weighbridge.providers"
 SETTING = "WEIGHBRIDGE_PROVIDERS"
@@ -46,14 +46,7 @@ def find(
 
     `urls`: where built-in ones are found instead. `allow_private`: hosts of webhooks that need not be public, or all.
     """
-    found = _built_in(urls or {}, allow_private)
-    for origin, provider in [*_from_modules(modules), *_from_packages()]:
-        if found.get(provider.name, provider) is not provider:
-            raise ConfigError(
-                f"{origin}: there is already a provider called '{provider.name}'; choose another name."
-            )
-        found[provider.name] = provider
-    return found
+    return _DECLARATIONS.add_to(_built_in(urls or {}, allow_private), modules)
 
 
 def _built_in(urls: Mapping[str, str], allow_private: bool | Collection[str]) -> dict[str, Provider]:
@@ -72,41 +65,17 @@ def _built_in(urls: Mapping[str, str], allow_private: bool | Collection[str]) ->
     return found
 
 
-def _from_modules(modules: Sequence[str]) -> Iterator[tuple[str, Provider]]:
-    for named in modules:
-        module_name, _, attribute = named.partition(":")
-        module = imported(module_name, SETTING)
-        declared = {name: value for name, value in vars(module).items() if _is_meant(value)}
-        if attribute and attribute not in declared:
-            raise ConfigError(
-                f"{SETTING}: '{attribute}' is not a provider in {module_name}"
-                f"{did_you_mean(attribute, declared) or '.'}"
-            )
-        if not declared:
-            raise ConfigError(f"{SETTING}: {module_name} contains no provider.")
-        chosen = {name: value for name, value in declared.items() if attribute in ("", name)}
-        yield from ((named, _checked(f"{SETTING}: {module_name}:{name}", chosen[name])) for name in chosen)
-
-
-def _from_packages() -> Iterator[tuple[str, Provider]]:
-    for entry in installed(GROUP):
-        origin = f"Entry point {entry.name} of {GROUP}"
-        with explained(f"{origin}: cannot import '{entry.value}'"):
-            value = entry.load()
-        if not _is_meant(value):
-            raise ConfigError(f"{origin}: expected a provider, got {type(value).__name__}.")
-        yield f"entry point {entry.name}", _checked(origin, value)
-
-
-def _is_meant(value: object) -> bool:
-    """Check that a value is a provider: an instance, not a class."""
+def _is_provider(value: object) -> bool:
+    """An instance, not a class."""
     return not isinstance(value, type) and iscoroutinefunction(getattr(value, "send", None))
 
 
-def _checked(origin: str, provider: Provider) -> Provider:
+def _check(origin: str, provider: Provider) -> None:
     missing = [name for name in _ATTRIBUTES if not hasattr(provider, name)]
     if missing:
         raise ConfigError(
             f"{origin}: a provider must have {', '.join(missing)}; see weighbridge.delivery.providers.base."
         )
-    return provider
+
+
+_DECLARATIONS = Declarations[Provider]("provider", SETTING, GROUP, is_one=_is_provider, check=_check)

@@ -1,8 +1,8 @@
 """Allowed webhook addresses: a site's address must not lead into the operator's network.
 
-The name is looked up before anything is sent, and the connection is looked at once more when it is made, before the
-first byte goes over it, as the name may mean something else by then. Two limits: a proxy (HTTPS_PROXY) connects in our
-place, so that we see its address and not the receiver's; and a port that answers can be told from one that does not.
+The host name is resolved before a request is sent. The address of the connection is checked again before the first byte
+is sent, because the name may have changed. Two limits: with a proxy (HTTPS_PROXY) only the proxy's address is checked;
+and the error shows whether a port responds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from weighbridge.model.delivery import Category, Outcome, ProviderTransientError
 
-# Ways to IPv4 that some gateway takes, into whichever network it stands in; and addresses of old of a site's own.
+# IPv6 ranges that gateways translate to IPv4 addresses, and the old site-local range.
 _INWARD = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96", "fec0::/10")))
 _TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")  # ::ffff:0:a.b.c.d
 

@@ -1,7 +1,7 @@
-"""The sending path of providers that refuse a whole request because of one bad event: Meta and TikTok.
+"""Sending to providers that refuse a whole request because of one bad event: Meta and TikTok.
 
-Rows that the documentation says would be refused are not sent. A request that is refused all the same is halved until
-the bad row is alone. A dry run sends one made-up event under the test event code, and none of the rows.
+Rows that the provider would refuse according to its documentation are not sent. A refused request is sent again in
+halves until the bad row is found. A dry run sends one sample event under the test event code, and none of the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weighbridge.delivery.providers.base import Batch, Needed
 from weighbridge.delivery.providers.split import bisected, sifted
 from weighbridge.model.delivery import Conversion, Outcome, Verdict
 
-PROBE = "WeighbridgeDryRun"  # the name of the made-up event
+PROBE = "WeighbridgeDryRun"  # the name of the sample event
 
 
 class AllOrNothing(ABC):
@@ -54,7 +54,7 @@ class AllOrNothing(ABC):
 
     @abstractmethod
     def probe(self, batch: Batch) -> dict[str, Any]:
-        """The made-up event of a dry run."""
+        """The sample event of a dry run."""
 
     @abstractmethod
     def person(self, conversion: Conversion) -> Mapping[str, Any]:
@@ -64,10 +64,10 @@ class AllOrNothing(ABC):
     async def request(
         self, batch: Batch, events: list[dict[str, Any]], more: dict[str, Any], http: httpx.AsyncClient
     ) -> list[Outcome] | Outcome:
-        """One request: an outcome per event, or the one that refuses all of them."""
+        """One request: an outcome per event, or one outcome that refuses all of them."""
 
     def unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
-        """Further reasons, of one provider only, not to send a row."""
+        """Further reasons of this provider not to send a row."""
         return None
 
     def _unsendable(self, conversion: Conversion, batch: Batch) -> Outcome | None:
@@ -86,17 +86,17 @@ class AllOrNothing(ABC):
         return self.unsendable(conversion, batch)
 
     async def _dry_run(self, batch: Batch, http: httpx.AsyncClient) -> Outcome:
-        """It is not documented that test events do not count, so no row is sent under the code."""
+        """The documentation does not say that test events are not counted, so no row is sent under the code."""
         code = batch.credentials.get("test_event_code")
         if not code:
             unsent = "No request was sent: the credentials have no test_event_code. Only the row was checked."
             return Outcome(Verdict.COMPLETED, message=unsent)
-        said = await self.request(batch, [self.probe(batch)], {"test_event_code": code}, http)
-        outcome = said[0] if isinstance(said, list) else said
+        result = await self.request(batch, [self.probe(batch)], {"test_event_code": code}, http)
+        outcome = result[0] if isinstance(result, list) else result
         if outcome.verdict is not Verdict.COMPLETED:
             return outcome
         accepted = (
-            f"{self.label} accepted a made-up event under the test_event_code; the row was only checked."
+            f"{self.label} accepted a sample event under the test_event_code; the row was only checked."
         )
         return Outcome(Verdict.COMPLETED, message=accepted)
 

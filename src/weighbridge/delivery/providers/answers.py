@@ -1,7 +1,7 @@
 """HTTP for adapters: requests whose failures all have a code, and strict parsing of responses.
 
-An answer is never unpacked, and read only so far as it may be long. Nothing here puts an address, a header or a body
-into a sentence: they may hold secrets.
+Compressed responses are refused, and a response is read up to a maximum length. Messages contain no address, header or
+body: they may contain secrets.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError
 from weighbridge.model.errors import did_you_mean
 
 LONGEST_WAIT = timedelta(days=1)
-LONGEST = 8 << 20  # bytes of an answer: Google's to 2,000 rows with two errors each has 4.4 million
-LONGEST_UNREAD = 64 << 10  # where the status says it all: read only so that the connection can be used again
+LONGEST = 8 << 20  # bytes of a response: Google's for 2,000 rows with two errors each has 4.4 million
+LONGEST_UNREAD = (
+    64 << 10
+)  # of a response whose body is not needed: read only so that the connection can be used again
 NOT_SENT = Outcome.retry(
     "NOT_SENT", "The row did not fit into this call and is sent with the next one.", counts=False
 )
 _OF_THE_LINE = {"content-encoding", "content-length", "transfer-encoding"}
 _SECONDS = re.compile(r"\d+(\.\d+)?")
-_VALUE = re.compile(
-    r"[@'\"‘’“”`=:]\S|\S\d\S{3}|\d{5}"
-)  # what a value may look like, where a word of a sentence does not
+_VALUE = re.compile(r"[@'\"‘’“”`=:]\S|\S\d\S{3}|\d{5}")  # may be a value, and is not an ordinary word
 
 
 async def post(
@@ -47,9 +47,8 @@ async def post(
     extensions: Mapping[str, Any] | None = None,
     reads: bool = True,
 ) -> httpx.Response:
-    """The answer, read to its end. `data` is sent as a form. Without `reads` it has no body: the status is enough.
-
-    Raises ProviderTransientError where there is none: what became of the request is not known.
+    """The response, read completely. `data` is sent as a form. Without `reads` the body is dropped: the status is
+    enough. Raises ProviderTransientError if there is no response: then the outcome of the request is unknown.
     """
     more = {"content": content, "json": json, "data": data, "extensions": extensions}
     return await request(http, "POST", url, headers=headers, reads=reads, **more)
@@ -77,27 +76,26 @@ async def request(
     try:
         async with (
             asyncio.timeout(_request_timeout(http)),
-            _asked(http, method, url, headers=sent, **more) as response,
+            _stream(http, method, url, headers=sent, **more) as response,
         ):
             return _answer(response, await _body(response, LONGEST if reads else LONGEST_UNREAD))
     except (TimeoutError, httpx.HTTPError, ProviderTransientError) as error:
-        if response is not None and (not reads or _is_weather(response.status_code)):
+        if response is not None and (not reads or _is_retryable(response.status_code)):
             return _answer(response)
         raise _unanswered(error) from None  # httpx's error contains the request with its data
 
 
-def _asked(
+def _stream(
     http: httpx.AsyncClient, method: str, url: str, **more: Any
 ) -> AbstractAsyncContextManager[httpx.Response | Answer]:
     if isinstance(http, Client):
-        return http.asked(method, url, **more)
+        return http.stream_raw(method, url, **more)
     return http.stream(method, url, follow_redirects=False, **more)
 
 
 def in_time(batch: Batch, http: httpx.AsyncClient) -> bool:
-    """Whether a further request would end before the call is given up, however long it takes.
-
-    An adapter does not ask before its first: where a request may take longer than a call, nothing would ever be sent.
+    """Whether a further request of any duration would end before the deadline of the call. Adapters do not check this
+    before the first request: if a request may take longer than a call, none would ever be sent.
     """
     return batch.deadline is None or batch.deadline - monotonic() >= (_request_timeout(http) or 0)
 
@@ -124,7 +122,7 @@ async def _body(response: httpx.Response | Answer, longest: int) -> bytes:
 
 
 def _answer(response: httpx.Response | Answer, body: bytes = b"") -> httpx.Response:
-    """What was answered, without the request."""
+    """The response, without the request."""
     headers = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_LINE]
     return httpx.Response(response.status_code, headers=headers, content=body)
 
@@ -152,7 +150,7 @@ def raise_for_retryable(response: httpx.Response, now: datetime) -> None:
     """429 is a ProviderRateLimitError; 5xx, 408 and redirects are ProviderTransientErrors. Others are answers."""
     status = response.status_code
     after = retry_after(response, now)
-    if not _is_weather(status):
+    if not _is_retryable(status):
         return
     if status == 429:
         raise ProviderRateLimitError("The provider's rate limit is reached (429).", "HTTP_429", after)
@@ -165,17 +163,17 @@ def raise_for_retryable(response: httpx.Response, now: datetime) -> None:
     )
 
 
-def _is_weather(status: int) -> bool:
+def _is_retryable(status: int) -> bool:
     return status in (408, 429) or status >= 500 or 300 <= status < 400
 
 
 def retry_after(response: httpx.Response, now: datetime) -> timedelta | None:
     """Retry-After of the response: seconds or an HTTP date, at most a day. None: not given."""
-    said = response.headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(said):
-        return timedelta(seconds=min(float(said), LONGEST_WAIT.total_seconds()))
+    header = response.headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(header):
+        return timedelta(seconds=min(float(header), LONGEST_WAIT.total_seconds()))
     try:
-        until = parsedate_to_datetime(said)
+        until = parsedate_to_datetime(header)
     except ValueError:
         return None
     until = until if until.tzinfo else until.replace(tzinfo=UTC)
@@ -196,9 +194,9 @@ def json_of(response: httpx.Response) -> dict[str, Any]:
     return body
 
 
-def quoted(said: object, batch: Batch) -> str:
+def quoted(value: object, batch: Batch) -> str:
     """A provider's message, shortened and without the values that it quotes."""
-    text = str(said or "")
+    text = str(value or "")
     for conversion in batch.conversions:
         for value in (conversion.click_id, *conversion.user_data.values()):
             text = text.replace(value, "…") if value and value in text else text
@@ -246,16 +244,17 @@ def _near(name: str, names: Iterable[str]) -> str:
 
 
 def retry_of(error: ProviderTransientError, *, sent: bool = True) -> Outcome:
-    """The same said of one row, where other rows of the batch were settled. Not `sent`: those before it met it."""
+    """The error as the outcome of one row, if other rows of the batch have an outcome. Not `sent`: an earlier request
+    failed.
+    """
     limited = isinstance(error, ProviderRateLimitError)
     category = Category.RATE_LIMIT if limited else Category.TRANSIENT
     return Outcome.retry(error.code, error.message, category, error.retry_after, counts=sent)
 
 
 def settled(results: Sequence[Outcome | ProviderTransientError]) -> list[Outcome]:
-    """A batch that was sent in parts, row by row: what met an error is to be retried.
-
-    Raises the error where every row met one, or all sites do; a rate limit first, as it says how long to wait.
+    """The outcomes of a batch that was sent in parts: rows whose request failed are retried. Raises the error if every
+    row has one, or if it concerns all sites; a rate limit first, as it contains the time to wait.
     """
     errors = [result for result in results if isinstance(result, ProviderTransientError)]
     others = [result for result in results if isinstance(result, Outcome)]
@@ -264,6 +263,6 @@ def settled(results: Sequence[Outcome | ProviderTransientError]) -> list[Outcome
         worst = next((error for error in errors if isinstance(error, ProviderRateLimitError)), errors[0])
         if not others or getattr(worst, "whole_provider", False):
             raise worst
-    if others and not errors and not forward:  # else the same could come of every call, without end
+    if others and not errors and not forward:  # otherwise every call could end like this, for ever
         return [replace(each, counts=True) for each in others]
     return [retry_of(each) if isinstance(each, ProviderTransientError) else each for each in results]

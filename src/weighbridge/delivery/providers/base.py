@@ -1,7 +1,7 @@
 """The interface of a provider: it sends a batch and reports on each row.
 
-Retries, breaker, shares, ledger, limits and logs belong to delivery/run.py. An adapter classifies what it is
-answered, and that is all.
+Retries, breaker, shares, ledger, limits and logs belong to the dispatcher (delivery/dispatch.py). An adapter only sends
+a batch and reports on each row.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ class Batch:
     now: datetime  # the database's
     batch_id: UUID  # of the ledger; new for every call of send
     dry_run: bool = False  # the provider validates the rows without storing them
-    deadline: float | None = (
-        None  # of the machine's `monotonic`: when the call is given up (`answers.in_time`)
-    )
+    deadline: float | None = None  # the deadline of the call, by `monotonic` (`answers.in_time`)
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,9 @@ class Provider(Protocol):
     def max_batch(self) -> int: ...
     @property
     def clicks(self) -> tuple[str, ...]: ...  # accepted click ids, best first
+    # How old a click (an event) may be; older ones are refused as EXPIRED.
     @property
-    def window(
-        self,
-    ) -> timedelta | None: ...  # how old a click (an event) may be; older ones are refused as EXPIRED
+    def window(self) -> timedelta | None: ...
     @property
     def window_from(self) -> str: ...  # "click" or "event"; a click of unknown age is as old as its event
     @property
@@ -85,9 +82,9 @@ class Provider(Protocol):
     async def send(self, batch: Batch, http: httpx.AsyncClient) -> list[Outcome]:
         """One outcome per conversion, in their order.
 
-        Raises ProviderTransientError or ProviderRateLimitError where the whole call came to nothing. httpx's own
-        errors are for the adapter to turn into ProviderTransientError (`providers.answers.request` does). A row
-        that was not sent is an Outcome.retry with counts=False.
+        Raises ProviderTransientError or ProviderRateLimitError if the whole call failed. The adapter converts httpx's
+        errors to ProviderTransientError (`providers.answers.request` does). A row that was not sent is an
+        Outcome.retry with counts=False.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Beside the adapters: connections to providers, each used by one request at a time.
+"""Connections to providers, each used by one request at a time.
 
-httpx's pool looks at every connection that it has for each request, and once more after it, and asks the system of each
-that is idle whether it still stands. With ten calls under way that is a third of what a request takes. What httpx puts
-around a request and its answer is another third. Connections are httpcore's, as httpx's are.
+httpx's pool checks all its connections before and after each request, and makes a system call for each idle one. With
+ten concurrent calls this takes a third of the time of a request; httpx's objects for request and response take another
+third. The connections are httpcore's, as in httpx.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT = 50  # idle ones, to all providers together
 IDLE = 5.0  # seconds; then it is closed, as httpx does
 
 _Key = tuple[str, str, int | None, object]
-# Of each of httpcore's errors httpx has one of the same name.
+# httpx has an error of the same name for each error of httpcore.
 _ERRORS = (
     httpcore.TimeoutException,
     httpcore.NetworkError,
@@ -33,25 +33,26 @@ _ERRORS = (
 
 
 def client(timeout: httpx.Timeout) -> httpx.AsyncClient:
-    """For calls to providers. No limit of connections: slots limit the calls, and one site's slow receivers must not
-    use up all of them. By a proxy httpx goes itself."""
+    """The client for calls to providers. Connections are not limited: slots limit the calls, and the slow receivers of
+    one site must not use up a limit. With a proxy, httpx's own pool is used.
+    """
     if getproxies():
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=KEPT)
         return httpx.AsyncClient(timeout=timeout, limits=limits)
-    return Client(Lanes(), timeout)
+    return Client(Connections(), timeout)
 
 
 class Client(httpx.AsyncClient):
-    """httpx's, with a shorter way for the adapters of our own."""
+    """httpx's client, with a shorter path for the built-in adapters."""
 
-    def __init__(self, lanes: Lanes, timeout: httpx.Timeout) -> None:
-        super().__init__(transport=lanes, timeout=timeout)
-        self._lanes = lanes
+    def __init__(self, connections: Connections, timeout: httpx.Timeout) -> None:
+        super().__init__(transport=connections, timeout=timeout)
+        self._connections = connections
         self._always = {"accept": "*/*", "user-agent": self.headers["user-agent"]}
         self._extensions = {"timeout": timeout.as_dict()}
 
     @asynccontextmanager
-    async def asked(
+    async def stream_raw(
         self,
         method: str,
         url: str,
@@ -68,7 +69,7 @@ class Client(httpx.AsyncClient):
             extensions={**self._extensions, **(extensions or {})},
             **body,
         )
-        answer = await self._lanes.send(request)
+        answer = await self._connections.send(request)
         try:
             yield answer
         finally:
@@ -77,12 +78,12 @@ class Client(httpx.AsyncClient):
 
 @dataclass
 class Answer(httpx.AsyncByteStream):
-    """The parts of an httpx.Response that adapters need, while its body comes."""
+    """The parts of an httpx.Response that adapters need, while its body is read."""
 
     raw: httpcore.Response
-    lanes: Lanes
+    connections: Connections
     key: _Key
-    lane: httpcore.AsyncHTTPConnection
+    connection: httpcore.AsyncHTTPConnection
 
     @property
     def status_code(self) -> int:
@@ -106,15 +107,15 @@ class Answer(httpx.AsyncByteStream):
             with _as_httpx():
                 await self.raw.aclose()
         finally:
-            await self.lanes.give(self.key, self.lane)
+            await self.connections.release(self.key, self.connection)
 
 
-class Lanes(httpx.AsyncBaseTransport):
-    """As many connections as there are requests under way, to each address the one that was used last."""
+class Connections(httpx.AsyncBaseTransport):
+    """As many connections as concurrent requests; for each address the most recently used one first."""
 
     def __init__(self) -> None:
         self._ssl = httpx.create_ssl_context()
-        # The last used at the end.
+        # The most recently used at the end.
         self._idle: deque[tuple[_Key, float, httpcore.AsyncHTTPConnection]] = deque()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -126,12 +127,12 @@ class Lanes(httpx.AsyncBaseTransport):
         if url.scheme not in ("http", "https"):
             raise httpx.UnsupportedProtocol("expected http:// or https://", request=request)
         target = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-        # The name that a certificate is asked for: an address may be that of many.
+        # The host name for the certificate: several hosts may share an address.
         key = (url.scheme, url.host, url.port, request.extensions.get("sni_hostname"))
-        lane = await self.take(key) or httpcore.AsyncHTTPConnection(target.origin, self._ssl, IDLE)
+        connection = await self.acquire(key) or httpcore.AsyncHTTPConnection(target.origin, self._ssl, IDLE)
         try:
             with _as_httpx():
-                raw = await lane.handle_async_request(
+                raw = await connection.handle_async_request(
                     httpcore.Request(
                         request.method,
                         target,
@@ -141,32 +142,32 @@ class Lanes(httpx.AsyncBaseTransport):
                     )
                 )
         except BaseException:
-            await lane.aclose()
+            await connection.aclose()
             raise
-        return Answer(raw, self, key, lane)
+        return Answer(raw, self, key, connection)
 
     async def aclose(self) -> None:
         while self._idle:
             await self._idle.pop()[2].aclose()
 
-    async def take(self, key: _Key) -> httpcore.AsyncHTTPConnection | None:
+    async def acquire(self, key: _Key) -> httpcore.AsyncHTTPConnection | None:
         """An idle connection that is still open."""
-        for place in range(len(self._idle) - 1, -1, -1):
-            if self._idle[place][0] == key:
-                lane = self._idle[place][2]
-                del self._idle[place]
-                if not lane.has_expired():
-                    return lane
-                await lane.aclose()
-                return await self.take(key)
+        for index in range(len(self._idle) - 1, -1, -1):
+            if self._idle[index][0] == key:
+                connection = self._idle[index][2]
+                del self._idle[index]
+                if not connection.has_expired():
+                    return connection
+                await connection.aclose()
+                return await self.acquire(key)
         return None
 
-    async def give(self, key: _Key, lane: httpcore.AsyncHTTPConnection) -> None:
-        if not lane.is_available():  # its answer was not read to the end
-            await lane.aclose()
+    async def release(self, key: _Key, connection: httpcore.AsyncHTTPConnection) -> None:
+        if not connection.is_available():  # its response was not read completely
+            await connection.aclose()
             return
         now = monotonic()
-        self._idle.append((key, now, lane))
+        self._idle.append((key, now, connection))
         # Closing awaits; another request may take the last connection meanwhile.
         while self._idle and (len(self._idle) > KEPT or self._idle[0][1] < now - IDLE):
             await self._idle.popleft()[2].aclose()

@@ -1,4 +1,4 @@
-"""The sending path that both Google adapters share: credentials, access tokens, requests, one result per row."""
+"""Shared by both Google adapters: credentials, access tokens, requests, one result per row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weighbridge.model.delivery import Outcome, ProviderTransientError
 
 @dataclass
 class Connection:
-    """Requests with an access token. A token that Google does not accept any more is renewed, once."""
+    """Requests with an access token. A token that Google no longer accepts is renewed once."""
 
     http: httpx.AsyncClient
     base_url: str
@@ -35,7 +35,7 @@ class Connection:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        """`expired` says whether an answer means that the token has expired. A 401 to an older token does as well."""
+        """`expired`: whether a response means that the token has expired. So does a 401 for an older token."""
         token, fresh = await self.tokens.get(self.credentials, self.http, self.now)
         while True:
             sent = {**(headers or {}), "authorization": f"Bearer {token}", "content-type": "application/json"}
@@ -51,7 +51,7 @@ class Connection:
 
 @dataclass
 class Sending(ABC):
-    """One `send`: as many requests as it takes, and a result for each row."""
+    """One `send`: as many requests as necessary, and a result for each row."""
 
     batch: Batch
     connection: Connection

@@ -1,7 +1,7 @@
 """Conversions → Google Ads, by uploadClickConversions of its REST interface.
 
-One request takes what it can and says of each other row what is wrong with it. A row counts as taken only where the
-answer has a result for it.
+A request accepts its valid rows and reports an error for each of the others. A row counts as accepted only if the
+response has a result for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import httpx
 from weighbridge.delivery.providers import answers, google_errors, google_oauth, google_rows
 from weighbridge.delivery.providers.base import Batch, Needed
 from weighbridge.delivery.providers.google import Connection, Google, Sending
-from weighbridge.delivery.providers.google_errors import Fate, GoogleError
+from weighbridge.delivery.providers.google_errors import GoogleError, Handling
 from weighbridge.delivery.providers.google_oauth import AccessRefused
 from weighbridge.delivery.providers.google_rows import text
 from weighbridge.model.delivery import (
@@ -32,7 +32,7 @@ VERSION = "v26"
 TOO_MANY = "TOO_MANY_CONVERSIONS_IN_REQUEST"
 LONGEST_PAUSE = timedelta(
     minutes=5
-)  # of all sites: the limit is of one developer token, and others have their own
+)  # for all sites: the limit belongs to a developer token, and other sites may have another
 ROUNDS = 5  # maximum number of requests for rows that conflict with each other
 _NUMBER, _CLIENT, _SECRET, _REFRESH, _LOGIN = google_oauth.NEEDS
 
@@ -81,38 +81,42 @@ class _Upload(Sending):
     action: str
 
     async def send(self) -> None:
-        """All rows; then, in requests of their own, those that conflicted with another row."""
+        """Send all rows; then, in separate requests, the rows that conflicted with another row."""
         rows = google_rows.sendable(self.batch.conversions, self.results)
         for some in self._apart(await self._part(rows)):
             if not answers.in_time(self.batch, self.connection.http):
                 return
-            for row, errors in (await self._part(some)).items():  # no third time
+            for row, errors in (await self._part(some)).items():  # not sent a third time
                 self.results[row] = google_errors.outcome(errors, self.batch.conversions[row], None)
 
     def _apart(self, alone: dict[int, list[GoogleError]]) -> list[list[int]]:
-        """Requests in which no row meets another of its kind. Of too many of a kind the rest waits for a later call."""
+        """Requests in which no two rows have the same key. If too many rows share a key, the rest waits for a later
+        call.
+        """
         if any(error.code == TOO_MANY for errors in alone.values() for error in errors):
             rows = list(alone)
             return [half for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]) if half]
         requests: list[list[int]] = []
-        taken: list[set[object]] = []
+        used_keys: list[set[object]] = []
         for row, errors in alone.items():
             conversion = self.batch.conversions[row]
             own = {conversion.order_id, (conversion.click_id, conversion.occurred_at.replace(microsecond=0))}
-            place = next((at for at, others in enumerate(taken) if not own & others), len(taken))
-            if place == ROUNDS:
-                told = "The row waits for other rows with the same key."
-                self.results[row] = Outcome.retry(errors[0].code, told, counts=False)
+            request_index = next(
+                (at for at, others in enumerate(used_keys) if not own & others), len(used_keys)
+            )
+            if request_index == ROUNDS:
+                message = "The row waits for other rows with the same key."
+                self.results[row] = Outcome.retry(errors[0].code, message, counts=False)
                 continue
-            if place == len(taken):
+            if request_index == len(used_keys):
                 requests.append([])
-                taken.append(set())
-            requests[place].append(row)
-            taken[place] |= own
+                used_keys.append(set())
+            requests[request_index].append(row)
+            used_keys[request_index] |= own
         return requests
 
     async def _part(self, rows: Sequence[int]) -> dict[int, list[GoogleError]]:
-        """One request. What it settles is settled; what is left is to be sent once more, without the others."""
+        """One request. Returns the rows without an outcome, which are to be sent again without the others."""
         if not rows:
             return {}
         try:
@@ -131,16 +135,16 @@ class _Upload(Sending):
         response, errors, request_id = await self._ask(content)
         if response.status_code != 200:
             return self._refused(response, rows, errors, request_id)
-        return self._taken(answers.json_of(response), rows, request_id)
+        return self._row_results(answers.json_of(response), rows, request_id)
 
     async def _ask(self, content: bytes) -> tuple[httpx.Response, list[GoogleError], str | None]:
-        """The answer; its errors, if it is not a 200; and its id."""
+        """The response; its errors, if it is not a 200; and its id."""
         response = await self.connection.request(
             "POST", self.path, content=content, headers=self.headers, expired=_expired
         )
-        errors, told_id = _errors(response) if response.status_code != 200 else ([], None)
+        errors, error_request_id = _errors(response) if response.status_code != 200 else ([], None)
         request_id = response.headers.get("x-goog-request-id") or response.headers.get("request-id")
-        return response, errors, request_id or told_id
+        return response, errors, request_id or error_request_id
 
     def _refused(
         self, response: httpx.Response, rows: Sequence[int], errors: list[GoogleError], request_id: str | None
@@ -149,7 +153,7 @@ class _Upload(Sending):
         status = response.status_code
         _raise_for_limit(errors, answers.retry_after(response, self.batch.now))
         answers.raise_for_retryable(response, self.batch.now)
-        if status in (401, 403) or any(error.fate is Fate.AUTH for error in errors):
+        if status in (401, 403) or any(error.handling is Handling.AUTH for error in errors):
             self.settle(rows, _auth(status, errors, request_id))
             return {}
         if errors and all(error.family == "internalError" for error in errors):
@@ -165,27 +169,29 @@ class _Upload(Sending):
             self.results[rows[at]] = google_errors.outcome(own, self.batch.conversions[rows[at]], request_id)
         return {row: [GoogleError("", "NOT_TAKEN")] for at, row in enumerate(rows) if at not in named}
 
-    def _taken(
+    def _row_results(
         self, answer: dict[str, Any], rows: Sequence[int], request_id: str | None
     ) -> dict[int, list[GoogleError]]:
-        """The answer to each row: its errors, or its result."""
+        """The result of each row: its errors, or success."""
         failure = answer.get("partialFailureError")
-        errors, told_id = google_errors.errors_of(failure) if isinstance(failure, dict) else ([], None)
+        errors, error_request_id = (
+            google_errors.errors_of(failure) if isinstance(failure, dict) else ([], None)
+        )
         if job := answer.get("jobId"):
-            told_id = told_id or f"job:{job}"
-        done = Outcome.completed(request_id or told_id)
+            error_request_id = error_request_id or f"job:{job}"
+        done = Outcome.completed(request_id or error_request_id)
         results = answer.get("results")
-        taken = results if isinstance(results, list) else []
+        accepted = results if isinstance(results, list) else []
         by_row, nameless = _by_row(errors, len(rows))
-        # A dry run has no results: there, no error is the good answer.
+        # A dry run returns no results: a row without an error is valid.
         checked = self.batch.dry_run and not nameless and (not failure or bool(errors))
         missing = _unproven(nameless)
         alone: dict[int, list[GoogleError]] = {}
         for at, row in enumerate(rows):
             own = by_row.get(at)
             if own is None:
-                self.results[row] = done if checked or (at < len(taken) and taken[at]) else missing
-            elif google_errors.worst(own).fate is Fate.ALONE:
+                self.results[row] = done if checked or (at < len(accepted) and accepted[at]) else missing
+            elif google_errors.worst(own).handling is Handling.ALONE:
                 alone[row] = own
             else:
                 self.results[row] = google_errors.outcome(own, self.batch.conversions[row], done.request_id)
@@ -193,7 +199,7 @@ class _Upload(Sending):
 
 
 def body(conversions: Sequence[Conversion], action: str, *, validate_only: bool = False) -> str:
-    """The request, as the protobuf types of the interface have it in JSON."""
+    """The request, as JSON of the interface's protobuf types."""
     action = text(action)
     rows = []
     for each in conversions:
@@ -214,7 +220,7 @@ def _expired(response: httpx.Response) -> bool:
 
 
 def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:
-    """Of an answer that is no 200. One that says nothing in Google's way has none."""
+    """The errors of a response that is not a 200; none if it has another format than Google's."""
     try:
         status = answers.json_of(response).get("error")
     except ProviderTransientError:
@@ -229,7 +235,7 @@ def _errors(response: httpx.Response) -> tuple[list[GoogleError], str | None]:
 
 def _raise_for_limit(errors: Sequence[GoogleError], after: timedelta | None) -> None:
     for error in errors:
-        if error.fate is Fate.LIMITED:
+        if error.handling is Handling.LIMITED:
             wait = error.retry_delay or after
             raise ProviderRateLimitError(
                 google_errors.sentence(error),
@@ -241,20 +247,20 @@ def _raise_for_limit(errors: Sequence[GoogleError], after: timedelta | None) -> 
 
 
 def _auth(status: int, errors: Sequence[GoogleError], request_id: str | None) -> Outcome:
-    error = next((each for each in errors if each.fate is Fate.AUTH), None)
+    error = next((each for each in errors if each.handling is Handling.AUTH), None)
     code = error.code if error else f"HTTP_{status}"
-    told = (
+    message = (
         google_errors.sentence(error)
         if error
         else f"Google refuses the account or its credentials ({status})."
     )
-    return Outcome(Verdict.FAILED, code, Category.AUTH, told, request_id)
+    return Outcome(Verdict.FAILED, code, Category.AUTH, message, request_id)
 
 
 def _by_row(
     errors: Iterable[GoogleError], rows: int
 ) -> tuple[dict[int, list[GoogleError]], list[GoogleError]]:
-    """The errors by the place of their row in the request, and those that name none of it."""
+    """The errors by the position of their row in the request, and the errors that name no row."""
     named: dict[int, list[GoogleError]] = {}
     nameless = []
     for error in errors:
@@ -266,9 +272,11 @@ def _by_row(
 
 
 def _unproven(nameless: Sequence[GoogleError]) -> Outcome:
-    """Of a row that the answer says nothing of: Google may have it, and knows it again by its order id."""
+    """The outcome of a row that the response does not mention. Google may have accepted it, and deduplicates by order
+    id.
+    """
     for error in nameless:
-        if error.fate is Fate.LIMITED:
+        if error.handling is Handling.LIMITED:
             return Outcome.retry(
                 error.code, google_errors.sentence(error), Category.RATE_LIMIT, error.retry_delay
             )

@@ -1,7 +1,8 @@
 """Conversions → Google, by events:ingest of the Data Manager API: the successor of google_ads.
 
-One bad event refuses the whole request. The events that the answer names are dropped and the others sent again; an
-answer that names none is followed by the halves. A good answer is a receipt: what Google made of it is asked later.
+One bad event makes Google refuse the whole request. If the response names the bad events, the others are sent again; if
+it names none, the request is sent again in halves. A successful response is only a receipt: confirm.py requests the
+result later.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import httpx
 from weighbridge.delivery.providers import answers, google_oauth, google_rows
 from weighbridge.delivery.providers.base import Batch, Confirmation, Credentials, Needed
 from weighbridge.delivery.providers.google import Connection, Google, Sending
-from weighbridge.delivery.providers.google_errors import SETTLING, as_dict, as_dicts, code_of, duration
+from weighbridge.delivery.providers.google_errors import as_dict, as_dicts, code_of, duration
 from weighbridge.delivery.providers.google_oauth import AccessRefused
 from weighbridge.delivery.providers.google_rows import text
 from weighbridge.model.delivery import (
@@ -30,13 +31,14 @@ from weighbridge.model.delivery import (
     ProviderTransientError,
     Verdict,
 )
+from weighbridge.model.retry import GOOGLE_REGISTERS
 
-REQUESTS = 48  # of one `send` at most: one bad row of 2,000 takes 23. What is left waits for the next call
+REQUESTS = 48  # maximum per `send`: one bad row of 2,000 takes 23. The remaining rows wait for the next call
 _SCOPE = "https://www.googleapis.com/auth/datamanager"
 _REFRESH = f"of a user who may use the account: a refresh token with the scope {_SCOPE}"
 _EVENT = re.compile(r"\bevents\[(\d+)\]")
 _LATER = {"CONVERSION_ACTION_TOO_RECENTLY_CREATED"}
-# Not of an event: the halves of the request would be refused alike.
+# Not about an event: both halves of the request would be refused too.
 _OF_ALL = {
     "INVALID_DESTINATION",
     "INVALID_CONVERSION_ACTION_ID",
@@ -55,7 +57,7 @@ _AUTH = {
     "Let the user of the account grant the scope, and store the new refresh_token.",
     "SERVICE_DISABLED": "The Data Manager API is disabled in the project of the OAuth client. Enable it.",
 }
-# Google has these from an earlier call.
+# Google received these in an earlier call.
 _DELIVERED = {"PROCESSING_ERROR_REASON_DUPLICATE_TRANSACTION_ID", "PROCESSING_ERROR_REASON_DUPLICATE_GCLID"}
 
 
@@ -97,7 +99,7 @@ class GoogleDataManager(Google):
     async def confirm(
         self, request_id: str, credentials: Credentials, http: httpx.AsyncClient
     ) -> Confirmation:
-        """Raises ProviderTransientError where Google does not say: it is to be asked again."""
+        """Raises ProviderTransientError if Google does not report the result: ask again later."""
         path = f"/v1/requestStatus:retrieve?requestId={quote(request_id, safe='')}"
         try:
             response = await _ask(self.connect(http, credentials, None), "GET", path)
@@ -112,7 +114,7 @@ class GoogleDataManager(Google):
 
 
 def confirmation(answer: Mapping[str, Any]) -> Confirmation:
-    """The counts of a request. A row that Google had from an earlier call counts as accepted: it has it."""
+    """The counts of a request. A row that Google received in an earlier call counts as accepted."""
     destinations = as_dicts(answer.get("requestStatusPerDestination"))
     if not destinations:
         raise ProviderTransientError("Google's response contains no status of the request.", "NO_STATUS")
@@ -139,9 +141,9 @@ def _reasons(status: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _count(said: Any) -> int:
-    """An int64, which JSON has as a string."""
-    return int(said) if isinstance(said, int | str) and str(said).isdecimal() else 0
+def _count(value: Any) -> int:
+    """An int64, which is a string in JSON."""
+    return int(value) if isinstance(value, int | str) and str(value).isdecimal() else 0
 
 
 def _destination(credentials: Credentials) -> dict[str, Any]:
@@ -158,7 +160,7 @@ def _destination(credentials: Credentials) -> dict[str, Any]:
 async def _ask(
     connection: Connection, method: str, path: str, content: bytes | None = None
 ) -> httpx.Response:
-    """Raises where the answer is about Google's state, not about the request."""
+    """Raises if the response is about Google's state, not about the request."""
     response = await connection.request(method, path, content=content, expired=_expired)
     now = connection.now or google_oauth.LONG_AGO
     if response.status_code == 429:
@@ -180,7 +182,7 @@ class _Ingest(Sending):
             rows = waiting.pop()
             try:
                 waiting += reversed(await self._part(rows))
-            except ProviderTransientError as trouble:  # the rest would meet it too
+            except ProviderTransientError as trouble:  # the other requests would fail too
                 self.settle(rows, trouble)
                 for left in waiting:
                     self.settle(left, answers.retry_of(trouble, sent=False))
@@ -192,7 +194,7 @@ class _Ingest(Sending):
         )
 
     async def _part(self, rows: Sequence[int]) -> list[list[int]]:
-        """One request. What is left of it is to be sent in these requests."""
+        """One request. Returns requests for its rows without an outcome."""
         if not rows:
             return []
         self.requests += 1
@@ -212,7 +214,7 @@ class _Ingest(Sending):
         return self._refused(_Refusal.read(response), rows)
 
     def _receipt(self, answer: Mapping[str, Any]) -> Outcome:
-        if self.batch.dry_run:  # checked, and nothing kept: there is nothing to confirm
+        if self.batch.dry_run:  # only checked: there is nothing to confirm
             return Outcome.completed(None)
         request_id = answer.get("requestId")
         if not isinstance(request_id, str) or not request_id:
@@ -241,23 +243,23 @@ class _Ingest(Sending):
 
 @dataclass(frozen=True)
 class _Refusal:
-    """An answer that is no 200: a google.rpc.Status, with details."""
+    """A response that is not a 200: a google.rpc.Status, with details."""
 
     status: int
     code: str
-    spoken: bool  # in Google's way
-    rows: Mapping[int, str]  # the events that it names, by their place: why
-    elsewhere: str | None  # why another part of the request is refused
+    spoken: bool  # has Google's format
+    rows: Mapping[int, str]  # reasons by the position of the event
+    elsewhere: str | None  # reasons that concern another part of the request
     retry_delay: timedelta | None
     request_id: str | None
 
     @classmethod
     def read(cls, response: httpx.Response) -> _Refusal:
         try:
-            said = answers.json_of(response).get("error")
+            error = answers.json_of(response).get("error")
         except ProviderTransientError:
-            said = None
-        status = as_dict(said)
+            error = None
+        status = as_dict(error)
         rows: dict[int, str] = {}
         found: dict[str, Any] = {}
         for detail in as_dicts(status.get("details")):
@@ -280,11 +282,13 @@ class _Refusal:
 
     def outcome(self, code: str, category: Category = Category.VALIDATION) -> Outcome:
         if category is Category.AUTH:
-            told = _AUTH.get(code, f"Google refuses the account or its credentials ({code}).")
-            return Outcome(Verdict.FAILED, code, category, told, self.request_id)
+            message = _AUTH.get(code, f"Google refuses the account or its credentials ({code}).")
+            return Outcome(Verdict.FAILED, code, category, message, self.request_id)
         if code in _LATER:
-            told = f"Google does not know the click or action yet ({code}). It is sent again in six hours."
-            return Outcome(Verdict.RETRY, code, category, told, self.request_id, SETTLING)
+            message = (
+                f"Google has not registered the click or action yet ({code}). It is sent again in six hours."
+            )
+            return Outcome(Verdict.RETRY, code, category, message, self.request_id, GOOGLE_REGISTERS)
         return Outcome(Verdict.FAILED, code, category, f"Google refuses it ({code}).", self.request_id)
 
 
@@ -304,14 +308,14 @@ def _violations(detail: Mapping[str, Any], rows: dict[int, str], found: dict[str
 def body(
     conversions: Sequence[Conversion], destination: Mapping[str, Any], *, validate_only: bool = False
 ) -> str:
-    """The request, as the protobuf types of the interface have it in JSON."""
+    """The request, as JSON of the interface's protobuf types."""
     events = []
     for each in conversions:
         more = google_rows.value(each, "currency")
         if each.user_data and (found := google_rows.people(each, "emailAddress", "phoneNumber")):
             more += f',"userData":{{"userIdentifiers":[{found}]}}'
-        marked = "wb-" if each.order_id.isdecimal() else ""  # a bare number is refused
-        # The source is required, whatever the reference says. Clicks are made in the web.
+        marked = "wb-" if each.order_id.isdecimal() else ""  # Google refuses an id that is only a number
+        # The source is required, although the reference says otherwise. Clicks are made on the web.
         events.append(
             f'{{"transactionId":{text(marked + each.order_id)},"eventTimestamp":"{each.occurred_at.isoformat()}",'
             f'"eventSource":"WEB","adIdentifiers":{{"{each.click_type}":{text(each.click_id)}}}{more}}}'

@@ -1,6 +1,6 @@
 """Classification of the errors of Google Ads, for rows and requests.
 
-Google's own sentences repeat what was sent (`trigger`), so none of them is passed on: here are ours.
+Google's messages repeat values of the request (`trigger`), so they are replaced by our own.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from weighbridge.model.delivery import Category, Conversion, Outcome, Verdict
+from weighbridge.model.retry import GOOGLE_REGISTERS, GOOGLE_SEARCHES
 
-SETTLING = timedelta(hours=6)  # how long Google needs until it knows a click, or a new conversion action
-SEARCHING = (SETTLING, timedelta(hours=18))  # 6 h and 24 h after the first answer
 LONGEST_WAIT = timedelta(days=1)
 
 
-class Fate(Enum):
+class Handling(Enum):
     """The consequence of an error for a row. Worst first: of several errors of a row, the worst is reported."""
 
     AUTH = auto()  # account or credentials: no row is accepted until they are changed
     REFUSED = auto()  # a retry cannot succeed
-    LATER = auto()  # Google does not know it yet: after 6 hours
+    LATER = auto()  # not registered at Google yet: retry after 6 hours
     SEARCHED = auto()  # Google may find it later: retry after 6 and 24 hours, then fail
     LIMITED = auto()  # rate limit
     TRANSIENT = auto()  # temporary or unexplained
@@ -35,35 +34,35 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class GoogleError:
-    """One error, as the answer has it."""
+    """One error of a response."""
 
-    family: str  # conversionUploadError, quotaError, …; empty where the answer has none
+    family: str  # conversionUploadError, quotaError, …; empty if the response has none
     code: str
-    row: int | None = None  # its place in the request; None: it names no row
+    row: int | None = None  # its position in the request; None: the error names no row
     retry_delay: timedelta | None = None
     developer_wide: bool = False  # rateScope DEVELOPER: all accounts of the project share the limit
 
     @property
-    def fate(self) -> Fate:
-        return _fate(self.family, self.code)
+    def handling(self) -> Handling:
+        return _handling(self.family, self.code)
 
 
 @lru_cache(1024)
-def _fate(family: str, code: str) -> Fate:
+def _handling(family: str, code: str) -> Handling:
     if family == "conversionUploadError":
-        return CONVERSION_UPLOAD.get(code, Fate.TRANSIENT)  # newer than this table: nothing is lost
+        return CONVERSION_UPLOAD.get(code, Handling.TRANSIENT)  # newer than this table: retried
     if family in FAMILIES:
         return FAMILIES[family]
-    return _CODES.get(code, Fate.REFUSED if family else Fate.TRANSIENT)
+    return _CODES.get(code, Handling.REFUSED if family else Handling.TRANSIENT)
 
 
-CONVERSION_UPLOAD: Mapping[str, Fate] = {
+CONVERSION_UPLOAD: Mapping[str, Handling] = {
     **dict.fromkeys(
         ("ORDER_ID_ALREADY_IN_USE", "CLICK_CONVERSION_ALREADY_EXISTS", "CALL_CONVERSION_ALREADY_EXISTS"),
-        Fate.DELIVERED,
+        Handling.DELIVERED,
     ),
-    **dict.fromkeys(("TOO_RECENT_EVENT", "TOO_RECENT_CONVERSION_ACTION", "TOO_RECENT_CALL"), Fate.LATER),
-    **dict.fromkeys(("CLICK_NOT_FOUND", "EVENT_NOT_FOUND", "CALL_NOT_FOUND"), Fate.SEARCHED),
+    **dict.fromkeys(("TOO_RECENT_EVENT", "TOO_RECENT_CONVERSION_ACTION", "TOO_RECENT_CALL"), Handling.LATER),
+    **dict.fromkeys(("CLICK_NOT_FOUND", "EVENT_NOT_FOUND", "CALL_NOT_FOUND"), Handling.SEARCHED),
     **dict.fromkeys(
         (
             "TOO_MANY_CONVERSIONS_IN_REQUEST",
@@ -71,9 +70,9 @@ CONVERSION_UPLOAD: Mapping[str, Fate] = {
             "DUPLICATE_CLICK_CONVERSION_IN_REQUEST",
             "DUPLICATE_CALL_CONVERSION_IN_REQUEST",
         ),
-        Fate.ALONE,
+        Handling.ALONE,
     ),
-    **dict.fromkeys(("UNKNOWN", "UNSPECIFIED"), Fate.TRANSIENT),
+    **dict.fromkeys(("UNKNOWN", "UNSPECIFIED"), Handling.TRANSIENT),
     **dict.fromkeys(
         (
             "UNPARSEABLE_GCLID",
@@ -109,23 +108,23 @@ CONVERSION_UPLOAD: Mapping[str, Fate] = {
             "NO_CONVERSION_ACTION_FOUND",
             "INVALID_CONVERSION_ACTION_TYPE",
         ),
-        Fate.REFUSED,
+        Handling.REFUSED,
     ),
 }
 
-FAMILIES: Mapping[str, Fate] = {
-    "internalError": Fate.TRANSIENT,
-    "quotaError": Fate.LIMITED,
-    "authenticationError": Fate.AUTH,
-    "authorizationError": Fate.AUTH,
-    "notAllowlistedError": Fate.AUTH,
-    "headerError": Fate.AUTH,  # login-customer-id
+FAMILIES: Mapping[str, Handling] = {
+    "internalError": Handling.TRANSIENT,
+    "quotaError": Handling.LIMITED,
+    "authenticationError": Handling.AUTH,
+    "authorizationError": Handling.AUTH,
+    "notAllowlistedError": Handling.AUTH,
+    "headerError": Handling.AUTH,  # login-customer-id
 }
 
 # Codes of other enums or none: fixed codes, gRPC codes, and codes that are not about the row.
-_CODES: Mapping[str, Fate] = {
-    **dict.fromkeys(("INVALID_ARGUMENT", "INVALID_GCLID", "RESOURCE_NOT_FOUND"), Fate.REFUSED),
-    **dict.fromkeys(("RESOURCE_EXHAUSTED", "RATE_LIMIT"), Fate.LIMITED),
+_CODES: Mapping[str, Handling] = {
+    **dict.fromkeys(("INVALID_ARGUMENT", "INVALID_GCLID", "RESOURCE_NOT_FOUND"), Handling.REFUSED),
+    **dict.fromkeys(("RESOURCE_EXHAUSTED", "RATE_LIMIT"), Handling.LIMITED),
     **dict.fromkeys(
         (
             "UNAVAILABLE",
@@ -139,7 +138,7 @@ _CODES: Mapping[str, Fate] = {
             "UNKNOWN",
             "UNSPECIFIED",
         ),
-        Fate.TRANSIENT,
+        Handling.TRANSIENT,
     ),
     **dict.fromkeys(
         (
@@ -150,11 +149,11 @@ _CODES: Mapping[str, Fate] = {
             "INVALID_CUSTOMER_ID",
             "CLOUD_PROJECT_NOT_FOUND",
         ),
-        Fate.AUTH,
+        Handling.AUTH,
     ),
 }
 
-# What to do, where there is something to do. Of the others the code itself says enough.
+# Messages of errors that a user can fix. Other messages only contain the code.
 _SENTENCES: Mapping[str, str] = {
     "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE": "Google no longer accepts conversions of this account here: "
     "since June 2026 it is closed to accounts that did not use it before. Use the provider "
@@ -185,37 +184,41 @@ _SENTENCES: Mapping[str, str] = {
 
 
 def outcome(errors: Sequence[GoogleError], row: Conversion, request_id: str | None) -> Outcome:
-    """What becomes of one row that has these errors. It is delivered already only if all of them say so."""
-    told = worst(errors)
-    match told.fate:
-        case Fate.DELIVERED:
+    """The outcome of a row with these errors. It counts as delivered only if all of them mean that."""
+    error = worst(errors)
+    match error.handling:
+        case Handling.DELIVERED:
             return Outcome.completed(request_id, duplicate=True)
-        case Fate.AUTH:
-            return _outcome(Verdict.FAILED, told, Category.AUTH, request_id)
-        case Fate.REFUSED:
-            return _outcome(Verdict.FAILED, told, Category.VALIDATION, request_id)
-        case Fate.LATER:  # of the row, not of the provider's health: no breaker may open for it
-            return _outcome(Verdict.RETRY, told, Category.VALIDATION, request_id, SETTLING)
-        case Fate.SEARCHED:
-            times = row.last_code_times if CONVERSION_UPLOAD.get(row.last_code or "") is Fate.SEARCHED else 0
-            if times >= len(SEARCHING):
-                return _outcome(Verdict.FAILED, told, Category.VALIDATION, request_id)
-            return _outcome(Verdict.RETRY, told, Category.VALIDATION, request_id, SEARCHING[times])
-        case Fate.LIMITED:
-            return _outcome(Verdict.RETRY, told, Category.RATE_LIMIT, request_id, told.retry_delay)
-        case Fate.TRANSIENT:
-            return _outcome(Verdict.RETRY, told, Category.TRANSIENT, request_id)
-        case Fate.ALONE if told.code == "TOO_MANY_CONVERSIONS_IN_REQUEST":
-            return _outcome(Verdict.RETRY, told, Category.TRANSIENT, request_id)
-        case Fate.ALONE:  # it was alone already
-            return _outcome(Verdict.FAILED, told, Category.VALIDATION, request_id)
+        case Handling.AUTH:
+            return _outcome(Verdict.FAILED, error, Category.AUTH, request_id)
+        case Handling.REFUSED:
+            return _outcome(Verdict.FAILED, error, Category.VALIDATION, request_id)
+        case (
+            Handling.LATER
+        ):  # VALIDATION: it must not open the breaker, as it says nothing about the provider
+            return _outcome(Verdict.RETRY, error, Category.VALIDATION, request_id, GOOGLE_REGISTERS)
+        case Handling.SEARCHED:
+            times = (
+                row.last_code_times if CONVERSION_UPLOAD.get(row.last_code or "") is Handling.SEARCHED else 0
+            )
+            if times >= len(GOOGLE_SEARCHES):
+                return _outcome(Verdict.FAILED, error, Category.VALIDATION, request_id)
+            return _outcome(Verdict.RETRY, error, Category.VALIDATION, request_id, GOOGLE_SEARCHES[times])
+        case Handling.LIMITED:
+            return _outcome(Verdict.RETRY, error, Category.RATE_LIMIT, request_id, error.retry_delay)
+        case Handling.TRANSIENT:
+            return _outcome(Verdict.RETRY, error, Category.TRANSIENT, request_id)
+        case Handling.ALONE if error.code == "TOO_MANY_CONVERSIONS_IN_REQUEST":
+            return _outcome(Verdict.RETRY, error, Category.TRANSIENT, request_id)
+        case Handling.ALONE:  # the row was sent alone already
+            return _outcome(Verdict.FAILED, error, Category.VALIDATION, request_id)
         case _:
-            assert_never(told.fate)
+            assert_never(error.handling)
 
 
 def worst(errors: Sequence[GoogleError]) -> GoogleError:
-    """Of several errors of a row the one that decides."""
-    return errors[0] if len(errors) == 1 else min(errors, key=lambda error: error.fate.value)
+    """The error that decides the outcome of a row."""
+    return errors[0] if len(errors) == 1 else min(errors, key=lambda error: error.handling.value)
 
 
 def _outcome(
@@ -229,27 +232,25 @@ def _outcome(
 
 
 def sentence(error: GoogleError) -> str:
-    if told := _SENTENCES.get(error.code):
-        return told
-    match error.fate:
-        case Fate.AUTH:
+    if text := _SENTENCES.get(error.code):
+        return text
+    match error.handling:
+        case Handling.AUTH:
             return f"Google refuses the account or its credentials ({error.code})."
-        case Fate.LATER:
-            return (
-                f"Google does not know the click or action yet ({error.code}). It is sent again in six hours."
-            )
-        case Fate.SEARCHED:
+        case Handling.LATER:
+            return f"Google has not registered the click or action yet ({error.code}). It is sent again in six hours."
+        case Handling.SEARCHED:
             return (
                 f"Google finds no click for it ({error.code}). Tried immediately, after 6 and after 24 hours."
             )
-        case Fate.LIMITED:
+        case Handling.LIMITED:
             return f"Google's rate limit is reached ({error.code})."
-        case Fate.TRANSIENT:
+        case Handling.TRANSIENT:
             return f"Google could not accept it now ({error.code})."
-        case Fate.REFUSED | Fate.ALONE | Fate.DELIVERED:
+        case Handling.REFUSED | Handling.ALONE | Handling.DELIVERED:
             return f"Google refuses it ({error.code})."
         case _:
-            assert_never(error.fate)
+            assert_never(error.handling)
 
 
 def errors_of(status: Mapping[str, Any]) -> tuple[list[GoogleError], str | None]:
@@ -264,8 +265,8 @@ def errors_of(status: Mapping[str, Any]) -> tuple[list[GoogleError], str | None]
 
 
 def _error(error: Mapping[str, Any]) -> GoogleError:
-    said = error.get("errorCode")
-    family, code = next(iter(said.items()), ("", "")) if isinstance(said, dict) else ("", "")
+    value = error.get("errorCode")
+    family, code = next(iter(value.items()), ("", "")) if isinstance(value, dict) else ("", "")
     row = _row(as_dict(error.get("location")).get("fieldPathElements"))
     if "details" not in error:
         return GoogleError(family, code_of(code), row)
@@ -282,29 +283,29 @@ def _row(path: Any) -> int | None:
     return None
 
 
-def code_of(said: Any) -> str:
-    """A code is a name in capitals. Anything else does not get into a table or a log."""
-    return said if isinstance(said, str) and _is_code(said) else "UNKNOWN"
+def code_of(value: Any) -> str:
+    """A code is a name in capitals. Anything else is not stored or logged."""
+    return value if isinstance(value, str) and _is_code(value) else "UNKNOWN"
 
 
 @lru_cache(1024)
-def _is_code(said: str) -> bool:
-    return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", said) is not None
+def _is_code(value: str) -> bool:
+    return re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,99}", value) is not None
 
 
-def duration(said: Any) -> timedelta | None:
+def duration(value: Any) -> timedelta | None:
     """A protobuf Duration in JSON, "40591s"; a day at most."""
-    number = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", _text(said))
+    number = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", _text(value))
     return min(timedelta(seconds=float(number[1])), LONGEST_WAIT) if number else None
 
 
-def as_dicts(said: Any) -> list[dict[str, Any]]:
-    return [each for each in said if isinstance(each, dict)] if isinstance(said, list) else []
+def as_dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def as_dict(said: Any) -> dict[str, Any]:
-    return said if isinstance(said, dict) else {}
+def as_dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _text(said: Any) -> str:
-    return said if isinstance(said, str) else ""
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

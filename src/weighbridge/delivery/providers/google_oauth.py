@@ -15,10 +15,10 @@ from weighbridge.delivery.providers.google_errors import code_of
 from weighbridge.model.delivery import Category, Outcome, ProviderTransientError
 
 TOKEN_URL = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
-EARLY = timedelta(minutes=2)  # a token is not used that may expire on the way
+EARLY = timedelta(minutes=2)  # a token that may expire during the request is not used
 LONG_AGO = datetime(
     1970, 1, 1, tzinfo=UTC
-)  # where nobody says what time it is: a date to wait for is far away
+)  # if the caller has no clock: a Retry-After date then means the maximum wait
 KEPT = 10_000  # tokens at most, in one adapter
 
 NEEDS = (
@@ -36,7 +36,7 @@ NEEDS = (
 
 
 def token_url(base_url: str) -> str:
-    """Where tokens come from: Google's own place, or the stand-in that takes the conversions too."""
+    """The address for tokens: Google's, or that of the fake that also receives the conversions."""
     return TOKEN_URL if base_url.endswith(".googleapis.com") else f"{base_url}/token"
 
 
@@ -49,7 +49,7 @@ class AccessRefused(Exception):
 
 
 def number(credentials: Credentials, name: str) -> str:
-    """An account's or a conversion action's number, without the dashes that people write in it."""
+    """An account's or a conversion action's number, without dashes."""
     value = credentials.get(name, "").replace("-", "")
     if not re.fullmatch(r"[0-9]{1,19}", value):
         raise AccessRefused(
@@ -74,7 +74,7 @@ def action(credentials: Credentials) -> str:
 
 
 class Tokens:
-    """Access tokens, by a digest of the credentials that they were got with. They are in no other place."""
+    """Access tokens, by a digest of their credentials. They are stored nowhere else."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -86,9 +86,8 @@ class Tokens:
     async def get(
         self, credentials: Credentials, http: httpx.AsyncClient, now: datetime | None, *, fresh: bool = False
     ) -> tuple[str, bool]:
-        """A token that is good at `now`; without one, whichever there is. And: whether Google gave it just now.
-
-        `fresh`: not one that there is. Raises AccessRefused where Google gives none to these credentials.
+        """A token that is valid at `now` (without `now`: the stored one, if any), and whether it was requested just
+        now. `fresh`: ignore the stored token. Raises AccessRefused if Google refuses the credentials.
         """
         key = _digest(credentials)
         token, until = self._kept.get(key, ("", None))
@@ -130,8 +129,8 @@ def _refused(code: str) -> AccessRefused:
     return AccessRefused(code, f"Google refuses access with these credentials ({code}).")
 
 
-def _seconds(said: Any) -> float:
-    return min(float(said), 86_400.0) if isinstance(said, int | float) and said > 0 else 0.0
+def _seconds(value: Any) -> float:
+    return min(float(value), 86_400.0) if isinstance(value, int | float) and value > 0 else 0.0
 
 
 def _digest(credentials: Credentials) -> bytes:

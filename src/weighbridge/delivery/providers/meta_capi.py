@@ -24,7 +24,7 @@ from weighbridge.model.delivery import (
 )
 
 VERSION = "v25.0"
-# Of a sale that is confirmed somewhere else than on a site or in an app: those need what we do not have.
+# For sales that are not confirmed on a website or in an app: those sources need data that we do not have.
 SOURCES = ("system_generated", "physical_store", "phone_call", "email", "chat", "business_messaging", "other")
 _RATE_LIMIT = frozenset({4, 17, 32, 341, 613, *range(80000, 80015)})
 _NO_SUCH_DATASET = (100, 33)
@@ -105,15 +105,15 @@ class MetaCapi(AllOrNothing):
             headers={"content-type": "application/json"},
             content=encoded({"data": events, **more, "access_token": batch.credentials["access_token"]}),
         )
-        said = _error(response)
-        if said is None:
+        error = _error(response)
+        if error is None:
             answers.raise_for_retryable(response, batch.now)
-            return _taken(answers.json_of(response), len(events), response)
-        outcome = _classified(said, response, batch)
+            return _accepted(answers.json_of(response), len(events), response)
+        outcome = _classified(error, response, batch)
         return [outcome] * len(events) if outcome.category is Category.AUTH else outcome
 
 
-def _taken(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list[Outcome]:
+def _accepted(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list[Outcome]:
     trace = body.get("fbtrace_id") or response.headers.get("x-fb-trace-id")
     if body.get("events_received") != sent or not trace:
         raise ProviderTransientError(
@@ -124,24 +124,24 @@ def _taken(body: Mapping[str, Any], sent: int, response: httpx.Response) -> list
 
 
 def _error(response: httpx.Response) -> dict[str, Any] | None:
-    """Meta's own error, whatever the status. None: it is no error, or not Meta's."""
+    """Meta's error, for any status. None: no error, or not from Meta."""
     try:
-        said = answers.json_of(response).get("error")
+        error = answers.json_of(response).get("error")
     except ProviderTransientError:
         return None
-    return said if isinstance(said, dict) and isinstance(said.get("code"), int) else None
+    return error if isinstance(error, dict) and isinstance(error.get("code"), int) else None
 
 
-def _classified(said: dict[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
+def _classified(error: dict[str, Any], response: httpx.Response, batch: Batch) -> Outcome:
     """FAILED with the error. Raises temporary errors."""
-    code, subcode = said["code"], said.get("error_subcode")
+    code, subcode = error["code"], error.get("error_subcode")
     name = f"{code}/{subcode}" if subcode else str(code)
-    words = answers.quoted(said.get("error_user_msg") or said.get("message"), batch)
+    words = answers.quoted(error.get("error_user_msg") or error.get("message"), batch)
     status = response.status_code
     if code in _RATE_LIMIT or status == 429:
         after = answers.retry_after(response, batch.now) or _regained(response)
         raise ProviderRateLimitError(f"Meta's rate limit is reached: {words}", name, after)
-    if code in (1, 2) or said.get("is_transient") is True or status >= 500 or status == 408:
+    if code in (1, 2) or error.get("is_transient") is True or status >= 500 or status == 408:
         after = answers.retry_after(response, batch.now)
         raise ProviderTransientError(f"Meta reports an error ({status}): {words}", name, after)
     if (code, subcode) == _NO_SUCH_DATASET:

@@ -8,9 +8,9 @@ from itertools import repeat
 from weighbridge.delivery.providers.answers import NOT_SENT, retry_of, settled
 from weighbridge.model.delivery import Category, Conversion, Outcome, ProviderTransientError
 
-# What came of a part: an outcome per row, or the one that refuses it as a whole.
+# The result of a part: an outcome per row, or one outcome that refuses the whole part.
 Sent = Callable[[Sequence[Conversion]], Awaitable[list[Outcome] | Outcome]]
-MOST_CALLS = 64  # enough for three bad rows among a thousand; more of them wait for the next call
+MOST_CALLS = 64  # enough for three bad rows among a thousand; other rows wait for the next call
 
 
 async def sifted(
@@ -18,7 +18,7 @@ async def sifted(
     unsendable: Callable[[Conversion], Outcome | None],
     send: Callable[[Sequence[Conversion]], Awaitable[Iterable[Outcome]]],
 ) -> list[Outcome]:
-    """One outcome per row, in their order: what `unsendable` refuses is not sent. Raises where nothing was settled."""
+    """One outcome per row, in order; rows that `unsendable` refuses are not sent. Raises if no row has an outcome."""
     refused = [unsendable(row) for row in rows]
     left = [row for row, outcome in zip(rows, refused, strict=True) if outcome is None]
     try:
@@ -36,12 +36,11 @@ async def bisected(
     most: int = MOST_CALLS,
     in_time: Callable[[], bool] = lambda: True,
 ) -> list[Outcome]:
-    """One outcome per row, in their order. Raises as `answers.settled`.
-
-    Trouble on the line ends it: the parts that are left meet the same trouble, unsent. So does the call's deadline.
+    """One outcome per row, in order. Raises as `answers.settled`. After a connection error or the call's deadline, the
+    remaining parts are not sent and get the same error.
     """
     found: dict[int, Outcome | ProviderTransientError] = {}
-    parts = [range(len(rows))] if rows else []  # the next one last
+    parts = [range(len(rows))] if rows else []  # a stack
     calls = 0
     while parts:
         part = parts.pop()
@@ -51,15 +50,15 @@ async def bisected(
             break
         calls += 1
         try:
-            said = await send([rows[at] for at in part])
+            result = await send([rows[at] for at in part])
         except ProviderTransientError as error:
             found |= dict.fromkeys(part, error)
             found |= {at: retry_of(error, sent=False) for left in parts for at in left}
             break
-        if isinstance(said, list):
-            found |= dict(zip(part, said, strict=True))
+        if isinstance(result, list):
+            found |= dict(zip(part, result, strict=True))
         elif len(part) == 1:
-            found[part[0]] = said
+            found[part[0]] = result
         else:
             middle = len(part) // 2
             parts += [part[middle:], part[:middle]]
@@ -69,7 +68,8 @@ async def bisected(
 def _unsettled(calls: int) -> Outcome:
     return Outcome.retry(
         "BATCH_REFUSED",
-        f"The provider refuses the batch, and {calls} requests did not show for which rows. The rest comes later.",
+        f"The provider refuses the batch, and {calls} requests did not show for which rows. "
+        "The remaining rows are sent with a later call.",
         Category.VALIDATION,
         counts=False,
     )

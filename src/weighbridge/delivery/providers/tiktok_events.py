@@ -27,7 +27,7 @@ from weighbridge.model.delivery import (
 
 SOURCES = ("offline", "crm", "web")
 _OK, _PARTLY, _REFUSED, _NO_PERMISSION, _THROTTLED = 0, 20001, 40002, 40001, 40100
-_TROUBLE = 40700  # the one of the 4xxxx that is TikTok's own
+_TROUBLE = 40700  # the only 4xxxx code that reports an error of TikTok
 
 
 class TikTokEvents(AllOrNothing):
@@ -128,7 +128,7 @@ def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch)
     listed = body.get("data")
     partly = code == _PARTLY and isinstance(listed, dict) and bool(listed.get("failed_events"))
     if code == _OK or (code == _PARTLY and not partly):
-        return _taken(body, status)
+        return _accepted(body, status)
     if partly or code == _REFUSED:
         return Outcome.failed(name, f"TikTok refuses it: {words}")
     if code == _THROTTLED:
@@ -141,7 +141,7 @@ def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch)
     return Outcome.failed(name, f"TikTok refuses it: {words}")
 
 
-def _taken(body: Mapping[str, Any], status: int) -> Outcome:
+def _accepted(body: Mapping[str, Any], status: int) -> Outcome:
     request_id = body.get("request_id")
     if status != 200 or not request_id:
         raise ProviderTransientError(

@@ -1,7 +1,7 @@
 """Conversions → the user's own webhook (Standard Webhooks): one signed message per conversion.
 
-The receiver knows a message again by its webhook-id, which is the same whenever it is sent. Any 2xx says that it has
-it, whatever the body. Nothing can be checked without sending, so a dry run builds and signs, and no more.
+The receiver recognises a repeated message by its webhook-id. Any 2xx status means that it has the message; the body is
+ignored. A receiver cannot validate a message without accepting it, so a dry run only builds and signs it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEEDS = (
 
 class Webhook:
     name = "webhook"
-    max_batch = 20  # two rounds: more, at a receiver that takes its time, would outlast the lease
+    max_batch = 20  # two rounds: with a slow receiver, more would take longer than the lease
     clicks = ("gclid", "gbraid", "wbraid", "fbclid", "ttclid")
     window: timedelta | None = None
     window_from = "event"
@@ -86,12 +86,12 @@ class Webhook:
 def signed(keys: Sequence[bytes], message_id: str, now: datetime, content: bytes) -> dict[str, str]:
     """The three headers of Standard Webhooks, with a signature for each key."""
     seconds = int(now.timestamp())
-    said = b".".join((message_id.encode(), str(seconds).encode(), content))
-    made = (base64.b64encode(hmac.digest(key, said, hashlib.sha256)).decode() for key in keys)
+    message = b".".join((message_id.encode(), str(seconds).encode(), content))
+    signatures = (base64.b64encode(hmac.digest(key, message, hashlib.sha256)).decode() for key in keys)
     return {
         "webhook-id": message_id,
         "webhook-timestamp": str(seconds),
-        "webhook-signature": " ".join(f"v1,{signature}" for signature in made),
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
     }
 
 
@@ -122,7 +122,7 @@ class _Round:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._failures = 0
         self._begun = False
-        self._over: Outcome | None = None  # of the rest
+        self._over: Outcome | None = None  # of the remaining rows
 
     async def all(self) -> list[Outcome | ProviderTransientError]:
         return await asyncio.gather(*(self._one(conversion) for conversion in self._batch.conversions))
@@ -135,15 +135,15 @@ class _Round:
                 return answers.NOT_SENT
             self._begun = True
             try:
-                said = await self._sender.post(*_message(conversion, self._batch))
+                outcome = await self._sender.post(*_message(conversion, self._batch))
             except ProviderTransientError as error:
                 self._failures += 1
                 if isinstance(error, ProviderRateLimitError) or self._failures == MAX_FAILED_MESSAGES:
                     self._over = answers.retry_of(error, sent=False)
                 return error
-            if said.category is Category.AUTH:
-                self._over = said
-            return said
+            if outcome.category is Category.AUTH:
+                self._over = outcome
+            return outcome
 
 
 class _Sender:
@@ -151,7 +151,7 @@ class _Sender:
 
     def __init__(self, url: str, keys: Sequence[bytes], now: datetime, http: httpx.AsyncClient) -> None:
         self._url, self._keys, self._now, self._http = url, keys, now, http
-        self.private = False  # may the address be one of our own network's
+        self.private = False  # the address may be private
 
     def built(self, message_id: str, content: bytes) -> dict[str, str]:
         return {"content-type": "application/json", **signed(self._keys, message_id, self._now, content)}

@@ -26,10 +26,10 @@ class SlotKey:
 
 
 @dataclass(frozen=True)
-class Held:
+class Slot:
     """A leased slot of both keys, or of the first key only if there is no limit for all sites."""
 
-    slot: SlotKey
+    key: SlotKey
     token: UUID
 
 
@@ -37,18 +37,18 @@ class Held:
 class SlotLimits:
     per_site: int = 2
     per_provider: int = 10  # 0: no limit
-    ttl: timedelta = timedelta(minutes=2)  # of a slot whose holder died
+    ttl: timedelta = timedelta(minutes=2)  # of a slot whose process stopped
 
 
 class Slots(Protocol):
-    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
+    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
         """A slot per key, in order; None if none is free or the backend is unavailable. Never raises for that.
 
-        Both keys or neither. The same place may stand there several times. What is given `back` is free before.
+        Both keys or neither. A key may be listed several times. Slots in `returned` are released first.
         """
         ...
 
-    async def release(self, held: Sequence[Held]) -> None:
+    async def release(self, slots: Sequence[Slot]) -> None:
         """Release slots. Releasing twice or after the expiry is no error; nothing is raised."""
         ...
 

@@ -9,50 +9,49 @@ from uuid import UUID, uuid4
 
 import structlog
 
-from weighbridge.delivery.slots.base import Held, SlotKey, SlotLimits
+from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
 
 log = structlog.get_logger()
 
-MOST_OWED = 10_000  # what is older than these ends by itself, as everything does
+MOST_UNRELEASED = 10_000  # older ones expire in the backend
 
 
-class Leased(ABC):
+class LeasedSlots(ABC):
     """Slots in a backend. While it is unavailable, no slot is granted, and nothing is raised.
 
-    A call that failed or was cancelled may have gone through all the same, and what was to be given back may not have
-    been. Both are owed, and given back before the next call that gets through: a site must not stand still for the
-    time of a lease.
+    After a call that failed or was cancelled, it is unknown which slots were acquired and which were released. All of
+    them are released with the next call that succeeds, so that no site waits until their leases expire.
     """
 
-    keeper: str  # who keeps them, for logs
+    keeper: str  # the backend's name, for logs
 
     def __init__(self, limits: SlotLimits) -> None:
         self.limits = limits
-        self._owed: deque[Held] = deque(maxlen=MOST_OWED)
+        self._unreleased: deque[Slot] = deque(maxlen=MOST_UNRELEASED)
         self._away = False
 
-    async def acquire(self, places: Sequence[SlotKey], back: Sequence[Held] = ()) -> list[Held | None]:
-        wanted = [Held(place, uuid4()) for place in places]
+    async def acquire(self, keys: Sequence[SlotKey], returned: Sequence[Slot] = ()) -> list[Slot | None]:
+        wanted = [Slot(key, uuid4()) for key in keys]
         if not wanted:
-            await self.release(back)
+            await self.release(returned)
             return []
-        self._owed.extend(back)
-        giving = list(self._owed)
+        self._unreleased.extend(returned)
+        releasing = list(self._unreleased)
         try:
-            granted = await self._exchange(giving, wanted)
-            self._given(giving)
+            granted = await self._exchange(releasing, wanted)
+            self._note_released(releasing)
         except BaseException as error:
-            self._owed.extend(wanted)
+            self._unreleased.extend(wanted)
             if not isinstance(error, Exception):
                 raise
             self._note(error)
             return [None] * len(wanted)
         self._note(None)
-        return [held if held.token in granted else None for held in wanted]
+        return [slot if slot.token in granted else None for slot in wanted]
 
-    async def release(self, held: Sequence[Held]) -> None:
-        self._owed.extend(held)
-        if not self._owed:
+    async def release(self, slots: Sequence[Slot]) -> None:
+        self._unreleased.extend(slots)
+        if not self._unreleased:
             return
         try:
             await self._settle()
@@ -67,31 +66,36 @@ class Leased(ABC):
 
     async def _settle(self) -> None:
         """Release all slots that could not be released before; keep them if that fails again."""
-        giving = list(self._owed)
-        if giving:
-            await self._give(giving)
-            self._given(giving)
+        releasing = list(self._unreleased)
+        if releasing:
+            await self._release_slots(releasing)
+            self._note_released(releasing)
 
-    def _given(self, giving: Sequence[Held]) -> None:
-        given = {held.token for held in giving}
-        self._owed = deque((held for held in self._owed if held.token not in given), MOST_OWED)
+    def _note_released(self, releasing: Sequence[Slot]) -> None:
+        released = {slot.token for slot in releasing}
+        self._unreleased = deque(
+            (slot for slot in self._unreleased if slot.token not in released), MOST_UNRELEASED
+        )
 
     def _note(self, error: Exception | None) -> None:
         """Log once when the backend becomes unavailable and once when it is back."""
         if error is not None and not self._away:
             log.warning(
-                "slots.away", keeper=self.keeper, reason=self._why(error), error_type=type(error).__name__
+                "slots.unavailable",
+                keeper=self.keeper,
+                reason=self._why(error),
+                error_type=type(error).__name__,
             )
         elif error is None and self._away:
-            log.info("slots.back", keeper=self.keeper)
+            log.info("slots.available", keeper=self.keeper)
         self._away = error is not None
 
     @abstractmethod
-    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
+    async def _exchange(self, releasing: Sequence[Slot], wanted: Sequence[Slot]) -> set[UUID]:
         """Release, then acquire. Returns the tokens that have a slot."""
 
     @abstractmethod
-    async def _give(self, held: Sequence[Held]) -> None: ...
+    async def _release_slots(self, slots: Sequence[Slot]) -> None: ...
 
     @abstractmethod
     async def _close(self) -> None: ...

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from weighbridge.delivery.slots import table
-from weighbridge.delivery.slots.base import Held, SlotLimits
-from weighbridge.delivery.slots.leased import Leased
+from weighbridge.delivery.slots.base import Slot, SlotLimits
+from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import RetryLater
-from weighbridge.postgres.pool import Database
+from weighbridge.postgres.transactions import Database
 
 ROLE = "weighbridge_deliver"
 
 
-class PostgresSlots(Leased):
+class PostgresSlots(LeasedSlots):
     """Leased rows in weighbridge.slots: see acquire_slots in delivery/functions.sql. Its clock is the database's."""
 
     keeper = "postgres"
@@ -23,23 +23,23 @@ class PostgresSlots(Leased):
         super().__init__(limits)
         self._db = db
 
-    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
+    async def _exchange(self, releasing: Sequence[Slot], wanted: Sequence[Slot]) -> set[UUID]:
         request = table.SlotRequest(
-            site_keys=[held.slot.site_key for held in wanted],
-            global_keys=[held.slot.global_key for held in wanted],
-            tokens=[held.token for held in wanted],
+            site_keys=[slot.key.site_key for slot in wanted],
+            global_keys=[slot.key.global_key for slot in wanted],
+            tokens=[slot.token for slot in wanted],
             per_site=self.limits.per_site,
             per_provider=self.limits.per_provider,
             ttl=self.limits.ttl,
         )
         async with self._db.tx(ROLE) as tx:
-            if giving:
-                await table.release(tx, [each.token for each in giving])
+            if releasing:
+                await table.release(tx, [each.token for each in releasing])
             return await table.acquire(tx, request)
 
-    async def _give(self, held: Sequence[Held]) -> None:
+    async def _release_slots(self, slots: Sequence[Slot]) -> None:
         async with self._db.tx(ROLE) as tx:
-            await table.release(tx, [each.token for each in held])
+            await table.release(tx, [each.token for each in slots])
 
     async def _close(self) -> None:
         """Nothing to close: the database pool belongs to the application."""

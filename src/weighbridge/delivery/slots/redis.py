@@ -1,12 +1,12 @@
 """Slots in Redis, if REDIS_URL is set: one sorted set per key, one member per slot, its expiry as the score.
 
-Redis 5 or newer, or Valkey. A call is one script, whatever the number of places, and the time is the server's. If Redis
+Redis 5 or newer, or Valkey. A call is one script, for any number of slots, and uses the server's clock. If Redis
 is unreachable, slow or returns an error, no slot is granted and no conversion is uploaded.
 
-Its limits. The keys of one call lie in different slots of a Redis Cluster, which refuses such a script: use one server,
-with replicas if you like. What a replica had not heard of when it took over is forgotten, as is what a server without
-persistence had when it died; so are keys that an eviction policy (maxmemory-policy) takes away. Until the calls of then
-have ended there may be more than the limit.
+Limits. A Redis Cluster refuses the script, because the keys of one call may belong to different nodes: use one server,
+with replicas if needed. Slots are lost when a replica takes over that had not received them, when a server without
+persistence stops, and when an eviction policy (maxmemory-policy) removes their keys. Until the calls of lost slots have
+ended, there may be more calls than the limit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from weighbridge.delivery.slots.base import Held, SlotLimits
-from weighbridge.delivery.slots.leased import Leased
+from weighbridge.delivery.slots.base import Slot, SlotLimits
+from weighbridge.delivery.slots.leased import LeasedSlots
 from weighbridge.model.errors import ConfigError
 
 CALL_TIMEOUT = 1.0  # seconds for one call of Redis as a whole: delivery waits for it
 CONNECTIONS = 8
 
 # KEYS: each key once. ARGV: how long a slot lasts in ms, the limit of a site's key, the limit of a provider's key; then
-# for each place its token and the numbers of its two keys, the second 0 where there is no limit. Answers 1 or 0 each.
+# for each slot its token and the numbers of its two keys; the second is 0 without a limit. Returns 1 or 0 for each.
 _ACQUIRE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -65,7 +65,7 @@ end
 return answer
 """
 
-# KEYS: a site's key and a provider's by turns. ARGV: a token for each two.
+# KEYS: pairs of a site's key and a provider's key. ARGV: a token for each pair.
 _RELEASE = """
 for i, token in ipairs(ARGV) do
     redis.call('ZREM', KEYS[2 * i - 1], token)
@@ -74,51 +74,51 @@ end
 """
 
 
-class RedisSlots(Leased):
+class RedisSlots(LeasedSlots):
     """Semaphores in Redis; the key names are fixed."""
 
     keeper = "redis"
 
     def __init__(self, url: str, limits: SlotLimits) -> None:
-        """ConfigError if the address is invalid. The connection is made later."""
+        """ConfigError if the address is invalid. It connects later."""
         super().__init__(limits)
         self._redis = _client(url)
         self._acquire = self._redis.register_script(_ACQUIRE)
-        self._release = self._redis.register_script(_RELEASE)
+        self._release_script = self._redis.register_script(_RELEASE)
 
-    async def _exchange(self, giving: Sequence[Held], wanted: Sequence[Held]) -> set[UUID]:
-        if giving:
-            await self._give(giving)
+    async def _exchange(self, releasing: Sequence[Slot], wanted: Sequence[Slot]) -> set[UUID]:
+        if releasing:
+            await self._release_slots(releasing)
         numbers: dict[str, int] = {}
         args: list[str | int] = [
             _milliseconds(self.limits.ttl),
             self.limits.per_site,
             self.limits.per_provider,
         ]
-        for held in wanted:
-            site = numbers.setdefault(held.slot.site_key, len(numbers) + 1)
+        for slot in wanted:
+            site = numbers.setdefault(slot.key.site_key, len(numbers) + 1)
             provider = (
-                numbers.setdefault(held.slot.global_key, len(numbers) + 1) if self.limits.per_provider else 0
+                numbers.setdefault(slot.key.global_key, len(numbers) + 1) if self.limits.per_provider else 0
             )
-            args += [str(held.token), site, provider]
+            args += [str(slot.token), site, provider]
         async with asyncio.timeout(CALL_TIMEOUT):
             answer = await self._acquire(keys=list(numbers), args=args)
-        return {held.token for held, granted in zip(wanted, answer, strict=True) if granted}
+        return {slot.token for slot, granted in zip(wanted, answer, strict=True) if granted}
 
-    async def _give(self, held: Sequence[Held]) -> None:
-        keys = [key for each in held for key in (each.slot.site_key, each.slot.global_key)]
+    async def _release_slots(self, slots: Sequence[Slot]) -> None:
+        keys = [key for each in slots for key in (each.key.site_key, each.key.global_key)]
         async with asyncio.timeout(CALL_TIMEOUT):
-            await self._release(keys=keys, args=[str(each.token) for each in held])
+            await self._release_script(keys=keys, args=[str(each.token) for each in slots])
 
     async def _close(self) -> None:
         await self._redis.aclose()
 
     def _why(self, error: Exception) -> str:
-        said = f"{type(error).__name__} {error}"
-        return next((why for pattern, why in _REASONS if re.search(pattern, said)), "it returns an error")
+        text = f"{type(error).__name__} {error}"
+        return next((why for pattern, why in _REASONS if re.search(pattern, text)), "it returns an error")
 
 
-# What is said of a call that failed: the first that is found. The words themselves have addresses and names in them.
+# The reason that is logged for a failed call: the first match. Redis's own messages contain addresses and names.
 _REASONS = (
     (
         r"^Authentic|^Authoriz|^NoPermission|NOPERM|can't run this command",
@@ -143,15 +143,15 @@ def _client(url: str) -> Redis:
                 timeout=CALL_TIMEOUT,
                 socket_timeout=CALL_TIMEOUT,
                 socket_connect_timeout=CALL_TIMEOUT,
-                # Once more at once, over a new line: one of a server that was started anew looks as good as ever.
+                # Retry once on a new connection: after a restart of the server, old connections still look open.
                 retry=Retry(NoBackoff(), 1, (trouble.ConnectionError,)),
-                protocol=2,  # no greeting that older servers do not know
+                protocol=2,  # no HELLO: older servers do not support it
             )
-            pool.make_connection()  # type: ignore[no-untyped-call] # what stands behind the question mark is read only here
+            pool.make_connection()  # type: ignore[no-untyped-call] # the options after the question mark are read here
         except (TypeError, ValueError, AttributeError, trouble.RedisError):
             complaint = "an invalid option after the question mark"
     if complaint is not None or pool is None:
-        # Raised out here, and without the address: it may have a password in it, and so may what redis-py says of it.
+        # Raised here, without cause and address: both may contain the password.
         raise ConfigError(
             f"REDIS_URL: expected redis://user:password@host:6379/0, rediss://… or unix:///path, got {complaint}."
         )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from weighbridge.postgres.pool import Tx, fetch_all
 from weighbridge.postgres.queries import load
+from weighbridge.postgres.transactions import Tx, fetch_all
 
 _SQL = load(__name__)
 

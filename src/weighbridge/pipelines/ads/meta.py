@@ -1,8 +1,8 @@
 """Meta Ads Manager: Facebook and Instagram.
 
 The totals row comes directly after the header and has no names. The currency is in the header. Without
-a `Day` column, a record is a day if its reporting period starts and ends on the same day. The names of the
-Marketing API (`campaign_name`, `date_start`) are known too: underscores count as spaces.
+a `Day` column, a record is a day if its reporting period starts and ends on the same day. The names of the Marketing
+API (`campaign_name`, `date_start`) are recognised too: underscores count as spaces.
 """
 
 from __future__ import annotations

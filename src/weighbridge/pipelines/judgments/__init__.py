@@ -6,7 +6,7 @@ from datetime import date
 from decimal import Decimal
 
 from weighbridge.model import upsert
-from weighbridge.model.pipeline import Entity, Field, Made, Pipeline, Ref
+from weighbridge.model.pipeline import Computed, Entity, Field, Pipeline, Ref
 from weighbridge.model.rule import Normaliser, Validator
 from weighbridge.rules import n, v
 
@@ -58,7 +58,7 @@ plaintiff = Entity(
     table="plaintiffs",
     key=["dedupe_key"],
     fields=[
-        Field("dedupe_key", otherwise=Made(DEDUPE_KEY), personal=True),
+        Field("dedupe_key", otherwise=Computed(DEDUPE_KEY), personal=True),
         Field("name", header=PLAINTIFF, normalise=[n.fold_space], personal=True),
         Field(
             "email",

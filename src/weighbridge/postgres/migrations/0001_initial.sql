@@ -36,7 +36,7 @@ DO $$ BEGIN EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO weighbridge_group'
 
 -- Engine ----------------------------------------------------------------------------------------------------
 
--- How far tests have moved the time; weighbridge.now() adds it.
+-- The time shift that tests set; weighbridge.now() adds it.
 CREATE TABLE weighbridge.clock (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     shift interval NOT NULL DEFAULT '0'
@@ -62,7 +62,7 @@ CREATE TABLE weighbridge.attempts (
     renewed_at timestamptz,
     CHECK ((closed_at IS NULL) = (outcome IS NULL))
 ) WITH (fillfactor = 70);
-COMMENT ON TABLE weighbridge.attempts IS 'Who works on what, until when. A lease_token is never reused.';
+COMMENT ON TABLE weighbridge.attempts IS 'Attempts: the worker, its subject and its lease. A lease_token is never reused.';
 
 -- One live attempt per subject, and one per slot: no race can exceed these limits.
 CREATE UNIQUE INDEX attempts_live ON weighbridge.attempts (queue, subject) WHERE closed_at IS NULL;
@@ -73,8 +73,8 @@ CREATE INDEX attempts_history ON weighbridge.attempts (subject, opened_at);
 CREATE INDEX attempts_under ON weighbridge.attempts (under) WHERE under IS NOT NULL;
 
 -- Attempts at uploads since whose start the server has not crashed. Unlogged, so a crash empties it. Batches commit
--- without waiting for the disk, and a crash may undo some of them while their worker lives on and remembers them as done;
--- such an attempt has to begin again from what the tables say.
+-- without waiting for the disk, and a crash may undo some of them while their worker still runs; such an attempt must
+-- start again from the state in the tables.
 CREATE UNLOGGED TABLE weighbridge.unbroken (lease_token uuid PRIMARY KEY);
 
 -- The outbox: each event is announced once to each consumer.
@@ -123,7 +123,7 @@ CREATE TABLE weighbridge.alerts (
 );
 CREATE UNIQUE INDEX alerts_open ON weighbridge.alerts (condition, subject) WHERE closed_at IS NULL;
 
--- What operators did, and what was announced.
+-- Actions of operators, and announced events.
 CREATE TABLE weighbridge.audit_log (
     id bigserial PRIMARY KEY,
     workspace_id uuid,
@@ -233,10 +233,10 @@ CREATE TABLE public.data_uploads (
     mapping jsonb NOT NULL DEFAULT '{}', -- field → the header cell it was read from
     event_emitted boolean NOT NULL DEFAULT false,
     staging_digest bytea, -- of the rows that `staged` counts
-    -- The sender's name for its batch. It names one upload, whatever becomes of that upload.
+    -- The sender's name for its batch. It names one upload, whatever its result.
     source_batch_id text CHECK (length(source_batch_id) BETWEEN 1 AND 200),
     traceparent text, -- W3C trace context of the request; workers continue its trace
-    dismissed_at timestamptz, -- an operator has looked at the failure: no dead letter any more
+    dismissed_at timestamptz, -- an operator has dismissed it: no dead letter
     project_id bigint, -- a file of a project is a job: only the project's runner claims it
     attempts int NOT NULL DEFAULT 0, -- how often it was claimed
     storage_status text NOT NULL DEFAULT 'stored'
@@ -260,9 +260,9 @@ CREATE TABLE public.data_uploads (
     CONSTRAINT preview_is_not_promoted CHECK (NOT preview OR status NOT IN ('promoting', 'completed', 'partial')),
     CONSTRAINT preview_is_held CHECK (NOT (preview AND status = 'staging_complete') OR run_after = 'infinity')
 ) WITH (fillfactor = 70);
-COMMENT ON TABLE public.data_uploads IS 'One row per file handed over. Its status is the only truth about it.';
+COMMENT ON TABLE public.data_uploads IS 'One row per received file. status is the only source of truth for its state.';
 
--- The same content, read with the same options, is the same upload, unless the first one failed or the sender insists.
+-- The same content, read with the same options, is the same upload, unless the first one failed or `force` is set.
 CREATE UNIQUE INDEX data_uploads_content ON public.data_uploads
     (workspace_id, pipeline, client_id, platform, project_id, content_sha256, reading) NULLS NOT DISTINCT
     WHERE status <> 'failed' AND NOT forced;
@@ -379,7 +379,7 @@ CREATE TABLE public.upload_duplicates (
     last_at timestamptz NOT NULL DEFAULT weighbridge.now(),
     PRIMARY KEY (upload_id, filename)
 );
-COMMENT ON TABLE public.upload_duplicates IS 'Files that were here already: shown, never counted.';
+COMMENT ON TABLE public.upload_duplicates IS 'Files that were received again. They are shown, and not counted.';
 ALTER TABLE public.upload_duplicates ENABLE ROW LEVEL SECURITY;
 CREATE POLICY workspace ON public.upload_duplicates USING (workspace_id = (SELECT weighbridge.workspace()));
 GRANT SELECT ON public.upload_duplicates TO weighbridge_tenant;
@@ -484,7 +484,8 @@ CREATE TABLE public.upload_queue (
     created_at timestamptz NOT NULL DEFAULT weighbridge.now(),
     tried_at timestamptz
 );
-COMMENT ON TABLE public.upload_queue IS 'Files that the store could not take. retry_count = max_retries: an operator''s.';
+COMMENT ON TABLE public.upload_queue IS
+    'Files that wait for the store. retry_count = max_retries: an operator must act.';
 CREATE INDEX idx_upload_queue_next_retry ON public.upload_queue (spool_id, next_retry_at)
     WHERE retry_count < max_retries;
 CREATE INDEX idx_upload_queue_user ON public.upload_queue (workspace_id, user_id);
@@ -812,7 +813,7 @@ INSERT INTO weighbridge.providers (provider_key, clicks, click_window, from_even
     ('webhook', '{gclid,gbraid,wbraid,fbclid,ttclid}', NULL, true);
 GRANT SELECT ON weighbridge.providers TO weighbridge_deliver;
 
--- Whose conversions they are, and which providers receive them.
+-- Owners of conversions, and the providers that receive them.
 CREATE TABLE public.sites (
     id uuid PRIMARY KEY DEFAULT gen_random_uuid(),
     workspace_id uuid NOT NULL DEFAULT weighbridge.workspace(),
@@ -897,9 +898,10 @@ CREATE TABLE public.offline_conversion_queue (
     CHECK ((status = 'COMPLETED') = (uploaded_at IS NOT NULL)),
     CHECK (status <> 'PROCESSING' OR claimed_at IS NOT NULL)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
-COMMENT ON TABLE public.offline_conversion_queue IS 'One row per sale and provider. Its status is the only truth about it.';
+COMMENT ON TABLE public.offline_conversion_queue IS
+    'One row per sale and provider. status is the only source of truth for its state.';
 COMMENT ON COLUMN public.offline_conversion_queue.fresh IS
-    'It says what its sale says. False: the claim reads the sale again.';
+    'True: the row has the current data of its sale. False: the claim reads the sale again.';
 
 -- Exactly the rows that may be claimed, in the order of the claim: reading the head of a group costs the same however long
 -- the group is, and postponed rows are not read.
@@ -927,7 +929,7 @@ CREATE TABLE public.provider_health_state (
     failure_count int NOT NULL DEFAULT 0,
     next_probe_at timestamptz,
     probe_limit int NOT NULL DEFAULT 5 CHECK (probe_limit > 0),
-    probe_until timestamptz, -- one prober at a time; a prober that never returns loses its turn then
+    probe_until timestamptz, -- until then one worker probes
     opened_at timestamptz,
     updated_at timestamptz NOT NULL DEFAULT weighbridge.now(),
     PRIMARY KEY (site_id, provider_key),

@@ -1,0 +1,99 @@
+"""Stores waiting files of this machine, as a task of the API or the worker, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import timedelta
+from time import monotonic
+from uuid import UUID
+
+import structlog
+
+from weighbridge.engine.chores import Chore, attempt, cancel, repeat
+from weighbridge.engine.heartbeat import Heartbeat
+from weighbridge.engine.options import WorkerOptions
+from weighbridge.model.retry import STORE_PROBE
+from weighbridge.storage.context import Context
+from weighbridge.storage.queue import Replay
+from weighbridge.storage.replay import due, reconcile, replay
+
+log = structlog.get_logger()
+
+AT_ONCE = 4
+SHORTEST_POLL = timedelta(seconds=0.25)  # most of the time no file is queued
+CEILING = timedelta(days=1)  # a hanging store has its own timeout; a large file may take long
+SWEEP_EVERY = timedelta(minutes=5)
+
+
+class Replayer:
+    """Runs until it is stopped; files in progress then go back to the queue unchanged.
+
+    While its folder is empty it does not query the database, except for the sweep. `chores` run concurrently.
+    """
+
+    def __init__(self, ctx: Context, options: WorkerOptions, chores: Sequence[Chore] = ()) -> None:
+        self.ctx = ctx
+        self._name = options.name
+        self._lease = options.lease
+        self._poll = max(options.poll, SHORTEST_POLL).total_seconds()
+        self._chores = [*chores, Chore(self._sweep, SWEEP_EVERY, backs_off=True)]
+        self._running: dict[UUID, asyncio.Task[None]] = {}
+        self._store_works = False  # the store accepted the last file
+        self._probed = -STORE_PROBE.total_seconds()
+        self._no_claims_before = 0.0  # no claims until then, after a file was not stored
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._heartbeat = Heartbeat(ctx.db.url, options.lease, CEILING, self._lost)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._heartbeat.start()
+        stopping = asyncio.create_task(stop.wait())
+        chores = [asyncio.create_task(repeat(each)) for each in self._chores]
+        try:
+            while not stop.is_set():
+                await attempt(self._claim)
+                # Jitter: processes that started together must not poll together.
+                pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
+                await asyncio.wait(
+                    {stopping, *self._running.values()}, timeout=pause, return_when=asyncio.FIRST_COMPLETED
+                )
+        finally:
+            stopping.cancel()
+            await cancel([*chores, *self._running.values()])
+            self._heartbeat.stop()
+
+    async def _claim(self) -> None:
+        """Claim files that are due; while the store works, all files; otherwise sometimes one file as a probe."""
+        free = AT_ONCE - len(self._running)
+        if free <= 0 or monotonic() < self._no_claims_before or not self.ctx.spool.has_files():
+            return
+        claimed = await due(self.ctx, self._name, self._lease, free, early=self._store_works)
+        if not claimed and not self._running and monotonic() - self._probed >= STORE_PROBE.total_seconds():
+            self._probed = monotonic()
+            claimed = await due(self.ctx, self._name, self._lease, 1, early=True)
+        for waiting in claimed:
+            self._running[waiting.lease.token] = asyncio.create_task(self._replay(waiting))
+
+    async def _replay(self, waiting: Replay) -> None:
+        token = waiting.lease.token
+        self._heartbeat.hold(token)
+        try:
+            self._store_works = await replay(self.ctx, waiting)
+            if not self._store_works:
+                self._no_claims_before = monotonic() + 5 * self._poll
+        finally:
+            self._heartbeat.drop(token)
+            del self._running[token]
+
+    def _lost(self, token: UUID) -> None:
+        """From the heartbeat's thread: another attempt owns this file now."""
+        task = self._running.get(token)
+        if task is not None and self._loop is not None:
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    async def _sweep(self) -> None:
+        files, rows = await reconcile(self.ctx)
+        if files or rows:
+            log.info("spool.swept", files=files, lost=rows)

@@ -1,0 +1,3 @@
+export WEIGHBRIDGE_METRICS_TOKEN=secret
+start_server
+KEY=$(weighbridge keys create --name setup --scope read)

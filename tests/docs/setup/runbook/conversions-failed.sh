@@ -1,0 +1,1 @@
+make_failed_conversion NO_CONVERSION_ACTION_FOUND TRANSIENT

@@ -1,0 +1,2 @@
+make_failed_conversion HTTP_401 AUTH
+start_google

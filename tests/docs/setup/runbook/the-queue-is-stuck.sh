@@ -1,0 +1,2 @@
+make_failed_conversion
+start_google
