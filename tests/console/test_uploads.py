@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import Browser, BrowserContext, Page, expect
 
-from .conftest import Console, serious
+from .conftest import Console, scroll_down, serious
 from .files import NAMES, ads, keywords, written
 
 SHIFTS = """() => {
@@ -171,9 +171,7 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await console.sign_in(page)
     rows = page.locator("tbody tr")
     await expect(page.locator("#processed")).to_have_text("160 / 160")
-    for loaded in (100, 150, 160):
-        await page.mouse.wheel(0, 50_000)
-        await expect(rows).to_have_count(loaded)
+    await scroll_down(page, rows, 160)
     names = await rows.locator("td.name a").all_inner_texts()
     assert names == [f"export-{n}.csv" for n in range(1, 161)]
     # What comes now pushes nothing out of the list.
@@ -183,9 +181,7 @@ async def test_lists_are_filtered_searched_and_endless(console: Console, page: P
     await expect(rows.first).to_contain_text("Completed", timeout=15_000)
     # And what leaves a filter is shown no more, nor anything else twice.
     await console.open(page, "/uploads?kind=completed")
-    for loaded in (100, 145):
-        await page.mouse.wheel(0, 50_000)
-        await expect(rows).to_have_count(loaded)
+    await scroll_down(page, rows, 145)
     console.query(
         "UPDATE data_uploads SET created_at = created_at - interval '1 day' WHERE workspace_id = %s"
         " AND filename IN ('export-1.csv', 'export-61.csv', 'export-62.csv')",
