@@ -28,7 +28,7 @@ from weighbridge.delivery.vault import Vault
 from weighbridge.engine.announce import alerting, consumers
 from weighbridge.engine.context import Consumer
 from weighbridge.model.errors import ConfigError, did_you_mean
-from weighbridge.model.imports import imported
+from weighbridge.model.find_declarations import imported
 from weighbridge.model.limits import Allowance, Limits
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.retry import CONVERSION
@@ -38,8 +38,8 @@ from weighbridge.postgres import address, readiness
 from weighbridge.postgres.transactions import Database
 from weighbridge.settings import Settings
 from weighbridge.storage import queue as storage_queue
-from weighbridge.storage.spool import Spool
 from weighbridge.storage.store import open_store
+from weighbridge.storage.waiting_files import Spool
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.conftest import Clock
 from weighbridge.access import keys
-from weighbridge.api.hub import Hub
+from weighbridge.api.live_updates import Hub
 from weighbridge.api.uploads import live
 from weighbridge.app import App
 from weighbridge.console import create
@@ -123,7 +123,7 @@ async def test_a_stream_that_is_never_silent_ends_all_the_same(
 async def test_a_snapshot_says_that_there_are_more_uploads_than_it_shows(
     app: App, workspace: UUID, query: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weighbridge.api.hub.SNAPSHOT", 2)
+    monkeypatch.setattr("weighbridge.api.live_updates.SNAPSHOT", 2)
     found = []
     for number in range(3):
         query(

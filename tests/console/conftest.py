@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 import httpx
 import psycopg
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright, expect
 
 from tests import prefork
 from tests.conftest import fresh_database
@@ -213,6 +213,15 @@ async def page(context: BrowserContext) -> AsyncIterator[Page]:
     )
     yield page
     assert not complaints, complaints
+
+
+async def scroll_down(page: Page, rows: Locator, expected: int) -> None:
+    """To the end of an endless list. Pages load as they come into view; one turn of the wheel may load several."""
+    assert await rows.count() < expected
+    while (loaded := await rows.count()) < expected:
+        await page.mouse.wheel(0, 50_000)
+        await expect(rows).not_to_have_count(loaded)
+    await expect(rows).to_have_count(expected)
 
 
 async def serious(page: Page) -> list[str]:

@@ -13,7 +13,7 @@ from tests.deliver.conftest import Sell, sell
 from weighbridge.delivery.vault import Vault
 from weighbridge.testing.fake_providers import FakeGoogleAds, Fault
 
-from .conftest import Console, serious
+from .conftest import Console, scroll_down, serious
 from .test_projects import fits
 
 WAKE = "SELECT pg_notify('weighbridge_deliver', '')"

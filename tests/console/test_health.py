@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.api.conftest import make_upload
 from weighbridge.app import App
-from weighbridge.engine import charts, figures
+from weighbridge.engine import charts, queue_counts
 
 from .conftest import Console, serious
 from .files import ads
@@ -74,7 +74,7 @@ async def test_figures_tell_what_is_stale_and_whom_nobody_has_looked_at(
     make_upload(**bad | {"error_code": "discarded"}, preview=True, finished_at=now - HOUR)
     make_upload(**bad, finished_at=now, workspace_id=uuid4())
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
-        told = await figures.of_workspace(tx)
+        told = await queue_counts.of_workspace(tx)
         letters = await charts.dead_letters(tx, 10)
     assert (told.stale_runs, told.backlog_count, told.failed_24h) == (1, 2, 3)
     assert [letter.upload_id for letter in letters] == [new, again, old]

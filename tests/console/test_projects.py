@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from tests.projects.conftest import keyword_file, numbered
 
-from .conftest import Console, serious
+from .conftest import Console, scroll_down, serious
 
 GATE = "LOCK TABLE keywords IN SHARE ROW EXCLUSIVE MODE"  # nobody gets a keyword in
 LOCKED = "CSV processing in progress. Grouping is temporarily locked until import completes."

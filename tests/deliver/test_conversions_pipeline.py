@@ -12,7 +12,7 @@ import pytest
 from weighbridge.app import App
 from weighbridge.cli.uploads.load import load_files
 from weighbridge.cli.uploads.report import FileResult
-from weighbridge.uploads.request import Request
+from weighbridge.uploads.check_request import Request
 
 from .conftest import MakeSite, Query, Run, Scripted
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weighbridge.model.shares import most_overdue_first, shares
+from weighbridge.model.fair_shares import most_overdue_first, shares
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

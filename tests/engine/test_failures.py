@@ -21,7 +21,7 @@ from weighbridge.model.states import Status
 from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import upsert_sql
 from weighbridge.uploads.promote import promote
-from weighbridge.uploads.steps import work
+from weighbridge.uploads.run_attempt import work
 from weighbridge.worker import Worker
 
 Eventually = Callable[..., Awaitable[Any]]

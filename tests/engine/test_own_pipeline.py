@@ -15,7 +15,7 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads import queue
-from weighbridge.uploads.steps import work
+from weighbridge.uploads.run_attempt import work
 
 SALES = b"Day,Sku,Amount\n2026-01-01,a,1\n2026-01-01,b,2\n2026-01-02,a,3\n"
 

@@ -12,7 +12,7 @@ from tests.engine.conftest import HEADER, Put, Run, meta_file, meta_line
 from tests.engine.steps import Query, claim, parse_by_hand, trouble
 from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
-from weighbridge.uploads.steps import work
+from weighbridge.uploads.run_attempt import work
 
 Eventually = Callable[..., Awaitable[Any]]
 

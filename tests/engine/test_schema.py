@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from weighbridge.model.errors import ConfigError
-from weighbridge.postgres import functions, migrate, roles, schema
+from weighbridge.postgres import apply_functions, migrate, roles, schema
 from weighbridge.postgres.transactions import Database
 
 BEFORE_INITIAL = Path(__file__).parent / "database_at_0022.sql"
@@ -42,16 +42,16 @@ def old_database(empty: str) -> str:
 
 @pytest.fixture
 def changed_files(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Apply other texts of functions.sql: `changed_files(engine=lambda text: …)`."""
+    """Apply other texts of apply_functions.sql: `changed_files(engine=lambda text: …)`."""
 
     def change(**edits: Callable[[str], str]) -> None:
         texts = tuple(
             replace(each, sql=cast(LiteralString, edits[each.subject](each.sql)))
             if each.subject in edits
             else each
-            for each in functions.sources()
+            for each in apply_functions.sources()
         )
-        monkeypatch.setattr(functions, "sources", lambda: texts)
+        monkeypatch.setattr(apply_functions, "sources", lambda: texts)
 
     return change
 
@@ -215,5 +215,5 @@ async def test_rights_are_those_of_the_files_and_no_others(database_url: str, qu
 async def test_every_body_is_valid_once_all_tables_and_functions_exist(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("SET check_function_bodies = on")
-        for source in functions.sources():
+        for source in apply_functions.sources():
             connection.execute(source.sql)

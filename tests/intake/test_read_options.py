@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
+from weighbridge.uploads.check_request import AUTO, Request, check_sender
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import AUTO, Request, check_sender
 
 from .conftest import CSV
 

@@ -31,9 +31,9 @@ from weighbridge.testing.exports import (
     write_judgments,
     write_keywords,
 )
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
 from weighbridge.uploads.recognise import HEAD, Recognised, first_bytes, recognise
-from weighbridge.uploads.request import Request
 
 CONVERSIONS = "Google Click ID,Conversion Name,Conversion Time,Conversion Value,Conversion Currency"
 SPECS = [

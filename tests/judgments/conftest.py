@@ -16,8 +16,8 @@ from tests.cli.conftest import environment, main  # noqa: F401
 from tests.engine.conftest import run  # noqa: F401
 from weighbridge.delivery.context import Context
 from weighbridge.model.upload import Upload
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import Request
 
 HEADER = (
     "case_number,plaintiff_name,plaintiff_email,plaintiff_phone,defendant_name,judgment_amount,filing_date,"

@@ -23,8 +23,8 @@ from weighbridge.model.errors import ConfigError
 from weighbridge.observe import journal, logs
 from weighbridge.observe.alerts import Alerts
 from weighbridge.observe.redact import quote_input, redacted, scrubbed, unquoted
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.request import Request
 
 NAME, EMAIL, PHONE, SSN = "Ann Canary", "ann.canary@example.org", "(555) 010-4477", "078-05-1120"
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.c2lnbmF0dXJl"
@@ -256,7 +256,7 @@ def test_every_line_is_one_json_object_with_an_upper_case_level(lines: Lines) ->
 async def test_the_error_of_a_lost_lease_is_a_line_of_its_own(
     ctx: Context, put: Put, lines: Lines, clock: Any
 ) -> None:
-    from weighbridge.uploads.steps import work
+    from weighbridge.uploads.run_attempt import work
 
     await put(meta_file(), source_batch_id="march")
     attempt = await claim(ctx)

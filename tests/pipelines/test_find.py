@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from weighbridge import pipelines
-from weighbridge.model import imports
+from weighbridge.model import find_declarations
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.pipeline import Entity, Field, Pipeline
 
@@ -41,7 +41,7 @@ def test_a_module_gives_its_pipelines(module: Callable[..., str], suffix: str) -
 
 def test_a_package_gives_its_pipelines(module: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("orders", f"{module(orders=ORDERS)}:orders", pipelines.GROUP)
-    monkeypatch.setattr(imports, "installed", lambda group: [point])
+    monkeypatch.setattr(find_declarations, "installed", lambda group: [point])
     assert pipelines.find()["orders"] is ORDERS
 
 

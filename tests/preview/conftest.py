@@ -17,8 +17,8 @@ from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.upload import Upload
 from weighbridge.uploads import queue
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.request import Request
 from weighbridge.worker import run_until
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))

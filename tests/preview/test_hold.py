@@ -22,7 +22,7 @@ from weighbridge.model.upload import Changes
 from weighbridge.uploads import preview, queue
 from weighbridge.uploads.retention import clean
 from weighbridge.uploads.retry import reopen
-from weighbridge.uploads.steps import work
+from weighbridge.uploads.run_attempt import work
 from weighbridge.worker import Worker
 
 

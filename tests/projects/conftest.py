@@ -25,8 +25,8 @@ from weighbridge.projects import queue as projects_queue
 from weighbridge.projects.edits import Editor
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import Request
 from weighbridge.worker import run_until
 
 QUICK = WorkerOptions(name="test", poll=timedelta(seconds=0.05))

@@ -25,8 +25,8 @@ from weighbridge.projects.edits import Editor, merge_tokens, regroup
 from weighbridge.projects.grouping import ROLE, group_keywords
 from weighbridge.projects.groups import ProjectKey
 from weighbridge.settings import read
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.request import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 Eventually = Callable[..., Awaitable[Any]]

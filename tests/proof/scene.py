@@ -20,8 +20,8 @@ from tests.engine.conftest import HEADER, meta_line
 from weighbridge.app import App, open_app
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.settings import read
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.request import Request
 from weighbridge.worker import run_until
 
 WORKSPACE = UUID("0b5c2a52-6d0e-4c8e-9d5a-3f4b8c1d2e6f")

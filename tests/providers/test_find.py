@@ -10,7 +10,7 @@ import pytest
 from weighbridge.delivery import providers
 from weighbridge.delivery.providers import find
 from weighbridge.delivery.providers.base import Confirms
-from weighbridge.model import imports
+from weighbridge.model import find_declarations
 from weighbridge.model.errors import ConfigError
 from weighbridge.testing.fake_providers import FAKES
 
@@ -91,7 +91,9 @@ def test_a_name_is_given_once(module: str, tmp_path: Path) -> None:
 def test_one_of_an_installed_package_is_found(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def installed(value: str) -> None:
         entry = EntryPoint("own", f"{module}:{value}", providers.GROUP)
-        monkeypatch.setattr(imports, "installed", lambda group: [entry] if group == providers.GROUP else [])
+        monkeypatch.setattr(
+            find_declarations, "installed", lambda group: [entry] if group == providers.GROUP else []
+        )
 
     installed("own")
     assert find()["own"].max_batch == 10

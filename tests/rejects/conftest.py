@@ -18,9 +18,9 @@ from weighbridge import Entity, Field, Pipeline, n, v
 from weighbridge.delivery.context import Context
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
 from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
-from weighbridge.uploads.request import Request
 
 Send = Callable[..., Awaitable[UUID]]
 Load = Callable[..., Awaitable[Upload]]

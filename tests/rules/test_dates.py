@@ -15,7 +15,7 @@ from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules import dates
-from weighbridge.rules.plan import Locale, filled, literal
+from weighbridge.rules.check_plan import Locale, filled, literal
 
 PLAIN = Locale(plain_dates=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from weighbridge.model.rule import Normaliser
 from weighbridge.rules import n
-from weighbridge.rules.plan import Locale, filled
+from weighbridge.rules.check_plan import Locale, filled
 
 POINT, COMMA, OPEN = Locale(decimal="."), Locale(decimal=","), Locale()
 INDIAN = Locale(decimal=".", indian=True)

@@ -10,7 +10,7 @@ import pytest
 
 from weighbridge.model.rule import Validator
 from weighbridge.rules import v
-from weighbridge.rules.plan import Locale, filled
+from weighbridge.rules.check_plan import Locale, filled
 
 
 @pytest.mark.parametrize(

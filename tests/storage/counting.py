@@ -10,8 +10,8 @@ from uuid import UUID
 from weighbridge.delivery.context import Context
 from weighbridge.postgres.transactions import Database
 from weighbridge.storage import usage
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import Request
 
 USAGE = "SELECT total_bytes, total_sources, month_bytes, interpretation_count_month, billing_month FROM storage_usage"
 CSV = b"Day,Campaign name,Amount spent (USD)\n2025-01-01,Spring,10.50\n"

@@ -19,8 +19,8 @@ from tests.observe.conftest import lines as lines
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 CSV = meta_file(1, 1)
@@ -137,7 +137,7 @@ async def test_a_row_that_was_written_although_the_answer_was_lost_counts(
         raise ConnectionError
 
     from weighbridge.uploads import receive as step
-    from weighbridge.uploads.request import check
+    from weighbridge.uploads.check_request import check
 
     asked = Request(workspace_id=UUID(int=5), platform="meta")
     checked = check(ctx, asked)

@@ -26,7 +26,7 @@ from weighbridge.model.limits import Allowance
 from weighbridge.observe import metrics
 from weighbridge.storage import quota, usage
 from weighbridge.storage.quota import DEFAULT_USER
-from weighbridge.uploads.request import Checked, Request, check
+from weighbridge.uploads.check_request import Checked, Request, check
 
 Limited = Callable[..., Context]
 EVENTS = "SELECT payload FROM weighbridge.events WHERE type = 'quota.storage.exceeded' ORDER BY created_at"

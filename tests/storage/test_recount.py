@@ -26,7 +26,7 @@ from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.storage.recount import Recounted, recount
 from weighbridge.storage.store import open_store
 from weighbridge.uploads import receive
-from weighbridge.uploads.request import Request, check
+from weighbridge.uploads.check_request import Request, check
 
 OTHER = CSV.replace(b"10.50", b"11.50")
 

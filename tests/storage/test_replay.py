@@ -21,8 +21,8 @@ from tests.storage.test_defer import send as send
 from tests.storage.test_defer import store as store
 from weighbridge.delivery.context import Context
 from weighbridge.engine import recover
-from weighbridge.engine.figures import of_service
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.queue_counts import of_service
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import Status

@@ -21,7 +21,7 @@ from tests.storage.test_replay import due, pass_
 from weighbridge.delivery.context import Context
 from weighbridge.model.errors import ConfigError, RequestRefused, RetryLater
 from weighbridge.storage import replay as step
-from weighbridge.storage.spool import Spool
+from weighbridge.storage.waiting_files import Spool
 
 LONG_AGO = time.time() - 24 * 3600
 

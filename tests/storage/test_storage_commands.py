@@ -17,8 +17,8 @@ from tests.storage.test_defer import CSV, Query
 from weighbridge.app import open_app
 from weighbridge.observe.logs import configure
 from weighbridge.settings import read
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import Request
 
 
 def sent(url: str, home: Path, workspace: UUID, *contents: bytes) -> list[Received]:

@@ -18,7 +18,7 @@ from weighbridge.model.limits import Allowance
 from weighbridge.storage import quota
 from weighbridge.storage import resumable as storage_resumable
 from weighbridge.uploads import resumable as uploads_resumable
-from weighbridge.uploads.request import Request, check
+from weighbridge.uploads.check_request import Request, check
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(200)
 # Length, metadata, other headers, and what is said.

@@ -16,8 +16,8 @@ from tests.storage.test_defer import Query
 from weighbridge.delivery.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.storage.store import open_store
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.request import Request
 from weighbridge.worker import Worker
 
 

@@ -1,20 +1,20 @@
 """The HTTP API. A route without a declared scope refuses every request.
 
 Every request
-    cors         cross-origin requests from the allowed origins
-    requests     one log line and one span per request
-    access       API keys, scopes and workspaces; sessions checks the credentials of browsers
-    bodies       JSON bodies, read after authentication; invalid writes the messages of validation errors
-    cursor       cursors of lists
-    problems     exceptions → error responses
+    cors             cross-origin requests from the allowed origins
+    requests         one log line and one span per request
+    access           API keys, scopes and workspaces; sessions checks the credentials of browsers
+    bodies           JSON bodies, read after authentication; validation_messages: its errors in words
+    cursor           cursors of lists
+    error_responses  exceptions → error responses
 
 Routes
     uploads/, projects/, delivery/, storage/  the routes of each subject
-    hub          notifications of the database → the open live connections
-    tokens       upload tokens for pages on other origins
-    health       `/healthz` and `/readyz`
-    metrics      `/metrics` and `/api/metrics`
-    pages        `/api/docs`; reference makes its HTML from the OpenAPI document
+    live_updates     notifications of the database → the open live connections
+    tokens           upload tokens for pages on other origins
+    health           `/healthz` and `/readyz`
+    metrics          `/metrics` and `/api/metrics`
+    pages            `/api/docs`; reference makes its HTML from the OpenAPI document
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from weighbridge.api import health, metrics, pages, tokens
 from weighbridge.api.access import describe_keys, guard
 from weighbridge.api.cors import Cors
 from weighbridge.api.delivery import conversions, cron, providers, sites
-from weighbridge.api.hub import Hub
-from weighbridge.api.problems import answer_problems
+from weighbridge.api.error_responses import answer_problems
+from weighbridge.api.live_updates import Hub
 from weighbridge.api.projects import groups
 from weighbridge.api.projects import manage as projects_manage
 from weighbridge.api.requests import RequestLog
 from weighbridge.api.sessions import Sessions
 from weighbridge.api.storage import usage
-from weighbridge.api.uploads import live, preview, recognise, rejects, resumable, send
+from weighbridge.api.uploads import live, preview, recognise, rejects, resumable, upload_route
 from weighbridge.api.uploads import manage as uploads_manage
 from weighbridge.api.uploads.exclusive_requests import ExclusiveRequests
 from weighbridge.api.uploads.tus import Tus
@@ -77,7 +77,7 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     api.state.hub = hub
     api.state.exclusive_requests = exclusive_requests
     api.state.sessions = Sessions(app.db)
-    uploading = (tokens, recognise, send, resumable, uploads_manage, rejects, preview)
+    uploading = (tokens, recognise, upload_route, resumable, uploads_manage, rejects, preview)
     delivering = (conversions, sites, providers, cron)
     for part in (*uploading, projects_manage, groups, *delivering, live, metrics, usage, health, pages):
         api.include_router(part.router)

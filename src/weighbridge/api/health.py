@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from weighbridge.api.access import TheApp, public
-from weighbridge.api.problems import Problem
+from weighbridge.api.error_responses import Problem
 from weighbridge.api.uploads.models import Health
 from weighbridge.postgres import clock
 

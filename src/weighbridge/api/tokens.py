@@ -9,13 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.api.sessions import LONGEST_TOKEN, Sessions
 from weighbridge.api.uploads import fields
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import quote_input
-from weighbridge.uploads.request import AUTO, HIGHEST_PROJECT, uuid_of
+from weighbridge.uploads.check_request import AUTO, HIGHEST_PROJECT, uuid_of
 
 router = APIRouter(tags=["uploads"])
 

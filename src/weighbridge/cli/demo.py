@@ -91,7 +91,7 @@ def _write_samples(console: Console, folder: Path) -> None:
 
 async def _load(app: App, files: list[Path], *, force: bool) -> tuple[list[FileResult], float]:
     from weighbridge.cli.uploads.load import load_files
-    from weighbridge.uploads.request import Request
+    from weighbridge.uploads.check_request import Request
 
     wanted = [
         (file, Request(DEFAULT_WORKSPACE, file.name.split("-")[0], filename=file.name, force=force))
@@ -146,8 +146,8 @@ async def _reasons(app: App, outcomes: list[FileResult]) -> Any:
 
 async def _show_again(app: App, console: Console, file: Path) -> None:
     """Send the same file again: it is recognised by its content."""
+    from weighbridge.uploads.check_request import Request
     from weighbridge.uploads.receive import receive
-    from weighbridge.uploads.request import Request
 
     began = time.perf_counter()
     again = await receive(app.ctx, Request(DEFAULT_WORKSPACE, "meta", filename=file.name), file)

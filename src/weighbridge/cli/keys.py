@@ -51,7 +51,7 @@ def create(
         from weighbridge.access import keys
         from weighbridge.model.errors import did_you_mean
         from weighbridge.postgres import clock
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         for each in scopes:
             if each not in keys.SCOPES:
@@ -81,7 +81,7 @@ def listing(
 
     async def work(app: App) -> list[Any]:
         from weighbridge.access import keys
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         async with app.db.tx() as tx:
             return list(
@@ -123,7 +123,7 @@ def revoke(
     async def work(app: App) -> None:
         from weighbridge.access import keys
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         async with app.db.tx() as tx:
             if not await keys.revoke(tx, uuid_of(key_id, "key", "ID")):

@@ -1,6 +1,6 @@
 """The console: web pages that use the same functions as the API.
 
-layout       shared by all pages: routers, rendering, redirects; csrf refuses forged forms, refusals shows errors
+layout       shared by all pages: routers, rendering, redirects; csrf refuses forged forms, error_pages shows errors
 assets       style sheet and scripts
 listing      lists that load page after page
 filters      numbers, times and states as text, in templates
@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from weighbridge import api
 from weighbridge.app import App
-from weighbridge.console import assets, health, refusals, sign_in
+from weighbridge.console import assets, error_pages, health, sign_in
 from weighbridge.console.delivery import conversion
 from weighbridge.console.delivery import index as delivery_index
 from weighbridge.console.projects import edits, pages
@@ -43,7 +43,7 @@ def create(app: App, stop: asyncio.Event | None = None) -> FastAPI:
     ):
         site.include_router(page.router)
     site.mount("/static", assets.Static())
-    refusals.answer_as_pages(site)
+    error_pages.answer_as_pages(site)
     return site
 
 

@@ -22,8 +22,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from weighbridge.api.access import as_page, needs
-from weighbridge.api.invalid import NO_NUL as NO_NUL
 from weighbridge.api.sessions import Session, Sessions
+from weighbridge.api.validation_messages import NO_NUL as NO_NUL
 from weighbridge.console import assets, filters
 from weighbridge.console.csrf import refuse_forged_forms, split_url
 

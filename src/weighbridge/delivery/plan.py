@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from weighbridge.delivery.context import Outbound
 from weighbridge.delivery.queue import Group
-from weighbridge.model.shares import most_overdue_first, shares
+from weighbridge.model.fair_shares import most_overdue_first, shares
 
 COUNTED = 10_000  # rows of a group that count for its share; longer groups have the same weight
 

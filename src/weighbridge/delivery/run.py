@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weighbridge.delivery import breaker, queue
 from weighbridge.delivery.context import ROLE, Context, outbound_of
-from weighbridge.delivery.dispatch import Dispatcher
+from weighbridge.delivery.dispatch_loop import Dispatcher
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.plan import COUNTED, make_plan
 from weighbridge.delivery.queue import Group

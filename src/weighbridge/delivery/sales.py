@@ -23,7 +23,7 @@ from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.observe.redact import quote_input
 from weighbridge.postgres import clock
 from weighbridge.postgres.errors import RowFault
-from weighbridge.uploads.request import HOW_TO_MAKE_A_SITE
+from weighbridge.uploads.check_request import HOW_TO_MAKE_A_SITE
 
 CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
 FIELDS = (

@@ -8,5 +8,5 @@ attempt     one attempt at one upload, and the request to end it early
 recover     attempts whose lease expired → back to their queue
 chores      work at intervals
 outbox      events and their deliveries; announce_loop → announce delivers them to consumers
-alerts      alerts about queues; figures and charts count what waits and fails
+alerts      alerts about queues; queue_counts and charts count waiting and failed work
 """

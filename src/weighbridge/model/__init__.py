@@ -5,7 +5,7 @@ Declarations
     profile        the layout of one platform's exports
     upsert         what an upsert does with an existing row
     capacity       columns that hold less than the type of their field
-    imports        imports modules of users
+    find_declarations  finds pipelines and providers of users
 
 Files and uploads
     limits         limits from the settings
@@ -20,7 +20,7 @@ Files and uploads
 Deliveries
     digests        e-mail addresses and phone numbers → digests
     delivery       conversions and their outcomes
-    shares         rows per group and run
+    fair_shares    rows per group and run
 
 Everywhere
     retry          retry policies

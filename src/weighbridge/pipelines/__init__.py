@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weighbridge.model.imports import Declarations
+from weighbridge.model.find_declarations import Declarations
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.pipelines import ads, conversions, judgments, keywords
 

@@ -13,7 +13,7 @@ from typing import LiteralString
 from psycopg.errors import DuplicateSchema, DuplicateTable
 
 from weighbridge.model.errors import ConfigError
-from weighbridge.postgres import functions, replaced_migrations, roles
+from weighbridge.postgres import apply_functions, replaced_migrations, roles
 from weighbridge.postgres.transactions import Tx, fetch_all
 
 _LEDGER = """
@@ -62,7 +62,7 @@ def migrations() -> list[Migration]:
 async def pending(tx: Tx) -> list[str]:
     """What `migrate` would apply, in words. Raises ConfigError if an applied file has changed since."""
     missing = await _pending_migrations(tx)
-    current = not missing and await functions.are_current(tx)
+    current = not missing and await apply_functions.are_current(tx)
     return [*map(str, missing), *([] if current else [_FUNCTIONS])]
 
 
@@ -75,11 +75,11 @@ async def migrate(tx: Tx, *, reapply: bool = False) -> list[str]:
     missing = await _pending_migrations(tx)
     if await replaced_migrations.is_last(tx):
         await replaced_migrations.adopt(tx, migrations()[0].checksum)
-    if not missing and await functions.are_current(tx) and not reapply:
+    if not missing and await apply_functions.are_current(tx) and not reapply:
         return []
     for migration in missing:
         await _apply(tx, migration)
-    await functions.apply(tx)
+    await apply_functions.apply(tx)
     return [*map(str, missing), _FUNCTIONS]
 
 
@@ -114,9 +114,9 @@ async def _pending_migrations(tx: Tx) -> list[Migration]:
 async def _apply(tx: Tx, migration: Migration) -> None:
     try:
         if migration.version == 1:
-            await functions.refuse_names_in_use(tx)
+            await apply_functions.refuse_names_in_use(tx)
             await tx.execute("CREATE SCHEMA weighbridge")
-        await functions.define_first(tx)
+        await apply_functions.define_first(tx)
         await tx.execute(migration.sql)
     except (DuplicateTable, DuplicateSchema) as error:
         raise ConfigError(

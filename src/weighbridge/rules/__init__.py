@@ -3,7 +3,7 @@
     check                   runs the modules below in this order; the only entry point
     headers                 header cells → fields; header_currency: the currency in a header
     unknown_header          the refusal of a file without a known column
-    plan                    the pipeline as SQL over the columns of one file; record_currency: the currency of amounts
+    check_plan              the pipeline as SQL over the columns of one file; record_currency: the currency of amounts
     record_source           the records as views of DuckDB; duckdb_connection
     time_zones              the time zone that a file names above its header
     locale                  decimal mark and date order, decided once for the file

@@ -15,7 +15,7 @@ def apply_rules(texts: Sequence[str], rules: Sequence[Normaliser]) -> list[str |
     import pyarrow as pa
 
     from weighbridge.rules import duckdb_connection
-    from weighbridge.rules.plan import Locale, composed
+    from weighbridge.rules.check_plan import Locale, composed
 
     with duckdb_connection.shared() as db:
         place = pa.array(range(len(texts)), pa.int64())

@@ -4,7 +4,7 @@ While records are typed, texts of an ambiguous or unusual form are stored next t
 the texts of accepted records are examined, each distinct text once.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from weighbridge.rules import currencies, dates, dropped_currencies, two_digit_years
 from weighbridge.rules import locale as rules_locale
-from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
+from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.record_kinds import ACCEPTED
 
 

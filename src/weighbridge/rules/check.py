@@ -5,7 +5,7 @@
 Blocking: run it in a thread. Memory does not grow with the file: DuckDB spills to `scratch`.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from weighbridge.rules import (
     time_zones,
 )
 from weighbridge.rules import locale as rules_locale
+from weighbridge.rules.check_plan import Column, Locale, Plan
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
-from weighbridge.rules.plan import Column, Locale, Plan
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
     BAD_LABEL,

@@ -1,6 +1,6 @@
 """After the checks: the result of one file, with counts, staged rows and rejections. It owns a database: close it."""
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weighbridge.model.pipeline import Entity
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules import dimensions, grain_rows
-from weighbridge.rules.plan import Plan, duck_type, literal, quoted
+from weighbridge.rules.check_plan import Plan, duck_type, literal, quoted
 
 BATCH_ROWS = 20_000
 

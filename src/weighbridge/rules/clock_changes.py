@@ -3,15 +3,15 @@ When they are set back, it exists twice, and the file does not show which is mea
 error, so such records are rejected here. Files without a time zone, which are most files, are not checked.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
 from typing import Any
 
 from weighbridge.rules import dates
+from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.field_errors import FieldError
-from weighbridge.rules.plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SESSION = "current_setting('TimeZone')"  # the zone that the file names above its header, or UTC

@@ -9,8 +9,8 @@ from weighbridge.model.columns import ColumnReport, ColumnUse, MissingField
 from weighbridge.model.pipeline import ComputedDefault, InHeader, Pipeline
 from weighbridge.model.profile import Profile
 from weighbridge.rules import dimensions
+from weighbridge.rules.check_plan import Plan
 from weighbridge.rules.headers import Layout, find_columns, fold, listed, missing_expected, nearest, synonyms
-from weighbridge.rules.plan import Plan
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are listed
 

@@ -8,7 +8,7 @@
 Rules and hashes run once per combination, not once per record.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 
 from weighbridge.model.pipeline import Computed, Entity, Field, NamePath
 from weighbridge.model.upload import Scope
+from weighbridge.rules.check_plan import Locale, Plan, duck_type, literal, quoted, stages
 from weighbridge.rules.field_errors import dimension_errors
-from weighbridge.rules.plan import Locale, Plan, duck_type, literal, quoted, stages
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 _SEPARATOR = " || chr(31) || "

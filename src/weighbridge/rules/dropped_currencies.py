@@ -3,7 +3,7 @@
 An American file with `$1,234.56` has no warning: dollars are the ordinary case. Any other currency has one.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from weighbridge.model.counts import counted
 from weighbridge.rules import currencies
-from weighbridge.rules.plan import Column, Plan, quoted, texts
+from weighbridge.rules.check_plan import Column, Plan, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED
 
 _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."

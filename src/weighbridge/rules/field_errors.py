@@ -12,7 +12,7 @@ from datetime import datetime
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.model.rule import Reason
 from weighbridge.rules import record_currency
-from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, filled, literal, quoted
+from weighbridge.rules.check_plan import LAST_DAY, Column, Locale, Plan, filled, literal, quoted
 
 # SQL: certainly no personal data, but a mistyped amount or date.
 _A_FIGURE = (
@@ -24,7 +24,7 @@ _A_FIGURE = (
 
 @dataclass(frozen=True)
 class FieldError:
-    """`when` is SQL over the stages of `rules.plan`. A record reports its first error, then the others."""
+    """`when` is SQL over the stages of check_plan.py. A record reports its first error, then the others."""
 
     column: Column
     when: str

@@ -1,6 +1,6 @@
 """After dimensions.py: typed records → rows of the grain, with the numbers of their entities, ordered by key."""
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions
-from weighbridge.rules.plan import Plan, quoted
+from weighbridge.rules.check_plan import Plan, quoted
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
 
 

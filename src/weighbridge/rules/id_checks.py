@@ -3,7 +3,7 @@
 These checks read the header and the table `tuples` (dimensions.py), not every record.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from weighbridge.model.counts import with_and
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions, normalise
+from weighbridge.rules.check_plan import Plan, literal, quoted
 from weighbridge.rules.headers import nearest, synonyms
-from weighbridge.rules.plan import Plan, literal, quoted
 
 KEPT_DIGITS = 15  # a spreadsheet replaces further digits with zeros
 # Zeros after these digits, over all ids of a column. Four occur by chance in one file of ten thousand.

@@ -4,7 +4,7 @@ These checks read the table `tuples` (dimensions.py), not every record. Values o
 change within a file, so only their parents are checked here; id_checks.py checks their names.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from weighbridge.model.counts import counted, with_and
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
-from weighbridge.rules.plan import Column, Plan, quoted
+from weighbridge.rules.check_plan import Column, Plan, quoted
 
 FEW_COMBINATIONS = 1_000  # up to here a loop is faster than planning a query
 

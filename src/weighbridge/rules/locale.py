@@ -14,7 +14,7 @@ cells may be errors or may be right, so the file is refused. Warnings report val
 (assumption_warnings.py).
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from typing import Any
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules import dates, numbers
-from weighbridge.rules.plan import Column, Locale, Plan, composed, filled, literal, texts
+from weighbridge.rules.check_plan import Column, Locale, Plan, composed, filled, literal, texts
 
 SHARE = 0.9
 LETTERS = 3  # of the currency of an amount; a cell with more letters may contain personal data

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weighbridge.model.sheet import Sheet, WithNested
+from weighbridge.rules.check_plan import Plan
 from weighbridge.rules.headers import listed
-from weighbridge.rules.plan import Plan
 
 
 def warnings(plan: Plan, sheet: Sheet) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Called by plan.py: the currency of the amounts of a record, from the header or from a column of the file."""
+"""Called by check_plan.py: the currency of the amounts of a record, from the header or from a column of the file."""
 
 from __future__ import annotations
 

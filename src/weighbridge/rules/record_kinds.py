@@ -1,16 +1,16 @@
 """Third check: every record → its typed fields and its kind (accepted, blank, totals, header, rejected)."""
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
 from typing import Any
 
 from weighbridge.model.sheet import SPACE
+from weighbridge.rules.check_plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
 from weighbridge.rules.field_errors import grain_errors
 from weighbridge.rules.headers import synonyms
 from weighbridge.rules.normalise import TYPED
-from weighbridge.rules.plan import LAST_DAY, Column, Locale, Plan, literal, quoted, stages
 
 ACCEPTED, BLANK, TOTALS, REJECTED, NOT_DAILY, DUPLICATE, LEADING, HEADER, OTHER_TABLE, LABELLED = range(10)
 NAMES, MISFIT = 10, 11  # provisional, until settle_names

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from weighbridge.model.sheet import SPACE, Sheet
 from weighbridge.rules import dates
-from weighbridge.rules.plan import Plan
+from weighbridge.rules.check_plan import Plan
 
 ENOUGH = 2_000  # first records of a large file that decide the locale
 SMALL = 10_000  # a file with fewer records is kept in memory and read once

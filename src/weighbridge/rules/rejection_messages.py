@@ -1,6 +1,6 @@
 """Last check: code and message of each rejected record, with its original cells."""
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from weighbridge.model.sheet import FAULTS
 from weighbridge.rules import clock_changes
+from weighbridge.rules.check_plan import Column, Locale, Plan, literal, stages
 from weighbridge.rules.field_errors import faults
 from weighbridge.rules.grain_rows import grain_column
-from weighbridge.rules.plan import Column, Locale, Plan, literal, stages
 from weighbridge.rules.record_kinds import REJECTED, misfit
 
 

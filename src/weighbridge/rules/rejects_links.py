@@ -9,7 +9,7 @@ from typing import Any
 
 from weighbridge.model.read_as import ReadAs
 from weighbridge.model.sheet import Linked, Sheet
-from weighbridge.rules.plan import Locale, Plan
+from weighbridge.rules.check_plan import Locale, Plan
 from weighbridge.rules.record_kinds import ACCEPTED, DUPLICATE, REJECTED
 
 

@@ -14,7 +14,7 @@ If the upsert policy of the grain combines records, none of this applies: the fi
 values.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from weighbridge.model.counts import counted
 from weighbridge.model.sheet import SPACE
 from weighbridge.model.upload import Scope
 from weighbridge.rules import dimensions, grain_rows, sum_breakdowns, totals_in_breakdowns
-from weighbridge.rules.plan import Locale, Plan, literal
+from weighbridge.rules.check_plan import Locale, Plan, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are compared one by one

@@ -1,6 +1,6 @@
 """After the checks: a warning about conversions that were read from a column of results, which may count anything."""
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weighbridge.model.sheet import SPACE
+from weighbridge.rules.check_plan import Plan, literal
 from weighbridge.rules.headers import fold
-from weighbridge.rules.plan import Plan, literal
 
 SHOWN = 3
 _UNKNOWN = "The file does not name the counted results."

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from weighbridge.model.pipeline import Entity
+from weighbridge.rules.check_plan import literal, quoted
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.plan import literal, quoted
 
 
 def group_digests(checked: CheckResult, declaration: str) -> Iterator[Any]:

@@ -5,7 +5,7 @@ were loaded with their parts, all figures would be doubled. Present and missing 
 subtotals; only for these are figures compared.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
-from weighbridge.rules.plan import Column, Plan, literal, quoted, texts
+from weighbridge.rules.check_plan import Column, Plan, literal, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED, TOTALS, is_label
 
 # Also possible names of a campaign: such a record is totals only if its figures are the sums of the others.

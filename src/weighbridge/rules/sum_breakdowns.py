@@ -7,7 +7,7 @@
 Parts are equal in all fields except the measures, and each part has another value in an unused column.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.rules import dimensions, grain_rows
+from weighbridge.rules.check_plan import Column, Plan, duck_type, literal
 from weighbridge.rules.field_errors import beyond
 from weighbridge.rules.headers import fold, listed
-from weighbridge.rules.plan import Column, Plan, duck_type, literal
 from weighbridge.rules.record_kinds import DUPLICATE
 
 # Numbers of contradicting records always differ, so they do not distinguish parts.

@@ -11,7 +11,7 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.rules.plan import literal
+from weighbridge.rules.check_plan import literal
 
 # An abbreviation is ambiguous, although DuckDB accepts it: EST is in America and in Australia.
 _ABBREVIATION = re.compile(r"(?!UTC|GMT)[A-Za-z]{3}(?:[0-9][A-Za-z]{3})?", re.IGNORECASE)

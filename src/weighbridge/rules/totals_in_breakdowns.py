@@ -8,7 +8,7 @@ A label may be in an unknown language. A value is a label if its figures are alw
 the sums have so many digits that this is not by chance; with fewer digits, the key is unclear.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from weighbridge.model.counts import counted
 from weighbridge.rules import grain_rows
-from weighbridge.rules.plan import Plan, literal
+from weighbridge.rules.check_plan import Plan, literal
 from weighbridge.rules.record_kinds import TOTALS, is_label
 
 NAMED, BLANK, LABEL = range(

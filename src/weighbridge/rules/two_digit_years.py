@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.model.errors import FileRefused
-from weighbridge.rules.plan import Plan
+from weighbridge.rules.check_plan import Plan
 
 _PARTS = "^([0-9]{1,2})([/.-])([0-9]{1,2})[/.-]([0-9]{1,4})(?:[^0-9].*)?$"
 MONTHS = 12

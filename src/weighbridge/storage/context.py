@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from weighbridge.engine import context
 from weighbridge.model.limits import Limits
 from weighbridge.storage.blobs import Blobs
-from weighbridge.storage.spool import Spool
+from weighbridge.storage.waiting_files import Spool
 
 
 @dataclass(frozen=True, kw_only=True)

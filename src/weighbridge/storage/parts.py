@@ -16,7 +16,7 @@ from pathlib import Path
 from uuid import UUID
 
 from weighbridge.storage import files
-from weighbridge.storage.spool import Spool
+from weighbridge.storage.waiting_files import Spool
 
 
 class PartLocked(Exception):

@@ -1,11 +1,12 @@
 """Uploads: one file's journey into Postgres, in this order.
 
 context         the parts that loading files needs
-request         the fields of a request, checked; read_options says how a file is written, recognise finds its pipeline
-receive         → a stored file and a pending upload; file_kind, intake and queue_for_store help it
-resumable       a file that arrives in parts → receive; append writes one part
+check_request   the fields of a request, checked; read_options says how a file is written, recognise finds its pipeline
+receive         → a stored file and a pending upload; file_kind checks its kind, duplicates finds an earlier upload of
+                the same file, queue_for_store keeps it if the store is unavailable
+resumable       a file that arrives in parts → receive; resumable_append writes one part
 claim           the queue, as a worker claims from it; queue has every read and change of state
-steps           one attempt: parse → threshold → promote, and the consequence of each kind of failure
+run_attempt     one attempt: parse → threshold → promote, and the consequence of each kind of failure
 parse           stored file → staged rows and rejections; reload_rejects reads a fixed rejects file
 staging         queries of staged rows; rejections of rejected rows and warnings
 threshold       too few valid rows → refused

@@ -15,7 +15,7 @@ from weighbridge.postgres.transactions import Lease
 from weighbridge.uploads import queue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import ClaimRequest
-from weighbridge.uploads.steps import work
+from weighbridge.uploads.run_attempt import work
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ class Known:
     reason: str
 
 
+async def site_exists(tx: Tx, workspace_id: UUID, site_id: UUID) -> bool:
+    row = await fetch_one(tx, _SQL["site_exists"], (workspace_id, site_id))
+    return bool(row and row[0])
+
+
 async def receive(tx: Tx, new: NewUpload) -> UUID | Known:
     """Record a stored file, unless it is already known."""
     row = await fetch_one(tx, _SQL["receive_upload"], {**vars(new), "reading": Jsonb(new.reading.as_dict())})

@@ -1,3 +1,6 @@
+-- name: site_exists
+SELECT EXISTS (SELECT FROM public.sites WHERE workspace_id = %s AND id = %s)
+
 -- name: receive_upload
 SELECT r.upload_id, r.duplicate, r.reason
 FROM weighbridge.receive_upload(

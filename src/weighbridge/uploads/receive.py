@@ -1,6 +1,6 @@
 """First step: a request or a file in a folder → a stored blob and a pending upload.
 
-    check   can the request be served?                     RequestRefused, before a byte is read (request.py)
+    check   can the request be served?                     RequestRefused, before a byte is read (check_request.py)
     spool   bytes → a scratch file, hashed as written      RequestRefused, as early as possible
     record  scratch file → blob → data_uploads             the same content again is the first upload
 
@@ -29,14 +29,14 @@ from weighbridge.observe import journal, traces
 from weighbridge.observe.redact import quote_input
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import quota
-from weighbridge.uploads import intake, recognise
+from weighbridge.uploads import duplicates, recognise
 from weighbridge.uploads import queue as uploads_queue
+from weighbridge.uploads.check_request import AUTO, Checked, Request, check, check_sender, unknown_site
 from weighbridge.uploads.context import Context
+from weighbridge.uploads.duplicates import Content
 from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, shown_name
-from weighbridge.uploads.intake import Content
 from weighbridge.uploads.queue import Known, NewUpload
 from weighbridge.uploads.queue_for_store import OnRecorded, defer
-from weighbridge.uploads.request import AUTO, Checked, Request, check, check_sender, unknown_site
 
 _BUFFER = 1 << 20  # hashed and written in one call, in a thread
 _HEAD = 1 << 16  # enough to recognise the kind of a file
@@ -247,7 +247,7 @@ async def record(
 async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
     assert checked.client_id is not None
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
-        if not await intake.site_exists(tx, checked.workspace_id, checked.client_id):
+        if not await uploads_queue.site_exists(tx, checked.workspace_id, checked.client_id):
             raise unknown_site(checked.client_id)
 
 
@@ -264,7 +264,7 @@ async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date
         reading=checked.reading,
     )
     async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
-        return await intake.known_upload(tx, content)
+        return await duplicates.known_upload(tx, content)
 
 
 async def _store(
@@ -350,7 +350,7 @@ async def _known_upload_result(
             )
             raise RequestRefused(409, known.reason, message)
     async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
-        await intake.note_duplicate(tx, first.id, spooled.filename)
+        await duplicates.note_duplicate(tx, first.id, spooled.filename)
     journal.duplicate_skipped(first.batch, known.reason)
     stored = first.storage_status
     if stored == "pending_retry" and await _stored_now(ctx, first, spooled, key):

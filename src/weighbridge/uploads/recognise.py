@@ -29,10 +29,10 @@ from weighbridge.rules.headers import (
     synonyms,
 )
 from weighbridge.rules.unknown_header import is_value
+from weighbridge.uploads.check_request import AUTO, Request
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.file_kind import kind_of, shown_name
 from weighbridge.uploads.read_options import read_options
-from weighbridge.uploads.request import AUTO, Request
 
 HEAD = 1 << 16  # bytes that are examined
 SHOWN = 12  # pipelines listed in a message

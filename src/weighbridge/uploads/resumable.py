@@ -1,7 +1,7 @@
 """Resumable uploads (tus 1.0): parts of a file → the complete file → receive.
 
     begin    a request that can be served, and space for its bytes    RequestRefused, before a byte is sent
-    append   the next bytes, on disk before they are recorded      kept if the connection breaks (append.py)
+    append   the next bytes, on disk before they are recorded      kept if the connection breaks (resumable_append.py)
     look     the first bytes, if they decide the pipeline           RequestRefused, before the rest is sent
     finish   all bytes: checked and recorded like any other file   once, even if a process is killed meanwhile
 
@@ -23,11 +23,11 @@ from weighbridge.storage import parts, quota, resumable
 from weighbridge.storage.parts import Part, PartLocked
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
-from weighbridge.uploads.append import ROLE, disk_error, file_ended
+from weighbridge.uploads.check_request import AUTO, Request, check, check_sender
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
 from weighbridge.uploads.recognise import HEAD, first_bytes, settled
-from weighbridge.uploads.request import AUTO, Request, check, check_sender
+from weighbridge.uploads.resumable_append import ROLE, disk_error, file_ended
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:

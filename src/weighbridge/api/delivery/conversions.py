@@ -26,8 +26,8 @@ from weighbridge.api.delivery.models import (
     RequeueIn,
     WholeConversionOut,
 )
-from weighbridge.api.invalid import NO_NUL
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
+from weighbridge.api.validation_messages import NO_NUL
 from weighbridge.delivery import conversions, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor, LedgerEntry

@@ -14,12 +14,12 @@ from weighbridge.api import bodies
 from weighbridge.api.access import TheApp, by_cron
 from weighbridge.api.delivery.models import SEED_BODY, ProcessedOut, RecoveredOut, SeededOut
 from weighbridge.api.delivery.sites import find, no_vault
-from weighbridge.api.problems import Problem
+from weighbridge.api.error_responses import Problem
 from weighbridge.delivery import credentials, queue
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.run import deliver
 from weighbridge.model.errors import ConfigError, RequestRefused
-from weighbridge.uploads.request import uuid_of
+from weighbridge.uploads.check_request import uuid_of
 
 router = APIRouter(tags=["cron"])
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from weighbridge.api.invalid import NO_NUL
+from weighbridge.api.validation_messages import NO_NUL
 from weighbridge.model.delivery import Category
 
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", min_length=1, max_length=200)]

@@ -18,7 +18,7 @@ from weighbridge.api.delivery.models import (
     KeyStandingOut,
     TotalsOut,
 )
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.delivery import conversions
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus

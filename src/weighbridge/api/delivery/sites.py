@@ -19,7 +19,7 @@ from weighbridge.api.delivery.models import (
     SiteOut,
     SitesOut,
 )
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.app import App
 from weighbridge.delivery import breaker, credentials, sites, stored_credentials
 from weighbridge.delivery.context import ROLE

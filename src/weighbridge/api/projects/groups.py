@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find
 from weighbridge.api.projects.models import (
     GroupOut,

@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from weighbridge.uploads.request import HIGHEST_PROJECT
+from weighbridge.uploads.check_request import HIGHEST_PROJECT
 
 
 def _digits(value: object) -> object:

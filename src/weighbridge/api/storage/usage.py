@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.storage import usage
 from weighbridge.storage.quota import defaults
 from weighbridge.storage.usage import Usage

@@ -2,7 +2,7 @@
 
 models       request and response models
 recognise    detects the pipeline and platform of a file
-send         receives files in one request; multipart reads its form, describe documents it in OpenAPI
+upload_route receives files in one request; multipart_parser reads its form, describe documents it in OpenAPI
 resumable    receives a file in parts; tus reads its headers, exclusive_requests admits one request
              at a time
 fields       the fields of an upload, checked in the same way for both

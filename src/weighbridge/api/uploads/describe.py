@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.api.uploads.models import Deferred, Sent, SentMany
 from weighbridge.model.read_options import ABOUT_NEW, DATE_ORDERS
 from weighbridge.uploads.read_options import DETECT

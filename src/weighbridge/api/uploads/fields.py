@@ -10,9 +10,9 @@ from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.model.upload import Sender
 from weighbridge.observe.redact import quote_input
-from weighbridge.uploads import request as steps_request
+from weighbridge.uploads import check_request as steps_request
+from weighbridge.uploads.check_request import AUTO, Checked, Request
 from weighbridge.uploads.read_options import OPTIONS
-from weighbridge.uploads.request import AUTO, Checked, Request
 
 FIELDS = (
     "workspace_id", "client_id", "platform", "source", "pipeline", "created_by", "force_partial", "force",

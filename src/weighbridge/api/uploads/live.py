@@ -13,8 +13,8 @@ from fastapi.responses import StreamingResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from weighbridge.api.access import SECURITY, Key, admit, app_of, guard, needs, secret_of
-from weighbridge.api.hub import Hub, Message, Subscriber
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
+from weighbridge.api.live_updates import Hub, Message, Subscriber
 from weighbridge.model.errors import RequestRefused, RetryLater
 
 router = APIRouter(tags=["live"])

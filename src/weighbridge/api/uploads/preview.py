@@ -12,10 +12,10 @@ from pydantic import BaseModel, Field
 
 from weighbridge.api import cursor
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.api.uploads.manage import find
 from weighbridge.model.states import Status
-from weighbridge.uploads import preview as steps
+from weighbridge.uploads import preview as uploads_preview
 from weighbridge.uploads.preview_rows import Page
 
 router = APIRouter(tags=["previews"])
@@ -110,7 +110,7 @@ async def get_preview(
 ) -> PreviewOut:
     """What an upload on hold would insert, update and leave unchanged."""
     upload = await find(app, key, upload_id)
-    found = await steps.preview(app.ctx, upload, fresh=fresh, operates=key.may("operate"))
+    found = await uploads_preview.preview(app.ctx, upload, fresh=fresh, operates=key.may("operate"))
     upload, pipeline = found.upload, app.ctx.pipelines[found.upload.pipeline]
     return PreviewOut(
         upload_id=upload.id,
@@ -156,8 +156,8 @@ async def list_preview_rows(
     """Rows of one kind, with the changes of each. Days whose rows are all unchanged are
     counted, but not listed."""
     upload = await find(app, key, upload_id)
-    wanted = entity or steps.pipeline_of(app.ctx, upload).grain.name
-    found = await steps.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
+    wanted = entity or uploads_preview.pipeline_of(app.ctx, upload).grain.name
+    found = await uploads_preview.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
     page, last = cursor.page(found, limit)
     return RowsOut(
         rows=[
@@ -173,7 +173,7 @@ async def list_preview_rows(
 async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Promote an upload on hold: its rows are written. The action is audited."""
     upload = await find(app, key, upload_id)
-    await steps.promote_held(app.ctx, upload, actor=f"key {key.id}")
+    await uploads_preview.promote_held(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.STAGING_COMPLETE)
 
 
@@ -182,5 +182,5 @@ async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
 async def discard_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Discard an upload on hold: it fails as `discarded`; its content can be uploaded again. The action is audited."""
     upload = await find(app, key, upload_id)
-    await steps.discard(app.ctx, upload, actor=f"key {key.id}")
+    await uploads_preview.discard(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.FAILED)

@@ -9,17 +9,17 @@ from pydantic import BaseModel, Field
 
 from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import Problem, documented
+from weighbridge.api.error_responses import Problem, documented
 from weighbridge.api.uploads import fields
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.read_options import ABOUT_NEW
+from weighbridge.uploads.check_request import AUTO
+from weighbridge.uploads.check_request import Request as UploadRequest
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.receive import tidy_name
 from weighbridge.uploads.recognise import HEAD, Fit, recognise, settle
-from weighbridge.uploads.request import AUTO
-from weighbridge.uploads.request import Request as UploadRequest
 
 router = APIRouter(tags=["uploads"])
 _BODY = {

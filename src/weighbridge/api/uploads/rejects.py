@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import documented
+from weighbridge.api.error_responses import documented
 from weighbridge.api.uploads.manage import find
 from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
 

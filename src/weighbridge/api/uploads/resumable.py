@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs, public
-from weighbridge.api.problems import documented, problem
+from weighbridge.api.error_responses import documented, problem
 from weighbridge.api.uploads import fields, tus
 from weighbridge.api.uploads.exclusive_requests import ExclusiveRequest, ExclusiveRequests
 from weighbridge.api.uploads.manage import find
@@ -28,8 +28,8 @@ from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
 from weighbridge.storage.resumable import Resumable
 from weighbridge.uploads import resumable
-from weighbridge.uploads.append import ALGORITHMS, append
 from weighbridge.uploads.receive import Received
+from weighbridge.uploads.resumable_append import ALGORITHMS, append
 
 router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus.same_version)])
 _412 = "Tus-Resumable is not 1.0.0."

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from weighbridge.api.uploads.fields import FIELDS, known, once
 from weighbridge.model.errors import RequestRefused, did_you_mean
 from weighbridge.observe.redact import quote_input
-from weighbridge.uploads.append import ALGORITHMS, Checksum
+from weighbridge.uploads.resumable_append import ALGORITHMS, Checksum
 
 VERSION = "1.0.0"
 EXTENSIONS = "creation,checksum,expiration,termination"

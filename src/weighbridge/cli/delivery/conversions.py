@@ -116,7 +116,7 @@ def show(
         from weighbridge.delivery import conversions
         from weighbridge.delivery.context import ROLE
         from weighbridge.model.errors import RequestRefused
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id, site_id = None, None
         if site is not None:
@@ -179,7 +179,7 @@ async def _sale(tx: Tx, text: str, workspace_id: UUID | None, site_id: UUID | No
 
 async def workspace_and_site(app: App, site: str | None, workspace: str | None) -> tuple[UUID, UUID | None]:
     """The workspace and the site that the options name."""
-    from weighbridge.uploads.request import uuid_of
+    from weighbridge.uploads.check_request import uuid_of
 
     if site is not None:
         found = await the_site(app, site, workspace)

@@ -68,7 +68,7 @@ def status(
     """Show each site and provider: circuit, queued, failed and delivered conversions, credentials."""
 
     async def work(app: App) -> tuple[list[GroupStatus], tuple[str, ...] | None]:
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
         site_id = (await the_site(app, site, workspace)).id if site else None

@@ -96,7 +96,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
         from weighbridge.delivery import conversions
         from weighbridge.delivery.context import ROLE
         from weighbridge.delivery.sites import Requeue, requeue
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         wanted = list(dict.fromkeys(uuid_of(each, "sale", "SALE") for each in sales))
         await check_providers(app, provider)

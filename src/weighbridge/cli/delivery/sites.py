@@ -35,7 +35,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     async def work(app: App) -> list[Site]:
         from weighbridge.delivery import sites
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Site] = []
@@ -85,7 +85,7 @@ def create(
 
     async def work(app: App) -> Site:
         from weighbridge.delivery import sites
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         await check_providers(app, *(provider or ()))
@@ -199,7 +199,7 @@ async def the_site(app: App, text: str, workspace: str | None) -> Site:
     from weighbridge.delivery import sites
     from weighbridge.delivery.context import ROLE
     from weighbridge.model.errors import RequestRefused, did_you_mean
-    from weighbridge.uploads.request import uuid_of
+    from weighbridge.uploads.check_request import uuid_of
 
     workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
     async with app.db.tx(ROLE, workspace_id) as tx:

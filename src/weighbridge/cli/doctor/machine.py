@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from weighbridge.cli.doctor.check import Check, Status, failed, ok, warning
 from weighbridge.model.errors import ConfigError, RetryLater
-from weighbridge.observe.alert_test import problem_with
+from weighbridge.observe.check_alert_address import problem_with
 from weighbridge.settings import Settings
 from weighbridge.storage import files
 from weighbridge.storage.blobs import BlobMissing, Blobs

@@ -227,7 +227,7 @@ async def _find_group(editor: Editor, group_id: UUID) -> Group | None:
 
 
 def _group_id(text: str) -> UUID:
-    from weighbridge.uploads.request import uuid_of
+    from weighbridge.uploads.check_request import uuid_of
 
     return uuid_of(text, "group", "GROUP")
 

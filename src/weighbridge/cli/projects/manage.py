@@ -39,7 +39,7 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
 
     async def work(app: App) -> list[Project]:
         from weighbridge.projects import queue
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         found: list[Project] = []
@@ -79,7 +79,7 @@ def create(
 
     async def work(app: App) -> tuple[Project, bool]:
         from weighbridge.projects.create import make
-        from weighbridge.uploads.request import project_number, uuid_of
+        from weighbridge.uploads.check_request import project_number, uuid_of
 
         wanted = None if number is None else project_number(number)
         return await make(app.db, uuid_of(workspace, "workspace", "workspace"), wanted, name)
@@ -249,7 +249,7 @@ async def the_project(app: App, workspace: str, number: str) -> Project:
     """The project with this number, or RequestRefused."""
     from weighbridge.model.errors import RequestRefused
     from weighbridge.projects.create import find
-    from weighbridge.uploads.request import project_number, uuid_of
+    from weighbridge.uploads.check_request import project_number, uuid_of
 
     wanted = project_number(number)
     project = await find(app.db, uuid_of(workspace, "workspace", "workspace"), wanted)

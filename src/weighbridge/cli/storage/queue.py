@@ -140,7 +140,7 @@ def _files(count: int) -> str:
 
 
 async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[Any]:
-    from weighbridge.uploads.request import uuid_of
+    from weighbridge.uploads.check_request import uuid_of
 
     if bool(named) == everything:
         raise typer.BadParameter("expected queue ids or --all")
@@ -151,7 +151,7 @@ async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[A
 
 async def _waiting(app: App, workspace: str | None, failed: bool | None, limit: int) -> list[Waiting]:
     from weighbridge.storage import queue
-    from weighbridge.uploads.request import uuid_of
+    from weighbridge.uploads.check_request import uuid_of
 
     workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
     async with app.db.tx() as tx:

@@ -31,7 +31,7 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
     async def work(app: App) -> list[Usage]:
         from weighbridge.storage import usage
         from weighbridge.storage.quota import defaults
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx("weighbridge_tenant", workspace_id) as tx:
@@ -111,7 +111,7 @@ def limit(
     async def work(app: App) -> Usage:
         from weighbridge.storage import usage
         from weighbridge.storage.quota import defaults
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         user_id = uuid_of(user, "user", "user") if user else None
@@ -158,7 +158,7 @@ def recount(
 
     async def work(app: App) -> list[Recounted]:
         from weighbridge.storage.recount import recount
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace") if workspace else None
         return await recount(app.ctx, workspace_id, dry=dry_run, remove_orphans=remove_orphans)

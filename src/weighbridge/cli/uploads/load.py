@@ -21,8 +21,8 @@ from weighbridge.cli.uploads.request import request_of
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.uploads.report import FileResult
+    from weighbridge.uploads.check_request import Request
     from weighbridge.uploads.queue import Holder
-    from weighbridge.uploads.request import Request
 
 REPORT_HOLDER_AFTER = 5  # seconds that another worker holds a file before the command says so
 

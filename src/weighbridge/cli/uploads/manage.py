@@ -45,7 +45,7 @@ def listing(
 
     async def work(app: App) -> list[Upload]:
         from weighbridge.uploads import queue
-        from weighbridge.uploads.request import uuid_of
+        from weighbridge.uploads.check_request import uuid_of
 
         workspace_id = uuid_of(workspace, "workspace", "workspace")
         async with app.db.tx() as tx:
@@ -338,7 +338,7 @@ def _link(link: dict[str, Any]) -> str:
 async def get(app: App, upload_id: str) -> Upload:
     from weighbridge.model.errors import RequestRefused
     from weighbridge.uploads import queue
-    from weighbridge.uploads.request import uuid_of
+    from weighbridge.uploads.check_request import uuid_of
 
     async with app.db.tx() as tx:
         upload = await queue.get(tx, uuid_of(upload_id, "upload", "ID"))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from weighbridge.uploads.request import Request
+    from weighbridge.uploads.check_request import Request
 
 _FIELDS = {
     "workspace": "workspace_id",
@@ -21,7 +21,7 @@ def request_of(options: Mapping[str, Any], *, besides: Collection[str]) -> Reque
 
     A TypeError if any other is no field either: a misspelt one must not be ignored.
     """
-    from weighbridge.uploads.request import Request
+    from weighbridge.uploads.check_request import Request
 
     return Request(
         **{_FIELDS.get(name, name): value for name, value in options.items() if name not in besides}

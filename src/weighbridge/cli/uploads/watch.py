@@ -26,7 +26,7 @@ from weighbridge.cli.uploads.request import request_of
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.cli.uploads.complete_files import Folder
-    from weighbridge.uploads.request import Request
+    from weighbridge.uploads.check_request import Request
 
 
 def watch(
@@ -92,7 +92,7 @@ class _Watcher:
 
     async def forever(self, work: bool) -> bool:
         from weighbridge.cli.serve import worker_options
-        from weighbridge.uploads.request import check_sender
+        from weighbridge.uploads.check_request import check_sender
         from weighbridge.worker import Worker
 
         check_sender(self._app.ctx, self._request)  # report a wrong option now, not with the first file

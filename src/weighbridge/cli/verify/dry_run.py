@@ -18,7 +18,7 @@ from weighbridge.model.errors import WeighbridgeError
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.rules.check import check
 from weighbridge.rules.headers import field_counter
-from weighbridge.uploads import receive, request
+from weighbridge.uploads import check_request, receive
 
 _SCHEMA: dict[str, tuple[Question, ...]] = {
     "Migrations": (database.migrations, database.tables),
@@ -55,7 +55,7 @@ async def _accepted(app: App, batch: Batch) -> Step:
         file = Path(folder) / "golden_path.csv"
         file.write_bytes(batch.content)
         try:
-            checked = request.check(app.ctx, batch.request)
+            checked = check_request.check(app.ctx, batch.request)
             spooled = await receive.spool(app.ctx, checked, file, file.name)
             try:
                 bins = await asyncio.to_thread(_check_rows, app, spooled, Path(folder))

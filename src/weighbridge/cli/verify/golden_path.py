@@ -20,8 +20,8 @@ from weighbridge.model.errors import ConfigError, RetryLater, WeighbridgeError
 from weighbridge.postgres import clock
 from weighbridge.postgres.errors import RowFault
 from weighbridge.uploads import golden_path, history
+from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
-from weighbridge.uploads.request import Request
 from weighbridge.worker import run_until
 
 WORKSPACE = UUID("00000000-0000-4000-8000-00000000901d")  # used only here

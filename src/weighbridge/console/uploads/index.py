@@ -14,8 +14,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.uploads.multipart import Part
-from weighbridge.api.uploads.send import take_in
+from weighbridge.api.uploads.multipart_parser import Part
+from weighbridge.api.uploads.upload_route import take_in
 from weighbridge.app import App
 from weighbridge.console import csrf, layout
 from weighbridge.console.listing import PageRequested, href, listed
@@ -25,8 +25,8 @@ from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.projects import queue
 from weighbridge.uploads import browse
+from weighbridge.uploads.check_request import HIGHEST_PROJECT
 from weighbridge.uploads.queue import Cursor
-from weighbridge.uploads.request import HIGHEST_PROJECT
 
 router = layout.router()
 # The filters of the list, and the states that each contains.

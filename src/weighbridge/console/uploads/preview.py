@@ -13,7 +13,7 @@ from weighbridge.api.access import Key, TheApp
 from weighbridge.api.uploads.manage import find
 from weighbridge.console import layout
 from weighbridge.model.errors import RequestRefused
-from weighbridge.uploads import preview as steps
+from weighbridge.uploads import preview as uploads_preview
 from weighbridge.uploads.preview_rows import KINDS, Page
 
 router = layout.router()
@@ -32,12 +32,12 @@ async def show(
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
     upload = await find(app, key, upload_id)
-    pipeline = steps.pipeline_of(app.ctx, upload)
+    pipeline = uploads_preview.pipeline_of(app.ctx, upload)
     try:
-        found = await steps.preview(app.ctx, upload, operates=key.may("operate"))
+        found = await uploads_preview.preview(app.ctx, upload, operates=key.may("operate"))
         entity = entity or pipeline.grain.name
         kind = kind or _first_kind(found, entity)
-        rows = await steps.page(app.ctx, upload, Page(entity, kind, after, PAGE + 1))
+        rows = await uploads_preview.page(app.ctx, upload, Page(entity, kind, after, PAGE + 1))
     except RequestRefused as refusal:
         if refusal.status != 409:
             raise
@@ -65,7 +65,7 @@ async def show(
 @router.post("/uploads/{upload_id}/promote")
 @layout.page("operate")
 async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await steps.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    await uploads_preview.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is promoted: its rows are being written."
     )
@@ -74,13 +74,13 @@ async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> R
 @router.post("/uploads/{upload_id}/discard")
 @layout.page("operate")
 async def discard(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await steps.discard(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    await uploads_preview.discard(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is discarded. None of its rows were written."
     )
 
 
-def _first_kind(found: steps.Preview, entity: str) -> str:
+def _first_kind(found: uploads_preview.Preview, entity: str) -> str:
     """The kind of rows to show first: updates, then inserts."""
     counts = vars(found.changes[entity]) if entity in found.changes else {}
     return next((kind for kind in ("updated", "inserted", "unchanged") if counts.get(kind)), "updated")

@@ -27,7 +27,7 @@ from weighbridge.delivery.providers.meta_capi import MetaCapi
 from weighbridge.delivery.providers.tiktok_events import TikTokEvents
 from weighbridge.delivery.providers.webhook import Webhook
 from weighbridge.model.errors import ConfigError, did_you_mean
-from weighbridge.model.imports import Declarations
+from weighbridge.model.find_declarations import Declarations
 
 GROUP = "weighbridge.providers"
 SETTING = "WEIGHBRIDGE_PROVIDERS"

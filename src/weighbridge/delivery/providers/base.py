@@ -1,7 +1,7 @@
 """The interface of a provider: it sends a batch and reports on each row.
 
-Retries, breaker, shares, ledger, limits and logs belong to the dispatcher (delivery/dispatch.py). An adapter only sends
-a batch and reports on each row.
+Retries, breaker, shares, ledger, limits and logs belong to the dispatcher (delivery/dispatch_loop.py). An adapter only
+sends a batch and reports on each row.
 """
 
 from __future__ import annotations

@@ -19,19 +19,19 @@ from python_multipart.multipart import parse_options_header
 
 from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
-from weighbridge.api.problems import figures, problem
+from weighbridge.api.error_responses import figures, problem
 from weighbridge.api.uploads import fields
 from weighbridge.api.uploads.describe import SEND_BODY, SEND_PARAMETERS, SEND_RESPONSES
-from weighbridge.api.uploads.multipart import Part, malformed, parts
+from weighbridge.api.uploads.multipart_parser import Part, malformed, parts
 from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.upload import Sender
 from weighbridge.observe.redact import quote_input
 from weighbridge.storage import quota
 from weighbridge.uploads import receive, recognise
+from weighbridge.uploads.check_request import AUTO, Checked
+from weighbridge.uploads.check_request import Request as UploadRequest
 from weighbridge.uploads.receive import Received, Spooled
-from weighbridge.uploads.request import AUTO, Checked
-from weighbridge.uploads.request import Request as UploadRequest
 
 router = APIRouter(tags=["uploads"])
 

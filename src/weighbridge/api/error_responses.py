@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from weighbridge.api import invalid
+from weighbridge.api import validation_messages
 from weighbridge.model.errors import (
     NoProject,
     ProcessingLocked,
@@ -95,7 +95,9 @@ def answer_problems(api: FastAPI) -> None:
 
     @api.exception_handler(RequestValidationError)
     async def _(request: Request, error: RequestValidationError) -> Response:
-        return problem(422, "invalid_request", invalid.sentences(error, request.scope.get("route")))
+        return problem(
+            422, "invalid_request", validation_messages.sentences(error, request.scope.get("route"))
+        )
 
     @api.exception_handler(HTTPException)
     async def _(request: Request, error: HTTPException) -> Response:

@@ -1,4 +1,4 @@
-"""Queries of intake: is this content, batch or site already known?"""
+"""Has this file, or a batch with this name, been received before?"""
 
 from __future__ import annotations
 
@@ -43,8 +43,3 @@ async def known_upload(tx: Tx, content: Content) -> tuple[date, Known | None]:
 async def note_duplicate(tx: Tx, upload_id: UUID, filename: str | None) -> None:
     """Record that a known file was received again. The page shows it; it is not counted."""
     await tx.execute(_SQL["note_duplicate"], (upload_id, filename))
-
-
-async def site_exists(tx: Tx, workspace_id: UUID, site_id: UUID) -> bool:
-    row = await fetch_one(tx, _SQL["site_exists"], (workspace_id, site_id))
-    return bool(row and row[0])

@@ -4,7 +4,7 @@ Each stage of a field is a column: `t3` is its text or NULL, `"campaign.name@1"`
 and so on. DuckDB computes only the stages that the outer query uses.
 """
 
-# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by plan.quoted and plan.literal)
+# ruff: noqa: S608 (names and texts of the file are quoted in the SQL, by check_plan.quoted and check_plan.literal)
 
 from __future__ import annotations
 

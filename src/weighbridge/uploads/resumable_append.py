@@ -12,8 +12,8 @@ from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.storage import quota, resumable
 from weighbridge.storage.parts import Part
 from weighbridge.storage.resumable import Resumable
+from weighbridge.uploads.check_request import Request, check_sender
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.request import Request, check_sender
 
 ROLE = "weighbridge_intake"
 ALGORITHMS = ("sha1", "sha256", "md5")

@@ -9,6 +9,3 @@ LEFT JOIN weighbridge.known_upload(
 
 -- name: note_duplicate
 SELECT weighbridge.note_duplicate(%s, %s)
-
--- name: site_exists
-SELECT EXISTS (SELECT FROM public.sites WHERE workspace_id = %s AND id = %s)
