@@ -28,7 +28,7 @@ import httpx
 import psycopg
 
 from weighbridge.app import App, open_app
-from weighbridge.delivery.run import deliver
+from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.delivery.worker import Deliverer, collect_less
 from weighbridge.observe import logs, metrics

@@ -29,8 +29,8 @@ from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.formats import UnknownHeader, open_sheet, sniff
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.upload import Scope
-from weighbridge.rules.check import check
 from weighbridge.rules.headers import field_counter
+from weighbridge.rules.run_checks import check
 
 MOST_WRONG_FILES = 10
 LEAST_SCORE = 9.929

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from psycopg.types.json import Jsonb
 
-from weighbridge.model.rejects_file import ADDED, SAFE, escape
-from weighbridge.uploads.rejects_download import PAGE
+from weighbridge.model.rejects_layout import ADDED, SAFE, escape
+from weighbridge.uploads.write_rejects_file import PAGE
 
 from .conftest import Query
 

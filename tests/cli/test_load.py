@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from tests import prefork
-from weighbridge.model.rejects_file import ADDED
+from weighbridge.model.rejects_layout import ADDED
 from weighbridge.testing.exports import ExportSpec, Written, write_export
 
 from .conftest import Command

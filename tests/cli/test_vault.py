@@ -7,7 +7,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from weighbridge.delivery import stored_credentials
+from weighbridge.delivery import credential_queries
 from weighbridge.delivery.vault import Vault, new_key
 from weighbridge.postgres.transactions import Database
 
@@ -119,9 +119,9 @@ async def test_credentials_that_are_being_sealed_anew_cannot_be_replaced_meanwhi
     shop: str, db: Database, query: Query
 ) -> None:
     async with db.tx() as tx:
-        [found] = await stored_credentials.sealed_with_other_keys(tx, "another", None, 10)
+        [found] = await credential_queries.sealed_with_other_keys(tx, "another", None, 10)
         with pytest.raises(psycopg.errors.LockNotAvailable):
             query("SET lock_timeout = '50ms'; DELETE FROM provider_credentials")
-        assert await stored_credentials.reseal(tx, replace(found, key_id="another"))
-        assert not await stored_credentials.reseal(tx, replace(found, version=2))
+        assert await credential_queries.reseal(tx, replace(found, key_id="another"))
+        assert not await credential_queries.reseal(tx, replace(found, version=2))
     assert query("SELECT key_id, version FROM provider_credentials") == [("another", 1)]

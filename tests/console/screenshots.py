@@ -197,7 +197,7 @@ async def _take(
 
 
 async def _shot(page: Page, path: Path) -> None:
-    await page.wait_for_timeout(700)  # fonts, local times, what fresh.js asks for
+    await page.wait_for_timeout(700)  # fonts, local times, what refresh.js asks for
     await page.screenshot(path=path)
     sys.stdout.write(f"{path}\n")
 

@@ -196,8 +196,8 @@ async def test_a_key_sends_no_form(visitor: httpx.AsyncClient, app: App) -> None
 
 
 async def test_a_static_file_is_kept_for_ever_under_its_own_version_only(visitor: httpx.AsyncClient) -> None:
-    assert "immutable" in (await visitor.get(assets.address("fresh.js"))).headers["cache-control"]
-    for other in ("/static/fresh.js?v=another", "/static/fresh.js"):
+    assert "immutable" in (await visitor.get(assets.address("refresh.js"))).headers["cache-control"]
+    for other in ("/static/refresh.js?v=another", "/static/refresh.js"):
         assert (await visitor.get(other)).headers["cache-control"] == "no-cache"
 
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from weighbridge.delivery.context import Context, Outbound
+from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.providers.base import Batch, Needed, Provider
-from weighbridge.delivery.run import deliver
 from weighbridge.delivery.settle import RunCounts
 from weighbridge.delivery.slots.base import SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots

@@ -36,7 +36,7 @@ from weighbridge.app import App, open_app
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
 from weighbridge.delivery.context import ROLE
-from weighbridge.delivery.run import deliver
+from weighbridge.delivery.deliver import deliver
 from weighbridge.engine import recover
 from weighbridge.observe import logs
 from weighbridge.settings import read

@@ -15,10 +15,10 @@ import pytest
 from tests.deliver.conftest import MakeSite, Query, Run, Scripted, Sell
 from weighbridge.delivery import queue
 from weighbridge.delivery.context import Context
+from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.providers.base import Batch
 from weighbridge.delivery.queue import ClaimedBatch, ClaimedRows
-from weighbridge.delivery.run import deliver
 from weighbridge.delivery.slots.base import Slot, SlotKey, SlotLimits
 from weighbridge.delivery.slots.postgres import PostgresSlots
 from weighbridge.model.delivery import Category, Outcome, ProviderRateLimitError

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rules.checking import check_text
 
-from weighbridge.delivery.sales import FIELDS, checked, order_of_click
+from weighbridge.delivery.receive_conversions import FIELDS, checked, order_of_click
 from weighbridge.model.errors import RequestRefused
 from weighbridge.pipelines.conversions import pipeline
 

@@ -32,8 +32,8 @@ from tests.deliver.queue_model import CRASHES, LEASE, MOODS, RETRIES, Knowing, W
 from tests.proof.workers import LONG
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.context import ROLE
+from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.queue import BatchRequest, CallResult, ClaimedBatch
-from weighbridge.delivery.run import deliver
 from weighbridge.engine import recover
 from weighbridge.model.delivery import Outcome
 

@@ -142,7 +142,7 @@ def _run(environment: dict[str, str], log: str, request: WorkerRequest) -> None:
 
 async def _deliver(request: WorkerRequest) -> None:
     from weighbridge.app import open_app
-    from weighbridge.delivery.run import deliver
+    from weighbridge.delivery.deliver import deliver
     from weighbridge.settings import read
 
     async with open_app(read()) as app:

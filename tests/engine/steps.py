@@ -9,8 +9,8 @@ from uuid import UUID
 
 from tests.engine.conftest import CLAIM
 from weighbridge.delivery.context import Context
-from weighbridge.engine.attempt import Attempt
 from weighbridge.uploads import queue
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.parse import parse
 from weighbridge.uploads.promote import promote
 

@@ -11,7 +11,7 @@ import pytest
 from weighbridge.model.upload import Scope
 from weighbridge.pipelines import ads
 from weighbridge.postgres.transactions import Database
-from weighbridge.uploads import unchanged
+from weighbridge.uploads import unchanged_groups
 from weighbridge.uploads.upsert_sql import Batch
 
 DAY = "2026-01-01"
@@ -26,11 +26,11 @@ class Writer:
 
     async def write(self, after: int, upto: int, *, spoiled: bool = False) -> None:
         async with self.db.tx() as tx:
-            await unchanged.touch(tx, ads.pipeline, Batch(self.scope, after, upto), spoiled=spoiled)
+            await unchanged_groups.touch(tx, ads.pipeline, Batch(self.scope, after, upto), spoiled=spoiled)
 
     async def would_skip(self) -> bool:
         async with self.db.tx() as tx:
-            return await unchanged.unchanged_runs(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
+            return await unchanged_groups.unchanged_runs(tx, ads.pipeline, self.scope, 0) == [(0, 10)]
 
 
 @pytest.fixture

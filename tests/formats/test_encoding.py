@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weighbridge.formats import file_bytes
-from weighbridge.formats.encoding import as_utf8
+from weighbridge.formats.to_utf8 import as_utf8
 from weighbridge.model.errors import FileRefused
 
 from .conftest import Read

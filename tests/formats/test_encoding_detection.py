@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weighbridge.formats import file_bytes, text_of
-from weighbridge.formats.encoding import ENCODINGS, Utf8File, as_utf8, codec_of
+from weighbridge.formats.to_utf8 import ENCODINGS, Utf8File, as_utf8, codec_of
 from weighbridge.model.errors import FileRefused
 
 WESTERN = ("cp1252", "iso8859-15", "mac-roman", "cp850")

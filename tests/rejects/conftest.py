@@ -20,7 +20,7 @@ from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
 from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import receive
-from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
+from weighbridge.uploads.write_rejects_file import RejectsForm, rejects_csv
 
 Send = Callable[..., Awaitable[UUID]]
 Load = Callable[..., Awaitable[Upload]]

@@ -18,10 +18,10 @@ from weighbridge.formats import open_sheet, without_added_columns
 from weighbridge.formats.unnamed_columns import unnamed_from
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
-from weighbridge.model.rejects_file import ADDED, RAW, SAFE, escape, unescape
+from weighbridge.model.rejects_layout import ADDED, RAW, SAFE, escape, unescape
 from weighbridge.model.sheet import SPACE
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.rejects_download import RejectsForm, header_text, rows_text
+from weighbridge.uploads.write_rejects_file import RejectsForm, header_text, rows_text
 
 ID = UUID("7b0c2b1e-8a51-4a4e-9d0a-6f0f5e3c2d1b")
 # Characters that show nothing are removed before a row is rejected.
@@ -133,7 +133,7 @@ def test_two_cells_never_have_the_same_safe_form(one: str, other: str) -> None:
 
 
 def test_the_added_columns_are_known_by_their_names() -> None:
-    from weighbridge.model.rejects_file import added_columns
+    from weighbridge.model.rejects_layout import added_columns
 
     assert added_columns(["a", *ADDED]) == {name: at + 1 for at, name in enumerate(ADDED)}
     assert added_columns(["a", "weighbridge_line"]) == {}  # a column of the sender's own

@@ -16,7 +16,7 @@ from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.rules.record_source import SMALL
-from weighbridge.uploads import fix_links
+from weighbridge.uploads import fixed_rows
 from weighbridge.uploads.retry import reopen
 from weighbridge.worker import run_until
 
@@ -43,8 +43,8 @@ def standing(ctx: Context) -> Callable[..., Any]:
 
     async def standing(upload: Upload) -> tuple[int, int, dict[UUID, int], dict[UUID, int]]:
         async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-            rejects = (await fix_links.rejects(tx, [upload.id])).get(upload.id, fix_links.NO_REJECTS)
-            links = await fix_links.links(tx, upload.id)
+            rejects = (await fixed_rows.rejects(tx, [upload.id])).get(upload.id, fixed_rows.NO_REJECTS)
+            links = await fixed_rows.links(tx, upload.id)
         both = ({link.upload_id: link.rows for link in found} for found in (links.fixes, links.fixed_by))
         return rejects.open, rejects.fixed, *both
 

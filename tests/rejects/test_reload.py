@@ -10,7 +10,7 @@ import pytest
 from tests.engine.conftest import HEADER as META
 from tests.engine.conftest import meta_line
 from weighbridge.delivery.context import Context
-from weighbridge.model.rejects_file import ADDED, SAFE
+from weighbridge.model.rejects_layout import ADDED, SAFE
 from weighbridge.model.states import Status
 
 from .conftest import Download, Load, Query, changed, table, written

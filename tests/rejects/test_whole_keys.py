@@ -13,8 +13,8 @@ from weighbridge.delivery.context import Context
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import pipeline_tables
-from weighbridge.uploads import fix_links
-from weighbridge.uploads.fix_links import Rejects
+from weighbridge.uploads import fixed_rows
+from weighbridge.uploads.fixed_rows import Rejects
 from weighbridge.uploads.preview import promote_held
 from weighbridge.uploads.retry import reopen
 
@@ -51,12 +51,12 @@ async def _installed(ctx: Context) -> None:
 
 
 @pytest.fixture
-def fixed_rows(ctx: Context) -> Rejected:
+def rejects(ctx: Context) -> Rejected:
     """How many rejected rows of an upload are open, and how many are fixed."""
 
     async def counts(upload: Upload) -> Rejects:
         async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-            return (await fix_links.rejects(tx, [upload.id]))[upload.id]
+            return (await fixed_rows.rejects(tx, [upload.id]))[upload.id]
 
     return counts
 
@@ -84,14 +84,14 @@ async def test_a_sum_with_a_rejected_part_is_loaded_when_the_part_is_fixed(
 
 
 async def test_a_row_of_totals_that_was_rejected_with_its_parts_is_not_added_to_them(
-    load: Load, download: Download, query: Query, fixed_rows: Rejected
+    load: Load, download: Download, query: Query, rejects: Rejected
 ) -> None:
     first = await load(f"{DEVICES}A,10,5.00,Total\n", pipeline="tills", sum_breakdowns=True)
     assert (first.bins.rejected, query(SOLD)) == (3, [("B", 10, 5)])
     second = await load(changed(await download(first), cell("Taken", "3.0x", "3.00")), pipeline="tills")
     assert (second.status, second.bins.totals) == (Status.COMPLETED, 1)
     assert query(SOLD) == [("A", 10, 5), ("B", 10, 5)]
-    assert await fixed_rows(first) == Rejects(open=0, fixed=3)
+    assert await rejects(first) == Rejects(open=0, fixed=3)
 
 
 async def test_parts_of_which_one_may_be_their_total_are_loaded_when_that_is_named(

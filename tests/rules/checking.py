@@ -16,8 +16,8 @@ from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.upload import Bins, Scope
 from weighbridge.pipelines import ads
-from weighbridge.rules.check import check
 from weighbridge.rules.headers import field_counter, list_header
+from weighbridge.rules.run_checks import check
 
 SCOPE = Scope(UUID(int=1), UUID(int=2), UUID(int=3), "meta")
 

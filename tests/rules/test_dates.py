@@ -14,7 +14,7 @@ from rules.checking import check_text, meta
 from weighbridge import Entity, Field, Pipeline, n
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import dates
+from weighbridge.rules import date_sql
 from weighbridge.rules.check_plan import Locale, filled, literal
 
 PLAIN = Locale(plain_dates=True)
@@ -26,7 +26,7 @@ PLAIN = Locale(plain_dates=True)
 @example("2025-02-30")
 @example("2025-07-31")
 def test_a_plain_date_is_read_as_by_the_whole_rule(cell: str) -> None:
-    read = [filled(dates.DATE, literal(cell), locale) for locale in (Locale(), PLAIN)]
+    read = [filled(date_sql.DATE, literal(cell), locale) for locale in (Locale(), PLAIN)]
     [(one, two)] = duckdb.sql(f"SELECT {read[0]}, {read[1]}").fetchall()
     assert one == two
 

@@ -17,7 +17,7 @@ import psutil
 from weighbridge.formats import open_sheet
 from weighbridge.model.upload import Scope
 from weighbridge.pipelines.ads import pipeline
-from weighbridge.rules.check import check
+from weighbridge.rules.run_checks import check
 from weighbridge.rules.headers import field_counter
 
 file, scratch = map(Path, sys.argv[1:])

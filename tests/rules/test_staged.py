@@ -19,9 +19,9 @@ from weighbridge.model.errors import FileRefused, WeighbridgeError
 from weighbridge.pipelines import ads
 from weighbridge.rules import check_result as results
 from weighbridge.rules import record_source
-from weighbridge.rules.check import check
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.headers import field_counter
+from weighbridge.rules.run_checks import check
 from weighbridge.testing.exports import ExportSpec, write_export
 
 COMMON = [

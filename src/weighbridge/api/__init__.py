@@ -40,7 +40,7 @@ from weighbridge.api.storage import usage
 from weighbridge.api.uploads import live, preview, recognise, rejects, resumable, upload_route
 from weighbridge.api.uploads import manage as uploads_manage
 from weighbridge.api.uploads.exclusive_requests import ExclusiveRequests
-from weighbridge.api.uploads.tus import Tus
+from weighbridge.api.uploads.tus_headers import Tus
 from weighbridge.app import App
 
 _ABOUT = """

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weighbridge.api.uploads.tus import PATH
+from weighbridge.api.uploads.tus_headers import PATH
 
 PATHS = (PATH, "/api/recognise", "/static/wb-upload.js")
 _METHODS = ("GET", "HEAD", "POST", "PATCH", "DELETE")

@@ -97,7 +97,7 @@ def duration(value: timedelta | float | None) -> str:
 
 
 def when(moment: datetime | None) -> Markup | str:
-    """A time in UTC; fresh.js converts it to the reader's time zone."""
+    """A time in UTC; refresh.js converts it to the reader's time zone."""
     if moment is None:
         return "–"
     utc = moment.astimezone(UTC)

@@ -1,7 +1,7 @@
 """Endless lists: a page of rows, the start of the next page, and the end of the page when it is refreshed.
 
 When another page is shown below it, a page is refreshed up to its end (`until`) instead of by its length: rows that
-are added or removed meanwhile are neither skipped nor shown twice (fresh.js).
+are added or removed meanwhile are neither skipped nor shown twice (refresh.js).
 """
 
 from __future__ import annotations

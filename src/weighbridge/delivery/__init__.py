@@ -2,15 +2,16 @@
 
 context         the parts that delivery needs, and its database role
 sites           sites and their providers
-credentials     checks and stores credentials: vault encrypts them, stored_credentials has the queries, rotate_keys
-                encrypts them again
-sales           conversions over HTTP → sales, and with them rows of the queue
+credentials     checks and stores credentials: vault encrypts them, credential_queries stores them, rotate_keys encrypts
+                them again
+receive_conversions  conversions over HTTP → sales, and with them rows of the queue
 queue           every read and change of state of the queue
 worker          delivers until the process stops
-run             one run: groups → plan (shares and probes) → dispatch_loop
+deliver         one run: groups → plan (shares and probes) → dispatch_loop
 plan            which groups send how many rows; breaker: which groups may send, probe or only wait
 dispatch_loop   the main loop, from shares to calls: prefetch claims batches, slot_exchange acquires slots,
-                provider_call makes one call, batcher and settle write the results of many calls in one transaction
+                provider_call makes one call, settlement_batcher and settle write the results of many calls in one
+                transaction
 in_flight       limits of one process; slots/ limits calls over all processes
 run_signals     signals between the concurrent runs of one process
 providers/      an adapter for each provider

@@ -6,7 +6,7 @@ import asyncio
 
 import structlog
 
-from weighbridge.delivery import queue, stored_credentials
+from weighbridge.delivery import credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, outbound_of, unsealed
 from weighbridge.delivery.providers.base import Confirmation, Confirms
 from weighbridge.delivery.queue import PendingConfirmation
@@ -33,7 +33,7 @@ async def _ask(ctx: Context, outbound: Outbound, pending: PendingConfirmation) -
     if not isinstance(provider, Confirms):
         return  # this process does not have the provider: another one asks
     async with ctx.db.tx(ROLE) as tx:
-        sealed = await stored_credentials.of_groups(tx, [(pending.site_id, pending.provider_key)])
+        sealed = await credential_queries.of_groups(tx, [(pending.site_id, pending.provider_key)])
     confirmation = Confirmation("PROCESSING")
     if sealed:
         try:

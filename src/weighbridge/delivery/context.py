@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import httpx
 
+from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.providers.base import Credentials, Provider
 from weighbridge.delivery.slots.base import SlotLimits, Slots
-from weighbridge.delivery.stored_credentials import SealedCredentials
 from weighbridge.delivery.vault import Sealed, Vault
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.retry import CONVERSION, Backoff

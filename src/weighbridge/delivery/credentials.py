@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from weighbridge.delivery import stored_credentials
+from weighbridge.delivery import credential_queries
 from weighbridge.delivery.context import ROLE, Context, outbound_of
+from weighbridge.delivery.credential_queries import CredentialsStatus
 from weighbridge.delivery.providers.base import Credentials, Provider
-from weighbridge.delivery.stored_credentials import CredentialsStatus
 from weighbridge.model.errors import RequestRefused, RetryLater, did_you_mean
 
 
@@ -20,11 +20,11 @@ async def put(
     outbound = outbound_of(ctx)
     values = validated(find(outbound.providers, provider_key), given)
     async with ctx.db.tx(ROLE, workspace_id) as tx:
-        version = await stored_credentials.next_version(tx, site_id, provider_key)
+        version = await credential_queries.next_version(tx, site_id, provider_key)
         sealed = outbound.vault.seal(site_id, provider_key, values, version)
-        if not await stored_credentials.store(tx, site_id, provider_key, sealed, actor):
+        if not await credential_queries.store(tx, site_id, provider_key, sealed, actor):
             raise RetryLater("connection", "The same credentials were changed at the same time. Try again.")
-        found = await stored_credentials.of_site(tx, site_id)
+        found = await credential_queries.of_site(tx, site_id)
         return next(each for each in found if each.provider_key == provider_key)
 
 

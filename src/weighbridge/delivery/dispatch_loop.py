@@ -18,13 +18,13 @@ from typing import Any
 
 import structlog
 
-from weighbridge.delivery.batcher import Batcher
 from weighbridge.delivery.context import Context, Outbound
 from weighbridge.delivery.in_flight import CALLS_AT_ONCE, GroupKey, InFlight
 from weighbridge.delivery.prefetch import Prefetched, Prefetcher
 from weighbridge.delivery.provider_call import call_provider, closed_by, no_slot, not_sent
 from weighbridge.delivery.queue import BatchRequest, CallResult, Group, Settled
 from weighbridge.delivery.settle import RunCounts, settle
+from weighbridge.delivery.settlement_batcher import Batcher
 from weighbridge.delivery.slot_exchange import LINGER, SlotExchange, Slotted
 from weighbridge.observe import journal
 

@@ -9,14 +9,14 @@ from functools import partial
 from time import monotonic
 from uuid import uuid4
 
-from weighbridge.delivery import breaker, queue, stored_credentials
+from weighbridge.delivery import breaker, credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, outbound_of, unsealed
+from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.plan import COUNTED, make_plan
 from weighbridge.delivery.prefetch import Prefetched
 from weighbridge.delivery.provider_call import call_provider
 from weighbridge.delivery.providers.base import Credentials
 from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group
-from weighbridge.delivery.stored_credentials import SealedCredentials
 from weighbridge.delivery.vault import VaultError
 from weighbridge.model.delivery import Conversion, Outcome
 
@@ -40,7 +40,7 @@ async def dry_run(ctx: Context, limit: int) -> list[DryRunResult]:
         plan = await make_plan(waiting, outbound, limit, partial(breaker.probe_rows, tx))
         sending = [*plan.probes, *plan.shares]
         requests = [BatchRequest(group.site_id, group.provider_key, share) for group, share in sending]
-        sealed = await stored_credentials.by_group(tx, requests)
+        sealed = await credential_queries.by_group(tx, requests)
         found = {(each.site_id, each.provider_key): each for each in await queue.peek(tx, requests)}
     planned: dict[str, list[_GroupPlan]] = {}
     for group, _ in sending:

@@ -12,13 +12,13 @@ from time import monotonic
 
 import structlog
 
-from weighbridge.delivery import queue, stored_credentials
+from weighbridge.delivery import credential_queries, queue
 from weighbridge.delivery.context import ROLE, Context, Outbound, unsealed
+from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.in_flight import GroupKey, InFlight
 from weighbridge.delivery.providers.base import Batch, Credentials
 from weighbridge.delivery.queue import BatchRequest, ClaimedBatch, Group, Settled
 from weighbridge.delivery.settle import RunCounts
-from weighbridge.delivery.stored_credentials import SealedCredentials
 from weighbridge.delivery.vault import VaultError
 
 log = structlog.get_logger()
@@ -124,7 +124,7 @@ class Prefetcher:
         claimed: list[ClaimedBatch] = []
         try:
             async with AsyncExitStack() as until_commit, self._ctx.db.tx(ROLE) as tx:
-                sealed = await stored_credentials.by_group(tx, requests)
+                sealed = await credential_queries.by_group(tx, requests)
                 opened = {key: self._unseal(each) for key, each in sealed.items()}
                 readable = [each for each in requests if opened.get((each.site_id, each.provider_key))]
                 # One claim at a time until its commit: another would read past all rows that this one has locked.

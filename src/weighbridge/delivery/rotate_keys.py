@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
-from weighbridge.delivery import stored_credentials
+from weighbridge.delivery import credential_queries
 from weighbridge.delivery.context import Context, outbound_of
-from weighbridge.delivery.stored_credentials import SealedCredentials
+from weighbridge.delivery.credential_queries import SealedCredentials
 from weighbridge.delivery.vault import Sealed, Vault, VaultError
 
 AT_ONCE = 100
@@ -39,13 +39,13 @@ async def rotate(ctx: Context) -> Rotated:
     while True:
         done = 0
         async with ctx.db.tx() as tx:
-            page = await stored_credentials.sealed_with_other_keys(tx, vault.key_ids[0], after, AT_ONCE)
+            page = await credential_queries.sealed_with_other_keys(tx, vault.key_ids[0], after, AT_ONCE)
             for each in page:
                 anew = _resealed(vault, each)
                 if isinstance(anew, Unreadable):
                     unreadable.append(anew)
                 else:
-                    done += await stored_credentials.reseal(tx, anew)
+                    done += await credential_queries.reseal(tx, anew)
         resealed += done  # counted after the commit
         if len(page) < AT_ONCE:
             return Rotated(vault.key_ids[0], resealed, unreadable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from weighbridge.delivery import stored_credentials
+from weighbridge.delivery import credential_queries
 from weighbridge.delivery.context import ROLE, Outbound, unsealed
 from weighbridge.delivery.providers.base import Credentials
 from weighbridge.delivery.providers.webhook import Webhook
@@ -32,7 +32,7 @@ def _announce(
 ) -> Callable[[EventDelivery], Awaitable[None]]:
     async def announce(delivery: EventDelivery) -> None:
         async with db.tx(ROLE, delivery.lease.workspace_id) as tx:
-            found = await stored_credentials.of_provider(tx, "webhook")
+            found = await credential_queries.of_provider(tx, "webhook")
             now = await clock.now(tx)
         failed = []
         for sealed in found:
@@ -55,7 +55,7 @@ def _announce(
             # Refused permanently: this event is not sent again, and refused credentials stop further events.
             async with db.tx() as tx:
                 if outcome.category is Category.AUTH:
-                    await stored_credentials.refuse(tx, sealed, outcome.code)
+                    await credential_queries.refuse(tx, sealed, outcome.code)
                 await outbox.note_accepted(tx, delivery, site)
         if failed:
             raise ProviderTransientError("; ".join(failed))

@@ -13,8 +13,8 @@ import structlog
 from weighbridge.delivery import queue as delivery_queue
 from weighbridge.delivery.confirm import confirm
 from weighbridge.delivery.context import ROLE, Context
+from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.in_flight import InFlight
-from weighbridge.delivery.run import deliver
 from weighbridge.delivery.settle import RunCounts
 from weighbridge.engine import recover
 from weighbridge.engine.chores import Chore, cancel, repeat

@@ -4,7 +4,6 @@ context     the parts that every step needs
 options     how a worker process behaves
 loop        claim → work → chores, until the process stops
 leases      the leases that a process holds; heartbeat renews them
-attempt     one attempt at one upload, and the request to end it early
 recover     attempts whose lease expired → back to their queue
 chores      work at intervals
 outbox      events and their deliveries; announce_loop → announce delivers them to consumers

@@ -6,17 +6,16 @@ Before a file is stored
 
 Opening it
     sheet                  calls the modules below; the only entry point
-    encoding               any encoding → UTF-8; file_bytes reads the bytes
-    encoding_guess         detects the encoding: encoding_evidence, encoding_outliers, letter_statistics
+    to_utf8                any encoding → UTF-8; file_bytes reads the bytes
+    detect_encoding        detects the encoding: encoding_evidence, encoding_outliers, letter_statistics
     encoding_messages      warnings and refusals about encodings
 
 CSV
     dialect                delimiter, quote, preamble, header and width
     preamble               lines above the header: titles or records
-    quoting                whether the file puts cells in quotes
     unnamed_columns        empty names at the end of the header
     headerless_list        a list without a header, one value per line
-    delimited              records → batches of text columns
+    delimited              records → batches of text columns; quoting: whether the file puts cells in quotes
     scan                   bytes → records: record_syntax, slow_scan, stray_line_ends, cells
     unreadable_records     lines that cannot be read → records without cells
     truncation             whether the file looks cut off
@@ -30,14 +29,14 @@ JSON
 Both
     invisible_characters   removed from every cell
     arrow_batch            columns → one Arrow batch
-    rejects_file           a fixed rejects file → the columns of the original file
+    read_rejects_file      a fixed rejects file → the columns of the original file
 """
 
 from __future__ import annotations
 
 from weighbridge.formats.csv_or_json import describe, sniff, text_of
 from weighbridge.formats.dialect import UnknownHeader
-from weighbridge.formats.rejects_file import without_added_columns
+from weighbridge.formats.read_rejects_file import without_added_columns
 from weighbridge.formats.sheet import open_sheet
 
 __all__ = ["UnknownHeader", "describe", "open_sheet", "sniff", "text_of", "without_added_columns"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import re
 
-from weighbridge.formats.encoding import HEAD, codec_of, codec_of_head, decode_head
 from weighbridge.formats.json_layout import FIRST_LINES, mostly_objects
 from weighbridge.formats.json_values import Window
 from weighbridge.formats.signatures import CONTROL, format_of
+from weighbridge.formats.to_utf8 import HEAD, codec_of, codec_of_head, decode_head
 from weighbridge.model.errors import FileRefused
 
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")

@@ -14,9 +14,9 @@ import pyarrow.csv
 from weighbridge.formats import arrow_batch, invisible_characters, preamble
 from weighbridge.formats.cells import split
 from weighbridge.formats.dialect import HEAD, CountFields, CsvLayout, find_layout
-from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.quoting import quotes_a_cell
 from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.to_utf8 import Utf8File
 from weighbridge.formats.truncation import TruncationCheck
 from weighbridge.formats.unnamed_columns import reject_unnamed
 from weighbridge.formats.unreadable_records import unreadable
@@ -169,7 +169,7 @@ def _read(block: Block, layout: CsvLayout) -> tuple[Any, list[Any]]:
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
             strings_can_be_null=False,
-            check_utf8=False,  # encoding.py did
+            check_utf8=False,  # to_utf8.py did
         ),
     )
     return table, misfits

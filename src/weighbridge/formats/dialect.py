@@ -23,7 +23,7 @@ from weighbridge.formats.record_syntax import CR, LF, LONGEST_RECORD, RecordSynt
 from weighbridge.formats.scan import scan
 from weighbridge.formats.unnamed_columns import refuse_unnamed
 from weighbridge.model.errors import FileRefused
-from weighbridge.model.rejects_file import UPLOAD
+from weighbridge.model.rejects_layout import UPLOAD
 
 CountFields = Callable[[Sequence[str]], int]
 

@@ -1,4 +1,4 @@
-"""Called by encoding_guess.py: the non-ASCII words of a file → the cost of each encoding.
+"""Called by detect_encoding.py: the non-ASCII words of a file → the cost of each encoding.
 
 Each encoding decodes the words to a text, and the letter statistics give the cost of that text
 (letter_statistics.py): 'Łódź' is cheap in Polish, '£ód\\x9f' is expensive in every language. The cheapest encoding is

@@ -1,4 +1,4 @@
-"""Called by encoding.py: warnings and refusals about encodings.
+"""Called by to_utf8.py: warnings and refusals about encodings.
 
 Only the sender of the file sees a warning, so it may show a cell. A refusal is also logged, so it shows single letters.
 """
@@ -14,7 +14,7 @@ from weighbridge.model.encodings import ENCODINGS, name_of
 from weighbridge.model.errors import FileRefused, did_you_mean
 
 if TYPE_CHECKING:
-    from weighbridge.formats.encoding_guess import DoubleEncoding, Guess
+    from weighbridge.formats.detect_encoding import DoubleEncoding, Guess
 
 LONGEST_CELL = 60  # bytes of a cell that a warning shows
 A_FEW = 2  # words that were encoded twice
@@ -49,7 +49,7 @@ class EncodingWarnings:
             else _LAST_OF_COMMON in chunk and _MOST_COMMON_TWICE in chunk
         ):
             if self._twice is None:
-                from weighbridge.formats.encoding_guess import DoubleEncoding
+                from weighbridge.formats.detect_encoding import DoubleEncoding
 
                 self._twice = DoubleEncoding()
             self._twice.inspect(chunk)

@@ -1,4 +1,4 @@
-"""Called by encoding_guess.py: finds a word that is in another encoding than the rest of the file.
+"""Called by detect_encoding.py: finds a word that is in another encoding than the rest of the file.
 
 A file in windows-1250 with one line in Mac Roman has 'OrlŽans' among many correct words. The total cost does not show
 that, so each word is checked: its cost, its form, and whether all other words of the file begin with a capital.

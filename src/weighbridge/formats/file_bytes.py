@@ -1,4 +1,4 @@
-"""Called by encoding.py: reads the bytes of a file in chunks, and finds the line of a byte."""
+"""Called by to_utf8.py: reads the bytes of a file in chunks, and finds the line of a byte."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from weighbridge.formats import arrow_batch
 from weighbridge.formats.cells import Dialect, split
 from weighbridge.formats.dialect import DELIMITERS, HEAD, NO_DATA, SAMPLE, CountFields
-from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.invisible_characters import warning
 from weighbridge.formats.record_syntax import CR, LF, RecordSyntax
 from weighbridge.formats.scan import Block, blocks
+from weighbridge.formats.to_utf8 import Utf8File
 from weighbridge.formats.unreadable_records import unreadable
 
-_NO_QUOTE = "\0"  # occurs in no file (encoding.py refuses it), so every record ends at a line end
+_NO_QUOTE = "\0"  # occurs in no file (to_utf8.py refuses it), so every record ends at a line end
 _QUOTED = r'^\s*"((?:[^"]|"")*)"\s*$'  # a lone quote inside is text: "red" or "blue"
 
 

@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_file import open_bytes
 from weighbridge.formats.json_layout import JsonLayout, Shape
 from weighbridge.formats.scan import chunks, line_ends_of
+from weighbridge.formats.to_utf8 import Utf8File
 
 CHUNK = 1 << 20
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 from typing import BinaryIO, TextIO, cast
 
-from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.file_bytes import END_OF_FILE
+from weighbridge.formats.to_utf8 import Utf8File
 
 _TAIL = 1 << 16  # last bytes that are searched for ^Z
 _BUFFER = 1 << 16

@@ -11,11 +11,11 @@ from itertools import islice, takewhile
 from typing import TextIO, assert_never
 
 from weighbridge.formats.dialect import CountFields
-from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.json_file import open_text
 from weighbridge.formats.json_other_members import WRAPPERS, OtherMembers
 from weighbridge.formats.json_values import DECODER, OPEN_STRING, Element, NotJson, Window
 from weighbridge.formats.record_syntax import LONGEST_RECORD
+from weighbridge.formats.to_utf8 import Utf8File
 from weighbridge.model.errors import FileRefused
 
 FIRST_LINES = 20  # lines that are checked to decide whether each line is a record

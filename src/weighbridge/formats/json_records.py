@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from weighbridge.formats import arrow_batch
 from weighbridge.formats.dialect import CountFields, UnknownHeader, refuse_many_columns
-from weighbridge.formats.encoding import Utf8File
 from weighbridge.formats.invisible_characters import warning
 from weighbridge.formats.json_count import count_records
 from weighbridge.formats.json_layout import JsonLayout, find_records, stream
 from weighbridge.formats.json_other_members import OtherMembers
 from weighbridge.formats.json_values import Element, NotJson, Number, Repeated, without_invisible
+from weighbridge.formats.to_utf8 import Utf8File
 from weighbridge.model.errors import FileRefused
 
 SAMPLE = 1000  # the keys of the first records are the header

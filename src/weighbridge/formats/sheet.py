@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from weighbridge.formats.delimited import open_delimited
-from weighbridge.formats.encoding import as_utf8
 from weighbridge.formats.headerless_list import open_list
 from weighbridge.formats.json_records import open_json
+from weighbridge.formats.to_utf8 import as_utf8
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Sheet
 

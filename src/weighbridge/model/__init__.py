@@ -14,7 +14,7 @@ Files and uploads
     read_as        how a file was read
     columns        the use of each column
     upload         an upload and its counts; states: its states and moves
-    rejects_file   the columns of a rejects file
+    rejects_layout  the columns of a rejects file
     project        a project and its jobs
 
 Deliveries

@@ -1,8 +1,8 @@
 """Conversions: sales to report to an ad platform, with the click that led to them.
 
 Google Ads' template for offline conversions loads unchanged. A sale is identified by its order id or, if the file has
-none, by its click and time; delivery/sales.py derives the same id for sales over HTTP. The client of an upload is the
-site. Writing a sale adds its rows to offline_conversion_queue in the same transaction.
+none, by its click and time; delivery/receive_conversions.py derives the same id for sales over HTTP. The client of an
+upload is the site. Writing a sale adds its rows to offline_conversion_queue in the same transaction.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ not_rounded = Validator(
     "an id with all its digits",
     "A spreadsheet program has rounded it. Export the file again, and do not open it in such a program.",
 )
-# delivery/sales.py derives the same id.
+# delivery/receive_conversions.py derives the same id.
 ORDER_OF_CLICK = (
     f"'wb-' || sha256(coalesce({', '.join(f'{{sale.{name}}}' for name in CLICKS)}) || '|' ||"
     " strftime({sale.occurred_at} AT TIME ZONE 'UTC', '%Y-%m-%dT%H:%M:%S.%fZ'))[:32]"

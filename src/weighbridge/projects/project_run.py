@@ -16,7 +16,6 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from weighbridge.engine import recover
-from weighbridge.engine.attempt import Attempt
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
@@ -27,6 +26,7 @@ from weighbridge.postgres.transactions import Lease
 from weighbridge.projects import queue
 from weighbridge.projects.grouping import group_keywords
 from weighbridge.projects.groups import Grouped
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.claim import UploadWork, claim_request
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import ClaimRequest

@@ -1,31 +1,32 @@
 """Second half of the parse step: text columns → typed columns, ids and rejections.
 
-    check                   runs the modules below in this order; the only entry point
+    run_checks              runs the modules below in this order; the only entry point
     headers                 header cells → fields; header_currency: the currency in a header
-    unknown_header          the refusal of a file without a known column
     check_plan              the pipeline as SQL over the columns of one file; record_currency: the currency of amounts
     record_source           the records as views of DuckDB; duckdb_connection
     time_zones              the time zone that a file names above its header
-    locale                  decimal mark and date order, decided once for the file
+    decimal_and_date_order  decimal mark, and order of day and month, decided once for the file
     record_kinds            each record: typed fields, and accepted, blank, totals, header or rejected
-    field_errors            the errors that a field can have, with their messages
     clock_changes           rejects times that do not exist, or exist twice, in their time zone
     subtotals               records that add up other records of their day
     assumption_warnings     warnings about assumed values; two_digit_years, dropped_currencies
     dimensions              ids and last known values of campaigns, ad sets, …
     grain_rows              the rows of the grain, in the order of its key
-    id_checks               ids that were rounded or made of names; inconsistent_entities: several values for one id
+    id_checks               ids that were rounded or made of names
     repeats                 records with the same key: sum_breakdowns, totals_in_breakdowns
+    inconsistent_entities   several values for one id
+    rejection_messages      code and message of each rejected record; field_errors: the errors that a field can have
+    rejects_links           links of a fixed rejects file to the original uploads
     results_column          conversions that were read from a column of results
     nested_values           objects and lists in JSON
     column_report           the use of each column, and the missing fields
-    rejection_messages      code and message of each rejected record
-    rejects_links           links of a fixed rejects file to the original uploads
     check_result            the result: counts, staged rows, rejections
-    row_digests             digests of staged rows, to recognise rows that are unchanged
 
-Rules for values: normalise and validate (ready-made), numbers, dates, currencies (their SQL), apply_rules (outside of a
-file). Authors of pipelines need only `n` and `v`: the ready-made normalisers and validators.
+Called by uploads.parse: unknown_header (refuses a file without a known column), row_digests (digests of staged rows, by
+which unchanged rows are recognised).
+
+Rules for values: normalise and validate (ready-made), number_sql, date_sql, currencies (their SQL), apply_rules
+(outside of a file). Authors of pipelines need only `n` and `v`: the ready-made normalisers and validators.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from weighbridge.rules import currencies, dates, dropped_currencies, two_digit_years
-from weighbridge.rules import locale as rules_locale
+from weighbridge.rules import currencies, date_sql, dropped_currencies, two_digit_years
+from weighbridge.rules import decimal_and_date_order as rules_locale
 from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.record_kinds import ACCEPTED
 
@@ -59,7 +59,7 @@ def by_clock(db: Any, plan: Plan, *, zone: str | None) -> list[Column]:
 
 
 def _names_region(db: Any, plan: Plan, column: Column) -> bool:
-    region = f"regexp_matches(x, '{dates.REGION_BEHIND}')"
+    region = f"regexp_matches(x, '{date_sql.REGION_BEHIND}')"
     return bool(
         db.execute(f"SELECT bool_or({region}) FROM ({_unusual_texts(column, plan)})").fetchall()[0][0]
     )
@@ -94,10 +94,10 @@ class _Dates:
         short, by_name, zoned, zoneless = (
             f"regexp_full_match(x, {literal(way)})"
             for way in (
-                dates.SHORT_YEAR_OF_DIGITS,
-                dates.SHORT_YEAR_BY_NAME,
-                dates.WITH_ZONE,
-                dates.WITHOUT_ZONE,
+                date_sql.SHORT_YEAR_OF_DIGITS,
+                date_sql.SHORT_YEAR_BY_NAME,
+                date_sql.WITH_ZONE,
+                date_sql.WITHOUT_ZONE,
             )
         )
         without_zone = f"{zoneless} AND NOT {zoned}" if column.field.type is datetime else "false"

@@ -19,7 +19,7 @@ from weighbridge.model.pipeline import ComputedDefault, Field, NamePath, Pipelin
 from weighbridge.model.profile import Profile
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import currencies, dates, normalise, numbers, record_currency
+from weighbridge.rules import currencies, date_sql, normalise, number_sql, record_currency
 from weighbridge.rules.headers import Layout, fold, synonyms
 
 LAST_DAY = '"period end@day"'
@@ -203,7 +203,7 @@ class Plan:
         """The positions of dates and last days of periods; empty if another rule runs before the rule for dates."""
         found: list[int] = []
         for column in self.columns:
-            levels = [level for level, step in enumerate(column.steps) if dates.DATE in step.expression]
+            levels = [level for level, step in enumerate(column.steps) if date_sql.DATE in step.expression]
             if levels and levels != [0]:
                 return []
             found += column.cells if levels else []
@@ -312,11 +312,11 @@ def texts(columns: list[Column], source: str) -> str:
 def filled(expression: str, x: str, locale: Locale, today: date | None = None) -> str:
     """The expression of a rule with all placeholders replaced."""
     if locale.plain_dates:
-        expression = expression.replace(dates.DATE, dates.PLAIN_DATE)
+        expression = expression.replace(date_sql.DATE, date_sql.PLAIN_DATE)
     parts = {
-        "{by_two}": numbers.BY_TWO if locale.indian else _NEVER,
-        "{by_three}": numbers.BY_EITHER if locale.indian else numbers.BY_THREE,
-        "{zeros}": numbers.ANY_ZEROS if locale.zeros else numbers.ZEROS,
+        "{by_two}": number_sql.BY_TWO if locale.indian else _NEVER,
+        "{by_three}": number_sql.BY_EITHER if locale.indian else number_sql.BY_THREE,
+        "{zeros}": number_sql.ANY_ZEROS if locale.zeros else number_sql.ZEROS,
         "{x}": x,
         "{decimal}": literal(locale.decimal),
         "{mark}": {".": "[.]", ",": ","}.get(locale.decimal, _NEVER),
@@ -367,7 +367,7 @@ def _with_exponents(step: Normaliser) -> tuple[Normaliser, ...]:
     """Allow exponents. In CSV they are not allowed: an exponent shows that a spreadsheet has rounded the number."""
     if not _one_of(normalise.NUMERIC, step):
         return (step,)
-    return normalise.in_full, replace(step, reasons=(*step.reasons, numbers.EXPONENT))
+    return normalise.in_full, replace(step, reasons=(*step.reasons, number_sql.EXPONENT))
 
 
 def _one_of(rules: tuple[Normaliser, ...], step: Normaliser) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from weighbridge.rules import dates
+from weighbridge.rules import date_sql
 from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.field_errors import FieldError
 from weighbridge.rules.record_kinds import ACCEPTED, REJECTED
@@ -73,9 +73,9 @@ def _twice(x: str, v: str) -> str:
 
 def _by_clock(x: str) -> str:
     """SQL: the time has no offset, but the zone of a region."""
-    with_zone = f"regexp_full_match({x}, {literal(dates.WITH_ZONE)})"
-    return f"(regexp_matches({x}, '{dates.REGION_BEHIND}') OR {_SESSION} <> 'UTC' AND NOT {with_zone})"
+    with_zone = f"regexp_full_match({x}, {literal(date_sql.WITH_ZONE)})"
+    return f"(regexp_matches({x}, '{date_sql.REGION_BEHIND}') OR {_SESSION} <> 'UTC' AND NOT {with_zone})"
 
 
 def _zone(x: str) -> str:
-    return f"coalesce(nullif(regexp_extract({x}, '{dates.REGION_BEHIND}'), ''), {_SESSION})"
+    return f"coalesce(nullif(regexp_extract({x}, '{date_sql.REGION_BEHIND}'), ''), {_SESSION})"

@@ -1,4 +1,4 @@
-"""Called by numbers.py: the currencies of amounts, as an ISO 4217 code such as EUR or as a symbol.
+"""Called by number_sql.py: the currencies of amounts, as an ISO 4217 code such as EUR or as a symbol.
 
 A symbol may stand for several codes: `$` is any dollar or peso. Any other word next to a number is not a currency.
 """

@@ -1,4 +1,4 @@
-"""Called by check.py: cells of the dimensions' columns → entities with ids. It makes these tables:
+"""Called by run_checks.py: cells of the dimensions' columns → entities with ids. It makes these tables:
 
     tuples   the distinct combinations of these cells, typed, with the ids of their entities and the last
              record of each

@@ -1,4 +1,4 @@
-"""Called by check.py: a DuckDB connection for one check. All tables are temporary, so checks are isolated."""
+"""Called by run_checks.py: a DuckDB connection for one check. All tables are temporary, so checks are isolated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Called by check.py: ids computed from names, ids that a spreadsheet has rounded, ids with several names.
+"""Called by run_checks.py: ids computed from names, ids that a spreadsheet has rounded, ids with several names.
 
 These checks read the header and the table `tuples` (dimensions.py), not every record.
 """

@@ -1,4 +1,4 @@
-"""Called by check.py: entities with several values or several parents in one file. The later one is kept.
+"""Called by run_checks.py: entities with several values or several parents in one file. The later one is kept.
 
 These checks read the table `tuples` (dimensions.py), not every record. Values of entities with a platform's id may
 change within a file, so only their parents are checked here; id_checks.py checks their names.

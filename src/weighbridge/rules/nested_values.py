@@ -1,4 +1,4 @@
-"""Called by check.py: objects and lists in a JSON file, which a text field stores as JSON text."""
+"""Called by run_checks.py: objects and lists in a JSON file, which a text field stores as JSON text."""
 
 from __future__ import annotations
 

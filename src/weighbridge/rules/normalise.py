@@ -12,7 +12,7 @@ import datetime
 from decimal import Decimal
 
 from weighbridge.model.rule import Normaliser, Reason
-from weighbridge.rules import dates, numbers
+from weighbridge.rules import date_sql, number_sql
 
 strip = Normaliser("strip", "trim({x})")
 upper = Normaliser("upper", "upper({x})")
@@ -22,55 +22,55 @@ nfkc = Normaliser("nfkc", "nfkc_normalize({x})")  # also compatible characters: 
 
 number = Normaliser(
     "number",
-    numbers.decimal_of(numbers.PLAIN),
+    number_sql.decimal_of(number_sql.PLAIN),
     expected="a number",
     hint="Use 1234.56.",
     code="bad_number",
-    reasons=(numbers.too_many_digits(numbers.PLAIN),),
+    reasons=(number_sql.too_many_digits(number_sql.PLAIN),),
 )
 money = Normaliser(
     "money",
-    numbers.amount(),
+    number_sql.amount(),
     expected="an amount",
     hint="Use 1234.56 or $1,234.56.",
     code="bad_amount",
-    reasons=(numbers.too_many_digits(numbers.MONEY),),
+    reasons=(number_sql.too_many_digits(number_sql.MONEY),),
 )
 percent = Normaliser(
     "percent",  # 12.5% is 12.5; a bound such as < 10% is 10
-    numbers.decimal_of(numbers.PERCENT),
+    number_sql.decimal_of(number_sql.PERCENT),
     expected="a percentage",
     hint="Use 12.5 or 12.5%.",
     code="bad_percentage",
-    reasons=(numbers.too_many_digits(numbers.PERCENT),),
+    reasons=(number_sql.too_many_digits(number_sql.PERCENT),),
     reduces="({x} >= '<' AND {x} < '?')",  # it begins with < or >
 )
 integer = Normaliser(
     "integer",
-    numbers.whole_of(),
+    number_sql.whole_of(),
     expected="a whole number",
     hint="Use 1234 or 1,234.",
     code="bad_integer",
-    reasons=(numbers.too_many_whole_digits(), numbers.TWO_WAYS),
+    reasons=(number_sql.too_many_whole_digits(), number_sql.TWO_WAYS),
 )
 # Runs before each of these in JSON, where numbers may have an exponent. In CSV an exponent is a sign of rounding.
-in_full = Normaliser("in_full", numbers.IN_FULL)
+in_full = Normaliser("in_full", number_sql.IN_FULL)
 
 date = Normaliser(
     "date",
-    dates.DATE,
+    date_sql.DATE,
     expected="a date",
     hint="Use 2025-07-31.",
     code="bad_date",
-    reasons=(dates.SERIAL,),
+    reasons=(date_sql.SERIAL,),
 )
 timestamp = Normaliser(
     "timestamp",
-    dates.TIMESTAMP,
+    date_sql.TIMESTAMP,
     expected="a date and time",
     hint="Use 2025-07-31T14:30:00Z. A date without a time is rejected.",
     code="bad_timestamp",
-    reasons=(dates.FINER, dates.SERIAL),
+    reasons=(date_sql.FINER, date_sql.SERIAL),
 )
 boolean = Normaliser(
     "boolean",
@@ -118,7 +118,7 @@ def exact(kind: type, sql_type: str) -> Normaliser:
     written, cast = "CAST({x} AS VARCHAR)", f"TRY_CAST({{x}} AS {sql_type})"
     unchanged = {
         int: f"regexp_full_match({written}, '[-+]?[0-9]+(?:[.]0*)?')",
-        Decimal: f"regexp_full_match({written}, '[-+]?[0-9]*(?:[.][0-9]{{0,{numbers.PLACES}}}0*)?')",
+        Decimal: f"regexp_full_match({written}, '[-+]?[0-9]*(?:[.][0-9]{{0,{number_sql.PLACES}}}0*)?')",
         datetime.date: f"regexp_full_match({written}, '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?: 00:00:00(?:[+]00)?)?')"
         f" AND {written} >= '0001'",
         datetime.datetime: f"regexp_matches({written}, '^[0-9]{{4}}-') AND {written} >= '0001'"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import InHeader, Pipeline
 from weighbridge.model.rule import Normaliser
-from weighbridge.rules import currencies, header_currency, normalise, numbers
+from weighbridge.rules import currencies, header_currency, normalise, number_sql
 from weighbridge.rules.headers import Layout
 
 _NAMES = ("currency", "currency_code")
@@ -89,8 +89,8 @@ def in_currency(step: Normaliser, known: StatedCurrency | None, value: str) -> N
     # If the header states the currency, a pattern with fewer currencies takes no extra time. If each record states it,
     # it is compared for every amount that has more than digits.
     named = currencies.agrees_quickly("{x}", value)
-    expression = numbers.amount(known.code) if known.code else numbers.amount(also=named)
-    reason = numbers.other_currency(value, known.stated_by)
+    expression = number_sql.amount(known.code) if known.code else number_sql.amount(also=named)
+    reason = number_sql.other_currency(value, known.stated_by)
     return replace(step, expression=expression, reasons=(reason, *step.reasons))
 
 

@@ -1,4 +1,4 @@
-"""Called by check.py: the batches of a sheet as views that DuckDB can scan several times.
+"""Called by run_checks.py: the batches of a sheet as views that DuckDB can scan several times.
 
     records   every record: its raw cells, and the trimmed text of each column that a field uses
     coded     the same for the grain's columns; the cells of the dimensions are replaced by one number, `combo`
@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weighbridge.model.sheet import SPACE, Sheet
-from weighbridge.rules import dates
+from weighbridge.rules import date_sql
 from weighbridge.rules.check_plan import Plan
 
 ENOUGH = 2_000  # first records of a large file that decide the locale
@@ -60,7 +60,7 @@ class Source:
             self.small
             and bool(cells)
             and all(
-                pc.all(pc.match_like(_text(batch.column(f"c{p}"), self._plan, False), dates.PLAIN)).as_py()
+                pc.all(pc.match_like(_text(batch.column(f"c{p}"), self._plan, False), date_sql.PLAIN)).as_py()
                 is not False
                 for p in cells
                 for batch in self._head

@@ -1,4 +1,4 @@
-"""Called by check.py: the links of a fixed rejects file to the uploads of its records."""
+"""Called by run_checks.py: the links of a fixed rejects file to the uploads of its records."""
 
 # ruff: noqa: S608 (only numbers are inserted into the SQL)
 

@@ -6,14 +6,15 @@ receive         → a stored file and a pending upload; file_kind checks its kin
                 the same file, queue_for_store keeps it if the store is unavailable
 resumable       a file that arrives in parts → receive; resumable_append writes one part
 claim           the queue, as a worker claims from it; queue has every read and change of state
-run_attempt     one attempt: parse → threshold → promote, and the consequence of each kind of failure
+attempt         one attempt: its lease, and the request to end it early
+run_attempt     parse → threshold → promote, and the consequence of each kind of failure
 parse           stored file → staged rows and rejections; reload_rejects reads a fixed rejects file
 staging         queries of staged rows; rejections of rejected rows and warnings
 threshold       too few valid rows → refused
 promote         staged rows → production; promote_entity writes one entity, upsert_sql has its SQL,
-                promotion_counts counts, unchanged skips groups that are already there
-preview         an upload on hold → its changes; on_hold, preview_rows and preview_sql help it
-rejects_download  rejected rows → a CSV to fix; fix_links links the fixed file to its original
+                promotion_counts counts, unchanged_groups are skipped
+preview         an upload on hold → its changes; preview_rows, preview_sql and preview_queries help it
+write_rejects_file  rejected rows → a CSV to fix; fixed_rows links the fixed file to its original
 retry           an operator retries or dismisses; release_batch releases the name of a failed batch
 browse          lists of uploads; history and live answer questions about them
 retention       staged rows and scratch files whose retention period is over

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from structlog.contextvars import bound_contextvars
 
 from weighbridge.engine import recover
-from weighbridge.engine.attempt import Attempt
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import WeighbridgeError
 from weighbridge.observe import journal, traces
 from weighbridge.postgres.transactions import Lease
 from weighbridge.uploads import queue
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.queue import ClaimRequest
 from weighbridge.uploads.run_attempt import work

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from weighbridge.engine.attempt import Attempt
 from weighbridge.formats import UnknownHeader, open_sheet, without_added_columns
 from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
@@ -20,14 +19,15 @@ from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
 from weighbridge.postgres import clock, production_columns
 from weighbridge.postgres.pipeline_tables import fingerprint
-from weighbridge.rules.check import check
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.headers import field_counter, list_header
 from weighbridge.rules.row_digests import group_digests, rows_digest, skip_ranges
+from weighbridge.rules.run_checks import check
 from weighbridge.rules.unknown_header import UnknownColumns, no_column_known
 from weighbridge.storage.blobs import BlobMissing
 from weighbridge.storage.files import sha256
-from weighbridge.uploads import fix_links, queue, rejections, staging, unchanged
+from weighbridge.uploads import fixed_rows, queue, rejections, staging, unchanged_groups
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
 
@@ -236,7 +236,7 @@ async def _begin(
     digests = {row["group_key"]: row["digest"] for row in rows}
     async with ctx.db.fenced(attempt.lease, ROLE) as tx:
         resumed = await queue.begin_staging(tx, attempt.lease, whole)
-        known = await unchanged.known_groups(tx, pipeline, attempt.upload.scope, digests)
+        known = await unchanged_groups.known_groups(tx, pipeline, attempt.upload.scope, digests)
     ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
     return resumed, _Grouped(batches, ranges)
 
@@ -298,7 +298,7 @@ async def _finish(
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))
         links = checked.fixes()
         while chunk := await asyncio.to_thread(_take, links, 20_000):
-            await fix_links.add(tx, attempt.upload.scope, pipeline.name, chunk)
+            await fixed_rows.add(tx, attempt.upload.scope, pipeline.name, chunk)
         for entity in pipeline.dimensions:
             await staging.resolve_ids(tx, pipeline, entity, attempt.upload.scope)
         await staging.add_groups(tx, grouped.batches)

@@ -17,11 +17,11 @@ from weighbridge.model.upload import Changes, Upload
 from weighbridge.observe import journal
 from weighbridge.observe.redact import quote_input
 from weighbridge.postgres import clock
-from weighbridge.uploads import history, on_hold, parse, queue, staging
+from weighbridge.uploads import history, parse, preview_queries, queue, staging
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import Reason
-from weighbridge.uploads.on_hold import Discard
+from weighbridge.uploads.preview_queries import Discard
 from weighbridge.uploads.preview_rows import KINDS, Page, Row
 from weighbridge.uploads.promote_entity import ROLE
 from weighbridge.uploads.upsert_sql import StagingGone
@@ -60,7 +60,7 @@ async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates
     pipeline = pipeline_of(ctx, upload)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
-        status = await on_hold.status(tx, upload.id)
+        status = await preview_queries.status(tx, upload.id)
         reasons = await history.reasons(tx, upload.id, REASONS)
         now = await clock.now(tx)
     if status is None:
@@ -84,7 +84,7 @@ async def _compare(
     except StagingGone:
         raise await _read_again(ctx, upload, operates=operates) from None
     async with ctx.db.tx() as tx:
-        await on_hold.note(tx, upload.id, counts, as_of)
+        await preview_queries.note(tx, upload.id, counts, as_of)
     return counts, as_of
 
 
@@ -95,7 +95,7 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
     _one_of("kind", wanted.kind, KINDS)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
-        status = await on_hold.status(tx, upload.id)
+        status = await preview_queries.status(tx, upload.id)
     if status is None:
         raise _not_held(upload, "compared")
     if (
@@ -109,7 +109,7 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
 async def promote_held(ctx: Context, upload: Upload, *, actor: str) -> None:
     """Release the upload for promotion, audited. RequestRefused(409) if it is not on hold, or no longer."""
     async with ctx.db.tx() as tx:
-        if not await on_hold.promote(tx, upload.id, actor):
+        if not await preview_queries.promote(tx, upload.id, actor):
             raise _not_held(await queue.get(tx, upload.id) or upload, "promoted")
     journal.preview_promoted(upload)
 
@@ -127,7 +127,7 @@ async def expire(ctx: Context) -> int:
     """Discard previews whose retention period is over. Returns the number of deleted staged rows."""
     days = ctx.limits.staging_days
     async with ctx.db.tx() as tx:
-        found = await queue.get_many(tx, await on_hold.expired(tx, timedelta(days=days)))
+        found = await queue.get_many(tx, await preview_queries.expired(tx, timedelta(days=days)))
     deleted = 0
     for upload in found:
         text = (
@@ -144,7 +144,7 @@ async def expire(ctx: Context) -> int:
 async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
     """The number of deleted staged rows; None if the upload is not on hold."""
     async with ctx.db.tx(CLEAN) as tx:
-        if not await on_hold.discard(tx, upload_id, why):
+        if not await preview_queries.discard(tx, upload_id, why):
             return None
         if not await staging.expire(tx, upload_id, days=0):
             return 0
@@ -174,7 +174,7 @@ async def _read_again(ctx: Context, upload: Upload, *, operates: bool) -> Reques
         )
         return RequestRefused(409, "read_again", message)
     async with ctx.db.tx() as tx:
-        await on_hold.restage(tx, upload.id)
+        await preview_queries.restage(tx, upload.id)
     message = "The preview is outdated and the file is being read again. Try again in a moment."
     return RequestRefused(409, "read_again", message)
 

@@ -18,7 +18,7 @@ from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.postgres.pipeline_tables import staging_table
 from weighbridge.postgres.transactions import Tx, fetch_all, fetch_one
-from weighbridge.uploads import unchanged
+from weighbridge.uploads import unchanged_groups
 from weighbridge.uploads.preview_sql import Span, count_sql, params, rows_sql, shapes
 from weighbridge.uploads.upsert_sql import StagingGone
 
@@ -107,7 +107,7 @@ async def rows(tx: Tx, pipeline: Pipeline, upload: Upload, page: Page) -> list[R
 async def _spans(tx: Tx, pipeline: Pipeline, entity: Entity, upload: Upload) -> tuple[list[Span], int]:
     """Ranges to compare, and the number of rows that need no comparison because receipts say they are in production."""
     last = upload.staged.get(entity.name, 0)
-    runs = await unchanged.current_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
+    runs = await unchanged_groups.current_runs(tx, pipeline, upload.scope) if entity is pipeline.grain else []
     edges = [0, *chain.from_iterable(runs), last]
     between = zip(edges[::2], edges[1::2], strict=True)
     return [(after, upto) for after, upto in between if after < upto], sum(b - a for a, b in runs)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from weighbridge.engine.announce import ALERTS
-from weighbridge.engine.attempt import Attempt
 from weighbridge.model.errors import Refused
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
 from weighbridge.uploads import queue, rejections
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parts_of_sums, pipeline_of, raw_records
 from weighbridge.uploads.promote_entity import ROLE, Writer

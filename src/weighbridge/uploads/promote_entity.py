@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from weighbridge.engine.attempt import Attempt
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.retry import POLICIES
 from weighbridge.model.upload import Watermark
 from weighbridge.postgres.errors import Contention, RowFault
 from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue, rejections, upsert_sql
-from weighbridge.uploads import unchanged as uploads_unchanged
+from weighbridge.uploads import unchanged_groups as uploads_unchanged
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection

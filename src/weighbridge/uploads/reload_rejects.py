@@ -16,9 +16,9 @@ from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.sheet import Linked, Sheet
 from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Upload
-from weighbridge.uploads import fix_links, queue
+from weighbridge.uploads import fixed_rows, queue
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.fix_links import NO_REJECTS, Rejects
+from weighbridge.uploads.fixed_rows import NO_REJECTS, Rejects
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ async def refuse_without_original(ctx: Context, upload: Upload, originals: Seque
     if not originals:
         return
     async with ctx.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-        rejects = await fix_links.rejects(tx, [each.id for each in originals])
+        rejects = await fixed_rows.rejects(tx, [each.id for each in originals])
     for original in originals:
         if original.status not in TERMINAL:
             raise FileRefused(

@@ -8,7 +8,6 @@ from contextlib import suppress
 
 import structlog
 
-from weighbridge.engine.attempt import Attempt
 from weighbridge.model.errors import HandBack, LeaseLost, Refused, RetryLater
 from weighbridge.model.retry import POLICIES, RESULT
 from weighbridge.model.states import Status
@@ -16,6 +15,7 @@ from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
 from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import parse, pipeline_of
 from weighbridge.uploads.promote import promote

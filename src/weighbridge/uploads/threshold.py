@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weighbridge.engine.attempt import Attempt
 from weighbridge.model.errors import Refused
 from weighbridge.model.upload import Upload
 from weighbridge.uploads import history
+from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import pipeline_of
 from weighbridge.uploads.promote_entity import ROLE

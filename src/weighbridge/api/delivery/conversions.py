@@ -31,7 +31,7 @@ from weighbridge.api.validation_messages import NO_NUL
 from weighbridge.delivery import conversions, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import ConversionFilter, ConversionRow, Cursor, LedgerEntry
-from weighbridge.delivery.sales import MOST, Written, convert
+from weighbridge.delivery.receive_conversions import MOST, Written, convert
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
 

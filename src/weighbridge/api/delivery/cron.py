@@ -17,7 +17,7 @@ from weighbridge.api.delivery.sites import find, no_vault
 from weighbridge.api.error_responses import Problem
 from weighbridge.delivery import credentials, queue
 from weighbridge.delivery.context import ROLE
-from weighbridge.delivery.run import deliver
+from weighbridge.delivery.deliver import deliver
 from weighbridge.model.errors import ConfigError, RequestRefused
 from weighbridge.uploads.check_request import uuid_of
 

@@ -21,7 +21,7 @@ from weighbridge.api.delivery.models import (
 )
 from weighbridge.api.error_responses import documented
 from weighbridge.app import App
-from weighbridge.delivery import breaker, credentials, sites, stored_credentials
+from weighbridge.delivery import breaker, credential_queries, credentials, sites
 from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.sites import Site
 from weighbridge.model.errors import ConfigError, RequestRefused
@@ -143,7 +143,7 @@ async def remove_credentials(site_id: UUID, provider_id: str, key: Key, app: The
     """Delete a site's credentials. Deliveries stop until new ones are stored. The action is audited."""
     site = await find(app, key.workspace_id, site_id)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:
-        removed = await stored_credentials.remove(tx, key.workspace_id, site.id, provider_id, f"key {key.id}")
+        removed = await credential_queries.remove(tx, key.workspace_id, site.id, provider_id, f"key {key.id}")
     if not removed:
         message = f"The site {site_id} has no credentials for this provider."
         raise RequestRefused(404, "no_credentials", message)

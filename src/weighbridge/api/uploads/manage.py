@@ -28,8 +28,8 @@ from weighbridge.app import App
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.uploads import fix_links, history, queue
-from weighbridge.uploads.fix_links import NO_REJECTS
+from weighbridge.uploads import fixed_rows, history, queue
+from weighbridge.uploads.fixed_rows import NO_REJECTS
 from weighbridge.uploads.read_options import read_options
 from weighbridge.uploads.release_batch import release_batch
 from weighbridge.uploads.retry import dismiss, reopen
@@ -54,7 +54,7 @@ async def list_uploads(
     behind = cursor.read("before", before, queue.Cursor, datetime.fromisoformat, UUID)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         found = await queue.recent(tx, key.workspace_id, status=status, behind=behind, limit=limit + 1)
-        rejects = await fix_links.rejects(tx, [upload.id for upload in found])
+        rejects = await fixed_rows.rejects(tx, [upload.id for upload in found])
     page, last = cursor.page(found, limit)
     more = cursor.write(last.created_at.isoformat(), last.id) if last else None
     shown = [upload_out(upload, rejects.get(upload.id, NO_REJECTS)) for upload in page]
@@ -71,8 +71,8 @@ async def get_upload(upload_id: UUID, key: Key, app: TheApp) -> UploadDetail:
     """Everything about one upload: state, progress, bins, counts, columns, read options, linked uploads."""
     upload = await find(app, key, upload_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        rejects = await fix_links.rejects(tx, [upload.id])
-        links = await fix_links.links(tx, upload.id)
+        rejects = await fixed_rows.rejects(tx, [upload.id])
+        links = await fixed_rows.links(tx, upload.id)
     return upload_detail(upload, rejects.get(upload.id, NO_REJECTS), links)
 
 

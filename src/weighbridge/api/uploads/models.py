@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from weighbridge.model.read_options import ABOUT_RETRY
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
-from weighbridge.uploads.fix_links import Links, Rejects
+from weighbridge.uploads.fixed_rows import Links, Rejects
 
 
 class Sent(BaseModel):

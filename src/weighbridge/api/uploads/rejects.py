@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
 from weighbridge.api.uploads.manage import find
-from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
+from weighbridge.uploads.write_rejects_file import RejectsForm, rejects_csv
 
 router = APIRouter(tags=["uploads"])
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 from weighbridge.access.keys import ApiKey
 from weighbridge.api.access import SECURITY, Key, TheApp, needs, public
 from weighbridge.api.error_responses import documented, problem
-from weighbridge.api.uploads import fields, tus
+from weighbridge.api.uploads import fields, tus_headers
 from weighbridge.api.uploads.exclusive_requests import ExclusiveRequest, ExclusiveRequests
 from weighbridge.api.uploads.manage import find
 from weighbridge.app import App
@@ -31,7 +31,7 @@ from weighbridge.uploads import resumable
 from weighbridge.uploads.receive import Received
 from weighbridge.uploads.resumable_append import ALGORITHMS, append
 
-router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus.same_version)])
+router = APIRouter(tags=["resumable uploads"], dependencies=[Depends(tus_headers.same_version)])
 _412 = "Tus-Resumable is not 1.0.0."
 _404 = "The file does not exist."
 _422 = "A parameter is invalid."
@@ -41,7 +41,7 @@ _423 = "Another process is handling this file."
 
 def _empty(*headers: str) -> dict[str, Any]:
     """A route that responds with headers only."""
-    described = {"security": SECURITY, "parameters": tus.headers_in(*headers)}
+    described = {"security": SECURITY, "parameters": tus_headers.headers_in(*headers)}
     return {"response_class": Response, "response_model": None, "openapi_extra": described}
 
 
@@ -92,13 +92,13 @@ class FileOut(BaseModel):
     )
 
 
-@router.options(tus.PATH, include_in_schema=False)
+@router.options(tus_headers.PATH, include_in_schema=False)
 @public
 async def describe_tus(app: TheApp) -> Response:
     """The supported tus version and extensions."""
     headers = {
-        "Tus-Version": tus.VERSION,
-        "Tus-Extension": tus.EXTENSIONS,
+        "Tus-Version": tus_headers.VERSION,
+        "Tus-Extension": tus_headers.EXTENSIONS,
         "Tus-Max-Size": str(app.ctx.limits.max_upload_bytes),
         "Tus-Checksum-Algorithm": ",".join(ALGORITHMS),
     }
@@ -106,7 +106,7 @@ async def describe_tus(app: TheApp) -> Response:
 
 
 @router.post(
-    tus.PATH,
+    tus_headers.PATH,
     status_code=201,
     responses=documented(
         _400="A header is missing or invalid, or requires an unsupported extension.",
@@ -120,18 +120,21 @@ async def describe_tus(app: TheApp) -> Response:
 async def begin_file(request: Request, key: Key, app: TheApp) -> Response:
     """Create a resumable upload: Upload-Length, and the fields of `POST /api/uploads` in Upload-Metadata. Send the file
     to the address in Location."""
-    length = tus.length_of(request)
-    upload_request = fields.request_of(tus.fields_of(request), key)
+    length = tus_headers.length_of(request)
+    upload_request = fields.request_of(tus_headers.fields_of(request), key)
     fields.admitted(app, upload_request, key)
     upload = await resumable.begin(
         app.ctx, upload_request, length, request.headers.get("upload-metadata", "")
     )
-    headers = {"Location": f"{tus.PATH}/{upload.id}", "Upload-Expires": tus.moment(upload.expires_at)}
+    headers = {
+        "Location": f"{tus_headers.PATH}/{upload.id}",
+        "Upload-Expires": tus_headers.moment(upload.expires_at),
+    }
     return Response(status_code=201, headers=headers)
 
 
 @router.head(
-    tus.PATH + "/{file_id}",
+    tus_headers.PATH + "/{file_id}",
     status_code=200,
     responses=documented(_404=_404, _410=_410, _412=_412, _422=_422, _423=_423),
     **_empty(),
@@ -152,7 +155,7 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
 
 
 @router.patch(
-    tus.PATH + "/{file_id}",
+    tus_headers.PATH + "/{file_id}",
     status_code=204,
     responses=documented(
         _400="A header is missing or invalid.",
@@ -172,7 +175,7 @@ async def ask_offset(file_id: str, request: Request, key: Key, app: TheApp) -> R
 async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Response:
     """Send the next bytes, as application/offset+octet-stream. After the last part, the response contains the id of the
     upload."""
-    offset, checksum = tus.offset_of(request), tus.checksum_of(request)
+    offset, checksum = tus_headers.offset_of(request), tus_headers.checksum_of(request)
     upload = await _find(app, key, file_id)
     if upload.ended:
         return _answer_complete(upload, offset)
@@ -195,7 +198,7 @@ async def send_part(file_id: str, request: Request, key: Key, app: TheApp) -> Re
 
 
 @router.delete(
-    tus.PATH + "/{file_id}",
+    tus_headers.PATH + "/{file_id}",
     status_code=204,
     responses=documented(
         _404=_404,
@@ -219,7 +222,7 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
 
 
 @router.get(
-    tus.PATH + "/{file_id}",
+    tus_headers.PATH + "/{file_id}",
     responses=documented(_404=_404, _410="The file has expired.", _422=_422),
     openapi_extra={"security": SECURITY},
 )
@@ -313,7 +316,7 @@ def _refused(upload: Resumable) -> Response:
 
 
 def _progress(upload: Resumable) -> dict[str, str]:
-    return {"Upload-Offset": str(upload.received), "Upload-Expires": tus.moment(upload.expires_at)}
+    return {"Upload-Offset": str(upload.received), "Upload-Expires": tus_headers.moment(upload.expires_at)}
 
 
 def _outcome(upload: Resumable) -> dict[str, str]:

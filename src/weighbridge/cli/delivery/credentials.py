@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from weighbridge.app import App
+    from weighbridge.delivery.credential_queries import CredentialsStatus
     from weighbridge.delivery.providers.base import Provider
     from weighbridge.delivery.sites import Site
-    from weighbridge.delivery.stored_credentials import CredentialsStatus
 
 app = typer.Typer()
 
@@ -164,12 +164,12 @@ def _remove(site: str, provider: str, workspace: str | None, *, yes: bool, as_js
         typer.confirm(f"Delete the credentials of {site} for {provider}?", abort=True, err=True)
 
     async def work(app: App) -> UUID:
-        from weighbridge.delivery import stored_credentials
+        from weighbridge.delivery import credential_queries
         from weighbridge.model.errors import RequestRefused
 
         found = await the_site(app, site, workspace)
         async with app.db.tx(workspace_id=found.workspace_id) as tx:
-            removed = await stored_credentials.remove(
+            removed = await credential_queries.remove(
                 tx, found.workspace_id, found.id, provider, "command line"
             )
         if not removed:

@@ -94,7 +94,7 @@ def _run_once(limit: int, *, as_json: bool) -> None:
     async def work(app: App) -> tuple[RunCounts, datetime | None]:
         from weighbridge.delivery import queue
         from weighbridge.delivery.context import ROLE
-        from weighbridge.delivery.run import deliver
+        from weighbridge.delivery.deliver import deliver
 
         tally = await deliver(app.ctx, worker_options(app.settings).name, limit)
         if tally.processed:

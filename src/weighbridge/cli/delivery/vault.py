@@ -43,11 +43,11 @@ def status(as_json: AsJson = False) -> None:
 
     async def work(app: App) -> tuple[tuple[str, ...], dict[str, int]]:
         from weighbridge.cli.delivery.group_status import key_ids
-        from weighbridge.delivery import stored_credentials
+        from weighbridge.delivery import credential_queries
         from weighbridge.delivery.context import ROLE
 
         async with app.db.tx(ROLE) as tx:
-            return key_ids(app) or (), await stored_credentials.keys_in_use(tx)
+            return key_ids(app) or (), await credential_queries.keys_in_use(tx)
 
     known, used = with_app(work)
     unknown = {key_id: count for key_id, count in used.items() if key_id not in known}

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from weighbridge.cli.doctor.check import Check, failed, ok, skipped, warning
 from weighbridge.cli.doctor.database import Question
-from weighbridge.delivery import conversions, stored_credentials
+from weighbridge.delivery import conversions, credential_queries
 from weighbridge.delivery.conversions import BlockedGroup
 from weighbridge.delivery.slots.base import SlotKey, SlotLimits
 from weighbridge.delivery.slots.redis import RedisSlots
@@ -45,7 +45,7 @@ def questions(settings: Settings) -> dict[str, Question]:
         known = ()
 
     async def credentials(tx: Tx, _: Sequence[Pipeline]) -> Check:
-        used = await stored_credentials.keys_in_use(tx)
+        used = await credential_queries.keys_in_use(tx)
         if not used:
             return ok("credentials", "No site has credentials yet.")
         lost = {key_id: count for key_id, count in used.items() if key_id not in known}

@@ -94,15 +94,15 @@ def show(upload_id: UploadId, as_json: AsJson = False) -> None:
             reading_as_json,
             warning_lines,
         )
-        from weighbridge.uploads import fix_links, history
+        from weighbridge.uploads import fixed_rows, history
         from weighbridge.uploads.read_options import in_words, read_as_in_words
 
         upload = await get(app, upload_id)
         async with app.db.tx() as tx:
             reasons = await history.reasons(tx, upload.id, 20)
             warned = await history.warnings(tx, upload.id, None, WARNINGS)
-            rejects = (await fix_links.rejects(tx, [upload.id])).get(upload.id, fix_links.NO_REJECTS)
-            links = await fix_links.links(tx, upload.id)
+            rejects = (await fixed_rows.rejects(tx, [upload.id])).get(upload.id, fixed_rows.NO_REJECTS)
+            links = await fixed_rows.links(tx, upload.id)
         linked = {name: [vars(link) for link in found] for name, found in vars(links).items()}
         found = {
             **_whole(upload),
@@ -246,7 +246,7 @@ def rejects(
     """
 
     async def work(app: App) -> None:
-        from weighbridge.uploads.rejects_download import RejectsForm, rejects_csv
+        from weighbridge.uploads.write_rejects_file import RejectsForm, rejects_csv
 
         upload = await get(app, upload_id)
         with _writing(file) as target:

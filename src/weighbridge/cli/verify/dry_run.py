@@ -16,8 +16,8 @@ from weighbridge.cli.verify.golden_path import PIPELINE, WORKSPACE, Batch, Step,
 from weighbridge.formats import open_sheet
 from weighbridge.model.errors import WeighbridgeError
 from weighbridge.model.upload import Bins, Scope
-from weighbridge.rules.check import check
 from weighbridge.rules.headers import field_counter
+from weighbridge.rules.run_checks import check
 from weighbridge.uploads import check_request, receive
 
 _SCHEMA: dict[str, tuple[Question, ...]] = {

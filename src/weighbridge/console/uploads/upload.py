@@ -20,7 +20,7 @@ from weighbridge.console.uploads import read_options as uploads_read_options
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.states import LIVE, Status
 from weighbridge.model.upload import Bins, Upload
-from weighbridge.uploads import browse, fix_links, history
+from weighbridge.uploads import browse, fixed_rows, history
 from weighbridge.uploads import release_batch as uploads_release_batch
 from weighbridge.uploads import retry as uploads_retry
 from weighbridge.uploads.read_options import TEXTS, read_options
@@ -41,8 +41,8 @@ async def show(request: Request, upload_id: UUID, key: Key, app: TheApp) -> HTML
         reasons = await history.reasons(tx, upload.id, REASONS)
         warnings = await history.warnings(tx, upload.id, None, PAGE)
         again = (await browse.sent_again(tx, [upload.id])).get(upload.id, [])
-        rejects = (await fix_links.rejects(tx, [upload.id])).get(upload.id, fix_links.NO_REJECTS)
-        links = await fix_links.links(tx, upload.id)
+        rejects = (await fixed_rows.rejects(tx, [upload.id])).get(upload.id, fixed_rows.NO_REJECTS)
+        links = await fixed_rows.links(tx, upload.id)
     async with app.db.tx() as tx:  # tenants cannot read attempts; the upload was checked above
         moments = [_visible_to(moment, key) for moment in await history.trace(tx, upload.id)]
     return await layout.show(

@@ -23,8 +23,8 @@ from weighbridge.formats.file_bytes import HEAD, Utf8Check, chunks, decode_head,
 from weighbridge.model.encodings import ENCODINGS, codec_of
 
 if TYPE_CHECKING:
+    from weighbridge.formats.detect_encoding import Guess
     from weighbridge.formats.encoding_evidence import Words
-    from weighbridge.formats.encoding_guess import Guess
 
 __all__ = ["ENCODINGS", "HEAD", "Utf8File", "as_utf8", "codec_of", "codec_of_head", "decode_head", "utf16_of"]
 
@@ -54,7 +54,7 @@ def as_utf8(path: Path, scratch: Path, encoding: str = "", *, show_cell: bool = 
     """The file itself if it is UTF-8, otherwise a copy in `scratch`.
 
     Without an `encoding` the whole file is checked: a single byte that is not UTF-8, even the last one, means another
-    encoding, which is detected from the words of the file (encoding_guess.py). If a second encoding remains possible,
+    encoding, which is detected from the words of the file (detect_encoding.py). If a second encoding remains possible,
     a warning shows a cell in both, or only the letters that differ if `show_cell` is False. A file that mixes
     encodings is refused, and so is a file whose two likeliest encodings are equally likely.
     """
@@ -86,7 +86,7 @@ def _refuse_utf8(path: Path, codec: str, encoding: str) -> None:
     """
     if _first_broken_byte(path, EncodingWarnings(path, show_cell=False)) is not None:
         return
-    from weighbridge.formats.encoding_guess import reads_as_utf8
+    from weighbridge.formats.detect_encoding import reads_as_utf8
 
     if reads_as_utf8(_words(chunks(path), _WORDS), codec):
         raise is_utf8(encoding)
@@ -123,7 +123,7 @@ def codec_of_head(head: bytes, *, with_words: bool = True) -> str:
 
 def _guess(pieces: Iterable[bytes], limit: int) -> Guess:
     # Imported here: only a file that is not UTF-8 needs the letter statistics.
-    from weighbridge.formats.encoding_guess import guess
+    from weighbridge.formats.detect_encoding import guess
 
     return guess(_words(pieces, limit))
 

@@ -39,7 +39,7 @@ from weighbridge.rules import (
     subtotals,
     time_zones,
 )
-from weighbridge.rules import locale as rules_locale
+from weighbridge.rules import decimal_and_date_order as rules_locale
 from weighbridge.rules.check_plan import Column, Locale, Plan
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures

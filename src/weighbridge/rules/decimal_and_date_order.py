@@ -24,7 +24,7 @@ from typing import Any
 
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.sheet import SPACE
-from weighbridge.rules import dates, numbers
+from weighbridge.rules import date_sql, number_sql
 from weighbridge.rules.check_plan import Column, Locale, Plan, composed, filled, literal, texts
 
 SHARE = 0.9
@@ -243,12 +243,12 @@ def _indian(db: Any, source: str, readings: list[TwoReadings]) -> bool:
     A single number may have lost a digit. Two different numbers, or one with two groups of two, are evidence.
     """
     patterns = (
-        numbers.BY_TWO,
+        number_sql.BY_TWO,
         "[1-9][0-9]?(?:,[0-9]{2}){2,},[0-9]{3}",
         "[1-9][0-9]{2},[0-9]{3}|[1-9][0-9]{0,2}(?:,[0-9]{3}){2,}",
     )
     by_two, plainly, by_three = (
-        f"count(DISTINCT x) FILTER (regexp_full_match(x, {literal(numbers.grouped(digits))}))"
+        f"count(DISTINCT x) FILTER (regexp_full_match(x, {literal(number_sql.grouped(digits))}))"
         for digits in patterns
     )
     cells = ", ".join(cell for reading in readings for cell in reading.cells)
@@ -276,7 +276,7 @@ def _others(plan: Plan) -> TwoReadings:
 
 
 def _numbers(cells: list[str], *, whole: bool, open_end: bool = True) -> TwoReadings:
-    first, second = (filled(numbers.readable(whole=whole, open_end=open_end), "", mark) for mark in _MARKS)
+    first, second = (filled(number_sql.readable(whole=whole, open_end=open_end), "", mark) for mark in _MARKS)
     return TwoReadings(cells, first, second, "regexp_matches({x}, '[.,]')")
 
 
@@ -285,8 +285,8 @@ def _dates(plan: Plan) -> TwoReadings:
     month, day = "(?:0?[1-9]|1[0-2])", "(?:0?[1-9]|[12][0-9]|3[01])"
     return TwoReadings(
         [column.text for column in _columns_that_need(plan, "{day_first}")],
-        dates.in_order(month, day),
-        dates.in_order(day, month),
+        date_sql.in_order(month, day),
+        date_sql.in_order(day, month),
         "regexp_extract({x}, '^0?([0-9]+)', 1) <> regexp_extract({x}, '[/.-]0?([0-9]+)', 1)",
     )
 

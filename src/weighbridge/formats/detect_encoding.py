@@ -1,4 +1,4 @@
-"""Called by encoding.py: the words of a file that is not UTF-8 → its likeliest encoding, and how certain that is."""
+"""Called by to_utf8.py: the words of a file that is not UTF-8 → its likeliest encoding, and how certain that is."""
 
 from __future__ import annotations
 

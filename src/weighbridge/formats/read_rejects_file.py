@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from weighbridge.formats import arrow_batch
 from weighbridge.formats.unnamed_columns import reject_unnamed
-from weighbridge.model.rejects_file import ESCAPED, RAW, ROW, SAFE, UPLOAD, YES, added_columns, unescape
+from weighbridge.model.rejects_layout import ESCAPED, RAW, ROW, SAFE, UPLOAD, YES, added_columns, unescape
 from weighbridge.model.sheet import SPACE, Sheet
 
 _UUID = r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"

@@ -1,6 +1,6 @@
 """The rejected rows of an upload → the CSV that people fix and load again.
 
-The columns of the file in their order, with unchanged cells, then the added columns (model/rejects_file.py). A record
+The columns of the file in their order, with unchanged cells, then the added columns (model/rejects_layout.py). A record
 record that does not fit the columns has empty cells and its text in `weighbridge_raw`: cut or padded, its values would
 load as the values of other columns.
 """
@@ -13,7 +13,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 
-from weighbridge.model.rejects_file import ADDED, SAFE, YES, escape
+from weighbridge.model.rejects_layout import ADDED, SAFE, YES, escape
 from weighbridge.model.sheet import FAULTS
 from weighbridge.model.upload import Upload
 from weighbridge.postgres.transactions import Database
