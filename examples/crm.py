@@ -44,7 +44,7 @@ class Crm:
         answer = answers.json_of(response)
         errors = {each["order"]: each["code"] for each in answer["refused"]}
         return [
-            Outcome.failed(errors[each.order_id], f"The CRM refuses it ({errors[each.order_id]}).")
+            Outcome.failed(errors[each.order_id], f"The CRM refuses the sale ({errors[each.order_id]}).")
             if each.order_id in errors
             else Outcome.completed(answer["receipt"])
             for each in batch.conversions

@@ -1,4 +1,4 @@
-"""Settings, from the environment and from weighbridge.toml; the environment wins.
+"""Settings, from the environment and from weighbridge.toml; the environment takes precedence.
 
 WEIGHBRIDGE_MAX_UPLOAD_MB=200 in the environment is max_upload_mb = 200 in the file. DATABASE_URL and REDIS_URL have no
 prefix, because these names are common, nor have the names that docs/contracts.md fixes. WEIGHBRIDGE_CONFIG names
@@ -128,7 +128,7 @@ class Settings(BaseSettings):
         description="An alert is raised when more files than this have waited 15 minutes for the store.",
     )
     sender_seconds: float = Field(
-        60, gt=0, description="Maximum time a client may send nothing in the middle of a request."
+        60, gt=0, description="Timeout while a client sends no data in the middle of a request."
     )
     vault_key: SecretStr | None = Field(
         default_factory=lambda: _secret("OPSMANTIK_VAULT_KEY"),  # a fixed name, see docs/contracts.md
@@ -136,12 +136,13 @@ class Settings(BaseSettings):
     )
     environment: str | None = Field(
         None,
-        description="staging, development or test; anything else is production, without seed-credentials.",
+        description="staging, development or test. Empty or any other value: production, where seed-credentials is "
+        "closed.",
     )
     node_env: str | None = Field(
         None,
         validation_alias="NODE_ENV",
-        description="The same under another name. If both are set, both must name a non-production environment.",
+        description="Another name for environment. If both are set and one of them means production, it is production.",
     )
     cron_secret: SecretStr | None = Field(
         None,
@@ -150,7 +151,8 @@ class Settings(BaseSettings):
     )
     trust_vercel_cron: bool = Field(
         False,
-        description="Accept x-vercel-cron: 1 for /api/cron/… as well. Only if a proxy sets and strips this header.",
+        description="Accept the header x-vercel-cron: 1 instead of CRON_SECRET. Only behind a proxy that removes it "
+        "from outside requests.",
     )
     redis_url: SecretStr | None = Field(
         None,

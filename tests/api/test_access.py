@@ -145,7 +145,7 @@ async def test_a_key_without_the_scope_is_403(
     assert answer.status_code == 403
     assert method == "HEAD" or answer.json() == {
         "error": "wrong_scope",
-        "message": f"This key may {', '.join(others)}; this needs the scope {scope}.",
+        "message": f"This key has the scopes {', '.join(others)}; the request needs the scope {scope}.",
     }
 
 

@@ -186,7 +186,10 @@ async def test_an_upload_that_does_not_exist_is_404(client: httpx.AsyncClient, k
     answer = await client.get(f"/api/uploads/{id_}", headers=key)
     assert (answer.status_code, answer.json()) == (
         404,
-        {"error": "unknown_upload", "message": f"There is no upload {id_}."},
+        {
+            "error": "unknown_upload",
+            "message": f"There is no upload {id_} in this workspace. GET /api/uploads lists its uploads.",
+        },
     )
     assert (await client.get("/api/uploads/not-a-uuid", headers=key)).status_code == 422
 

@@ -129,7 +129,7 @@ def test_what_cannot_be_tried_again_is_told_and_the_rest_is(
 ) -> None:
     stranger = str(uuid4())
     done = delivering("conversions", "retry", *sales[:2], stranger)
-    assert (done.code, done.out) == (1, "1 conversion requeued.\n")
+    assert (done.code, done.out) == (1, "1 conversion queued again.\n")
     assert f"{sales[0]}: google_ads: expected status FAILED, got COMPLETED." in done.err
     assert f"{stranger}: There is no such sale." in done.err
     query("UPDATE sales SET status = 'CANCELED' WHERE id = %s", (sales[1],))
@@ -142,7 +142,7 @@ def test_all_that_fit_are_tried_again_after_a_question(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     kept = delivering("conversions", "retry", "--site", "Shop", "--code", "INVALID_GCLID")
-    assert (kept.code, "Requeue 1 conversion?" in kept.err) == (1, True)
+    assert (kept.code, "Retry 1 conversion?" in kept.err) == (1, True)
     assert query("SELECT count(*) FROM offline_conversion_queue WHERE status = 'FAILED'") == [(1,)]
     none = delivering("conversions", "retry", "--category", "AUTH")
     assert (none.code, none.out) == (0, "No failed conversion matches.\n")

@@ -41,7 +41,7 @@ def test_credentials_whose_key_is_gone_are_told(delivering: Command, shop: str) 
 
 def test_a_new_key_is_made_by_the_command_for_it(main: Command) -> None:
     check = found(main("doctor", "--json", WEIGHBRIDGE_VAULT_KEY=""), "vault key")
-    assert check["mend"] == "export WEIGHBRIDGE_VAULT_KEY=$(weighbridge vault key)"
+    assert check["fix"] == "export WEIGHBRIDGE_VAULT_KEY=$(weighbridge vault key)"
 
 
 def test_groups_to_which_nothing_is_sent_are_warned_of(delivering: Command, shop: str, query: Query) -> None:
@@ -52,14 +52,14 @@ def test_groups_to_which_nothing_is_sent_are_warned_of(delivering: Command, shop
     )
     check = found(delivering("doctor", "--json"), "deliveries")
     assert check["found"].startswith("google_ads of Shop: its circuit is open, next probe ")
-    assert (check["status"], f"weighbridge providers reset {shop} google_ads" in check["mend"]) == (
+    assert (check["status"], f"weighbridge providers reset {shop} google_ads" in check["fix"]) == (
         "warning",
         True,
     )
     query("UPDATE provider_credentials SET refused_at = now(), refused_code = 'OAUTH_TOKEN_INVALID'")
     check = found(delivering("doctor", "--json"), "deliveries")
     assert check["found"] == "google_ads of Shop: its credentials are refused (OAUTH_TOKEN_INVALID)."
-    assert check["mend"] == f"weighbridge providers credentials {shop} google_ads"
+    assert check["fix"] == f"weighbridge providers credentials {shop} google_ads"
     query("UPDATE sites SET providers = '{webhook}'")  # nobody waits for it any more
     assert found(delivering("doctor", "--json"), "deliveries")["status"] == "ok"
 

@@ -60,7 +60,7 @@ def test_where_all_is_well_nothing_failed(weighbridge: Command) -> None:
     assert statuses(done, "warning") == {"webhook"}
     assert statuses(done, "skipped") == {"vault key", "golden path"}
     assert {*FIRST, *THEN, "settings", "home", "disk space", "file store", "database"} <= statuses(done, "ok")
-    assert all(set(check) == {"name", "status", "found", "mend"} for check in done.json["checks"])
+    assert all(set(check) == {"name", "status", "found", "fix"} for check in done.json["checks"])
 
 
 def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, query: Query) -> None:
@@ -68,7 +68,7 @@ def test_for_people_it_is_a_list_with_what_mends_each_under_it(main: Command, qu
     done = main("doctor")
     lines = done.out.splitlines()
     at = next(number for number, line in enumerate(lines) if "stale runs" in line)
-    assert lines[at] == "✗ stale runs          1 run started over an hour ago without a live worker."
+    assert lines[at] == "✗ stale runs          1 run started over an hour ago and has no live lease."
     assert lines[at + 1] == f"{' ' * 22}→ weighbridge recover"
     assert lines[0] == "✓ settings            All settings are valid."
     assert lines[-1].endswith("ok, 1 warning, 1 failed, 2 skipped.")
@@ -162,7 +162,7 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
     assert (done.code, done.json["status"]) == (1, "failed")
     assert statuses(done, "failed") == {name}
     assert words in found(done, name)["found"]
-    for statement in found(done, name)["mend"].partition("n psql: ")[2].split(";"):
+    for statement in found(done, name)["fix"].partition("n psql: ")[2].split(";"):
         if statement.strip():
             query(statement)
     mended = main("doctor", "--json")
@@ -170,15 +170,15 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
 
 
 @pytest.mark.parametrize(
-    ("broken", "name", "status", "words", "mend"),
+    ("broken", "name", "status", "words", "fix"),
     [
         ("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs", "constraints", "failed",
          "trg_import_runs_status_guard on ingest.import_runs is missing.", "weighbridge db migrate --reapply"),
         ("CREATE POLICY wide ON judgments USING (true)", "row-level security", "failed",
          "public.judgments has a policy that does not check the workspace.", "DROP POLICY"),
         (DEAD, "dead letters", "warning", "1 failed upload to inspect,", "weighbridge uploads list --status failed"),
-        (GIVEN_UP, "outbox", "failed", "1 announcement could not be delivered", "docs/runbook.md#outbox"),
-        (LATE, "outbox", "warning", "1 announcement", "weighbridge worker"),
+        (GIVEN_UP, "outbox", "failed", "1 event delivery failed", "docs/runbook.md#outbox"),
+        (LATE, "outbox", "warning", "1 event delivery", "weighbridge worker"),
         ("INSERT INTO weighbridge_migrations.applied VALUES (9999, 'later', 'x')", "migrations", "failed",
          "The database has migration 9999", "version of Weighbridge"),
         ("DELETE FROM weighbridge_migrations.applied", "migrations", "failed",
@@ -190,20 +190,20 @@ def test_what_is_broken_in_the_database_is_found_and_mended_as_it_says(
     ],
 )  # fmt: skip
 def test_what_else_is_wrong_in_the_database_is_told_with_what_to_do(
-    main: Command, query: Query, broken: str, name: str, status: str, words: str, mend: str
+    main: Command, query: Query, broken: str, name: str, status: str, words: str, fix: str
 ) -> None:
     query(broken)
     done = main("doctor", "--json")
     assert done.code == (status == "failed")
     assert statuses(done, "failed") == ({name} if status == "failed" else set())
     check = found(done, name)
-    assert (check["status"], words in check["found"], mend in check["mend"]) == (status, True, True), check
+    assert (check["status"], words in check["found"], fix in check["fix"]) == (status, True, True), check
     assert "hunter2" not in done.out
 
 
 def test_a_missing_trigger_is_restored_by_the_command_that_doctor_names(main: Command, query: Query) -> None:
     query("DROP TRIGGER trg_import_runs_status_guard ON ingest.import_runs")
-    command = found(main("doctor", "--json"), "constraints")["mend"].partition("run: weighbridge ")[2]
+    command = found(main("doctor", "--json"), "constraints")["fix"].partition("run: weighbridge ")[2]
     assert command == "db migrate --reapply"
     assert main(*command.split(), "--json").json == {"applied": ["the current SQL functions"]}
     assert found(main("doctor", "--json"), "constraints")["status"] == "ok"
@@ -217,7 +217,7 @@ def test_a_database_without_our_schema_is_told_and_left_as_it_is(main: Command, 
             url = postgres.replace("/postgres?", f"/{name}?")
             done = main("doctor", "--json", DATABASE_URL=url)
             assert done.code == 1
-            assert found(done, "migrations")["mend"] == "weighbridge db migrate"
+            assert found(done, "migrations")["fix"] == "weighbridge db migrate"
             assert set(THEN) <= statuses(done, "skipped")
             with psycopg.connect(url) as made:
                 schemas = made.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'weighbridge%'")
@@ -294,7 +294,7 @@ def test_a_role_that_may_everything_is_told_and_stripped_as_it_says(own_server: 
             "weighbridge_clean may log in; weighbridge_parse is a superuser; "
             "weighbridge_tenant bypasses row-level security."
         )
-        connection.execute(found(done, "roles")["mend"].partition("psql: ")[2].encode())
+        connection.execute(found(done, "roles")["fix"].partition("psql: ")[2].encode())
         assert on_own_server(own_server, "doctor").code == 0
 
 
@@ -315,4 +315,4 @@ def test_a_login_that_cannot_take_on_a_role_is_told(own_server: Path) -> None:
         found(done, "roles")["found"]
         == "The login cannot switch to the roles weighbridge_intake, weighbridge_clean."
     )
-    assert found(done, "roles")["mend"] == "weighbridge db migrate"
+    assert found(done, "roles")["fix"] == "weighbridge db migrate"

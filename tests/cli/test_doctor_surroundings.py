@@ -73,7 +73,7 @@ def test_a_wrong_address_is_told_by_its_number_and_never_shown(
         "Address 2 did not accept a test message (it answered 404 Not Found). "
         "Address 3 did not accept a test message (no HTTP response). Address 4 is not an address that apprise supports."
     )
-    assert "WEIGHBRIDGE_ALERT_URLS" in found(done, "webhook")["mend"]
+    assert "WEIGHBRIDGE_ALERT_URLS" in found(done, "webhook")["fix"]
     assert len(heard) == 2
     for shown in (done, weighbridge("doctor", WEIGHBRIDGE_ALERT_URLS=urls)):
         assert shown.err == ""
@@ -100,7 +100,7 @@ def test_the_vaults_key_is_32_bytes_and_never_shown(main: Command, name: str) ->
 
 
 def test_the_command_that_makes_a_key_makes_a_good_one(main: Command) -> None:
-    assignment = found(main("doctor", "--json"), "vault key")["mend"]
+    assignment = found(main("doctor", "--json"), "vault key")["fix"]
     ours = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     made = subprocess.check_output(
         ["sh", "-c", f"{assignment}; echo $WEIGHBRIDGE_VAULT_KEY"], text=True, env=ours

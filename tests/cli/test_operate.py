@@ -42,7 +42,10 @@ def test_a_key_is_shown_once_listed_and_revoked(main: Command, query: Callable[.
     assert [(key["name"], "key" in key) for key in listed] == [("page", False)]
     assert main("keys", "revoke", listed[0]["id"]).code == 0
     again = main("keys", "revoke", listed[0]["id"])
-    assert (again.code, again.err) == (1, f"weighbridge: There is no active key {listed[0]['id']}.\n")
+    assert (again.code, again.err) == (
+        1,
+        f"weighbridge: There is no active key {listed[0]['id']}. List the keys: weighbridge keys list.\n",
+    )
     wrong = main("keys", "create", "--scope", "raed")
     assert wrong.code == 2
     assert "did you mean 'read'?" in wrong.err

@@ -13,7 +13,9 @@ async def test_a_key_signs_in_and_out(console: Console, page: Page) -> None:
     assert not await serious(page)
     await page.get_by_label("API key").fill("wb_wrong")
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("alert")).to_have_text("This key is unknown or no longer valid.")
+    await expect(page.get_by_role("alert")).to_have_text(
+        "This key is unknown or no longer valid. Create one: weighbridge keys create."
+    )
     await page.get_by_label("API key").fill(await console.key("read"))
     await page.get_by_role("button", name="Sign in").click()
     await expect(page).to_have_url(f"{console.url}/health")

@@ -264,7 +264,7 @@ async def test_a_file_that_is_cancelled_is_forgotten(site: Site, page: Page) -> 
     async with page.expect_response(lambda answer: answer.request.method == "DELETE") as ended:
         await uploads.get_by_role("button", name="Cancel never.csv").click()
     assert (await ended.value).status == 204
-    await expect(row(uploads, "never.csv").locator(".state")).to_have_text("✕ Cancelled")
+    await expect(row(uploads, "never.csv").locator(".state")).to_have_text("✕ Canceled")
     of_this = "SELECT count(*) FROM weighbridge.resumable_uploads WHERE workspace_id = %s"
     assert site.console.query(of_this, (site.console.workspace,)) == [(0,)]
     await expect(uploads.locator(".total")).to_have_text("Processed / uploaded: 0 / 0")

@@ -73,7 +73,7 @@ def test_what_is_taken_as_it_was_meant(change: dict[str, Any], expected: dict[st
         (
             {"occurred_at": "2190-01-31T14:30:00Z"},
             "invalid_occurred_at",
-            "expected a time that is not in the future",
+            "expected a time at most one day in the future",
         ),
         ({"occurred_at": "1999-01-31T14:30:00Z"}, "invalid_occurred_at", "expected a time since 2000"),
         ({"clicked_at": "2189-01-31T14:30:00Z"}, "invalid_clicked_at", "before the conversion"),

@@ -74,8 +74,8 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: Pipeline("j", [_entity(upsert=upsert.keep_greatest), _entity(table="others")]),
-        "Entity judgments: upsert.keep_greatest combines records, expected it of the pipeline's last entity, "
-        "with all its refs in the key, got an earlier entity",
+        "Entity judgments: upsert.keep_greatest is only for the pipeline's last entity, "
+        "with all its refs in the key; got an earlier entity",
     ),
     (
         lambda: Pipeline(
@@ -85,7 +85,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
                 _entity(refs=[Ref("court_id", "court")], upsert=upsert.keep_greatest),
             ],
         ),
-        "with all its refs in the key, got court_id",
+        "with all its refs in the key; got court_id",
     ),
 ]
 

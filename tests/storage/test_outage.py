@@ -131,7 +131,7 @@ def test_a_store_that_says_503_is_asked_once_and_then_left_to_the_queue(
     clock.forward(FIRST_PAUSE)
     until(lambda: query("SELECT retry_count FROM upload_queue") == [(1,)])
     assert len(line.requests) == 2
-    assert site.metric('storage_queue_processed_total{status="put_off"}') == 1
+    assert site.metric('storage_queue_processed_total{status="postponed"}') == 1
     line.mend()
     site.start()
     clock.forward(minutes=3)

@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_is_told_as_a_setting(tmp_path: Path) -> None:
     database = uuid4()
     (tmp_path / str(database)).mkdir()
     (tmp_path / str(database) / "spool-id").write_text("something else")
-    with pytest.raises(ConfigError, match="spool-id in it is not one of ours"):
+    with pytest.raises(ConfigError, match="its file spool-id was not written by Weighbridge"):
         Spool(tmp_path, database).id  # noqa: B018
 
 

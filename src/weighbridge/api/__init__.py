@@ -50,7 +50,8 @@ create one with `weighbridge keys create`. A key belongs to a workspace and has 
 
 **Live updates.** `GET /api/live` streams server-sent events. `WS /api/ws` sends the same messages over a WebSocket:
 send the key as a header, or as the first message, `{"key": "wb_…"}`. Messages are JSON objects with a `type`:
-`snapshot` (`uploads`: unfinished uploads), `upload` (one of them changed), `IngestionCompleteEvent` (one is complete).
+`snapshot` (`uploads`: the newest 200 unfinished uploads; `truncated`: there are more), `upload` (one of them changed),
+`IngestionCompleteEvent` (one is complete).
 """
 
 

@@ -100,7 +100,11 @@ async def guard(connection: HTTPConnection) -> None:
     if secret is not None and secret.startswith(TOKEN):
         key = await _admit_token(connection, secret)
         if not getattr(endpoint, _BROWSERS, False):
-            raise RequestRefused(403, "wrong_scope", "An upload token can only upload files.")
+            raise RequestRefused(
+                403,
+                "wrong_scope",
+                "An upload token can only upload files. Send an API key for other requests.",
+            )
         connection.state.key = _allowed(key, scope)
         return
     connection.state.key = await admit(app_of(connection), secret, scope)
@@ -115,7 +119,9 @@ async def admit(app: App, secret: str | None, scope: str) -> ApiKey:
     async with app.db.tx() as tx:
         key = await keys.find(tx, secret)
     if key is None:
-        raise RequestRefused(401, "wrong_key", "This key is unknown or no longer valid.")
+        raise RequestRefused(
+            401, "wrong_key", "This key is unknown or no longer valid. Create one: weighbridge keys create."
+        )
     return _allowed(key, scope)
 
 
@@ -143,7 +149,7 @@ async def _admit_token(connection: HTTPConnection, token: str) -> ApiKey:
 
 def _allowed(key: ApiKey, scope: str) -> ApiKey:
     if not key.may(scope):
-        message = f"This key may {', '.join(key.scopes)}; this needs the scope {scope}."
+        message = f"This key has the scopes {', '.join(key.scopes)}; the request needs the scope {scope}."
         raise RequestRefused(403, "wrong_scope", message)
     return key
 
@@ -153,8 +159,8 @@ def _admit_cron(app: App, connection: HTTPConnection, endpoint: object) -> None:
     if getattr(endpoint, _NOT_IN_PRODUCTION, False) and settings.in_production:
         # Checked first, so that the response does not depend on the secret.
         message = (
-            "Not in production (WEIGHBRIDGE_ENVIRONMENT, NODE_ENV). A key with the scope admin can do it there: "
-            "PUT /api/sites/{id}/credentials/{provider}."
+            "This route is closed in production (WEIGHBRIDGE_ENVIRONMENT, NODE_ENV). In production, use a key "
+            "with the scope admin: PUT /api/sites/{id}/credentials/{provider}."
         )
         raise RequestRefused(403, "not_in_production", message)
     if settings.trust_vercel_cron and connection.headers.get("x-vercel-cron") == "1":

@@ -33,13 +33,13 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 class IngestOut(BaseModel):
     """Counts of a workspace's uploads. A batch is named by its sender, or by its upload id."""
 
-    backlog_count: int = Field(description="Uploads that have not ended.")
+    backlog_count: int = Field(description="Uploads that have not ended and are not on hold.")
     last_failed_batch: str | None = Field(examples=["simplicity-2026-01-07.csv"])
     last_failed_at: datetime | None = Field(examples=["2026-01-07T14:32:00Z"])
     failed_24h: int = Field(description="Uploads that failed in the last 24 hours.")
     stale_runs: int = Field(description="Runs older than an hour that no worker processes.")
     avg_processing_seconds: float | None = Field(
-        description="Average time from the first claim to the end, over all completed uploads."
+        description="Average time from the first claim to the end, of completed and partial uploads."
     )
 
     @field_validator("last_failed_at")

@@ -22,7 +22,7 @@ def html(document: Json) -> str:
         f'<p class="soft">Version {escape(info["version"])}; for programs: '
         '<a href="/api/openapi.json">openapi.json</a></p>'
         f'{_prose(info.get("description", ""))}<h2>Routes</h2><ul class="routes">{rows}</ul>{sections}'
-        f"<h2>Shapes</h2>{shapes}"
+        f"<h2>Schemas</h2>{shapes}"
     )
 
 

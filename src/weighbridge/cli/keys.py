@@ -127,7 +127,11 @@ def revoke(
 
         async with app.db.tx() as tx:
             if not await keys.revoke(tx, uuid_of(key_id, "key", "ID")):
-                raise RequestRefused(404, "unknown_key", f"There is no active key {key_id}.")
+                raise RequestRefused(
+                    404,
+                    "unknown_key",
+                    f"There is no active key {key_id}. List the keys: weighbridge keys list.",
+                )
 
     with_app(work)
     out().print(f"{key_id} is revoked.")

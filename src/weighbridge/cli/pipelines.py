@@ -55,7 +55,7 @@ def sql(name: Annotated[str, typer.Argument(help="The pipeline's name.", metavar
     known = {pipeline.name: pipeline for pipeline in _find()}
     if name not in known:
         hint = did_you_mean(name, known) or "."
-        raise ConfigError(f"There is no pipeline {name!r}{hint}")
+        raise ConfigError(f"There is no pipeline {name!r}{hint} List them: weighbridge pipelines list.")
     for entity in known[name].entities:
         text = upsert_sql(known[name], entity, None).decode()
         out().print(f"-- {entity.table}\n{text};\n", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Delivery: conversions → ad platforms and webhooks, each once, with proof in a ledger.
+"""Delivery: conversions → ad platforms and webhooks, each under one order id, with proof in a ledger.
 
 context         the parts that delivery needs, and its database role
 sites           sites and their providers

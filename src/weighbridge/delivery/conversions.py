@@ -27,7 +27,7 @@ _PAGES = {
 
 @dataclass(frozen=True)
 class ConversionRow:
-    """A row of offline_conversion_queue without personal data (click id and hashes)."""
+    """A row of offline_conversion_queue without personal data (click id and digests)."""
 
     sale_id: UUID
     site_id: UUID

@@ -1,4 +1,4 @@
--- Delivery: conversions to ad platforms, exactly accounted.
+-- Delivery: conversions to ad platforms, with every call in a ledger.
 --
 -- Tables
 --   sites                      owners of sales, and the providers that receive their conversions

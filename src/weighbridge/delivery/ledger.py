@@ -1,4 +1,4 @@
-"""Queries of the ledger: calls of providers and their results."""
+"""Queries of the ledger: calls to providers and their results."""
 
 from __future__ import annotations
 

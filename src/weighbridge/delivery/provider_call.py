@@ -1,4 +1,4 @@
-"""One call of a provider, and its consequence for each row, for the breaker and for the ledger."""
+"""One call to a provider, and its consequence for each row, for the breaker and for the ledger."""
 
 from __future__ import annotations
 

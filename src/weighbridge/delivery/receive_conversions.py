@@ -1,7 +1,7 @@
 """Conversions from the API: validated and written as sales, which also creates queue rows.
 
-Nothing is written where one of them is wrong. What identifies a person is digested before it is kept, and no sentence
-repeats it.
+If one of them is invalid, nothing is written. E-mail addresses and phone numbers are stored only as digests, and no
+message repeats them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def checked(place: str, given: Any, now: datetime) -> Sale:
             "occurred_at", "a time with a time zone, such as 2026-01-31T14:30:00+01:00", "none"
         )
     if occurred_at > now + AHEAD:
-        raise reading.wrong("occurred_at", "a time that is not in the future", "a future time")
+        raise reading.wrong("occurred_at", "a time at most one day in the future", "a later time")
     if clicked_at is not None and clicked_at > occurred_at:
         raise reading.wrong("clicked_at", "a time before the conversion", "a later time")
     if value is not None and currency is None:

@@ -1,4 +1,4 @@
-"""What the concurrent runs of one process tell each other, and the worker that starts them."""
+"""Signals between the concurrent runs of one process and the worker that starts them."""
 
 from __future__ import annotations
 

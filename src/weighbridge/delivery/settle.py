@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 @dataclass
 class RunCounts:
-    """Counts of one run. The first four are in the answer of the cron route."""
+    """Counts of one run, as the cron route returns them. The names of the first four are fixed."""
 
     processed: int = 0
     completed: int = 0

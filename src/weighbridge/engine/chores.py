@@ -1,4 +1,4 @@
-"""Chores: work that is repeated at an interval for as long as its process runs."""
+"""Chores: the periodic tasks of a process."""
 
 from __future__ import annotations
 

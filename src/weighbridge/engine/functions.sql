@@ -5,7 +5,7 @@
 --   unbroken          attempts at uploads since whose start the server has not crashed
 --   events            the outbox; event_deliveries has a row per consumer of an event
 --   alerts            one row per condition and episode
---   audit_log         what operators did
+--   audit_log         actions of operators
 --
 -- The life of an attempt. A claim (claim_upload, claim_project, claim_job, claim_replays, claim_conversions,
 -- claim_event_deliveries) opens it with a new lease_token. Every later write happens in a transaction that first calls

@@ -241,8 +241,8 @@ class Pipeline:
         for name in named:
             if entity is not self.grain or name not in own:
                 raise ConfigError(
-                    f"Field {entity.name}.{declared.name}: its rules can name other fields of {self.grain.name} only, "
-                    f"and only there, got '{name}'{did_you_mean(name, own)}"
+                    f"Field {entity.name}.{declared.name}: only rules of the entity {self.grain.name} may name other "
+                    f"fields, and only fields of that entity; got '{name}'{did_you_mean(name, own)}"
                 )
 
     def _check_headerless(self) -> None:
@@ -259,8 +259,8 @@ class Pipeline:
             refs = [ref.name for ref in entity.refs if ref.name not in entity.key]
             if entity.upsert.repeats and (refs or entity is not self.grain):
                 raise ConfigError(
-                    f"Entity {entity.table}: {entity.upsert!r} combines records, expected it of the pipeline's last "
-                    f"entity, with all its refs in the key, got {', '.join(refs) or 'an earlier entity'}"
+                    f"Entity {entity.table}: {entity.upsert!r} is only for the pipeline's last "
+                    f"entity, with all its refs in the key; got {', '.join(refs) or 'an earlier entity'}"
                 )
 
     def __hash__(self) -> int:

@@ -1,8 +1,8 @@
 """The one table of retry policies: how often to retry, and how long to wait, by kind of work and failure.
 
-What the database applies is defined in SQL: the circuit breaker, the random part of delays and the pause between
-confirmations in delivery/functions.sql; the retries of an event whose worker stopped in engine/functions.sql, equal to
-ANNOUNCEMENT. A provider's own answer may ask for a longer pause than its policy.
+The policies that the database applies are defined in SQL: the circuit breaker, the random part of delays and the pause
+between confirmations in delivery/functions.sql; the retries of an event whose worker stopped in engine/functions.sql,
+equal to ANNOUNCEMENT. A provider's own answer may ask for a longer pause than its policy.
 """
 
 from __future__ import annotations

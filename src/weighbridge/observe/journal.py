@@ -217,7 +217,7 @@ def not_enqueued(bucket: str, reason: str) -> None:
 
 
 def replayed(queue_id: UUID, status: str, retry_count: int, reason: str | None = None) -> None:
-    """`stored`, `put_off`, `retry_failed` or `lost`."""
+    """`stored`, `postponed`, `retry_failed` or `lost`."""
     metrics.REPLAYED.labels(status).inc()
     say = log.info if status == "stored" else log.error if status in ("retry_failed", "lost") else log.warning
     say("UploadQueueReplay", queue_id=str(queue_id), status=status, retry_count=retry_count, reason=reason)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counters and timings of this process, and figures from the database (engine.figures).
+"""Metrics for Prometheus: counters and timings of this process, and figures from the database (engine.queue_counts).
 
 docs/metrics.md lists them all. Labels have few values and identify no person.
 """
@@ -78,7 +78,7 @@ CALL_SECONDS = Histogram(
 # Start at zero: Prometheus sees no increase in a series that begins with one.
 for _outcome in ("done", "failed"):
     GROUPINGS.labels(_outcome)
-for _status in ("stored", "put_off", "retry_failed", "lost"):
+for _status in ("stored", "postponed", "retry_failed", "lost"):
     REPLAYED.labels(_status)
 for _kind in POLICIES:
     RETRIES.labels(_kind)
@@ -90,7 +90,11 @@ GAUGES: dict[str, tuple[str, str, str | None]] = {
     "uploads": ("weighbridge_uploads", "Uploads, by state.", "state"),
     "backlog": ("weighbridge_backlog", "Uploads that have not ended and are not on hold.", None),
     "previews_held": ("weighbridge_previews_held", "Previews that wait for a decision.", None),
-    "backlog_age": ("weighbridge_backlog_age_seconds", "Waiting time of the oldest upload.", None),
+    "backlog_age": (
+        "weighbridge_backlog_age_seconds",
+        "Waiting time of the oldest upload that a worker can claim.",
+        None,
+    ),
     "failed_24h": ("weighbridge_failed_24h", "Uploads that failed in the last 24 hours.", None),
     "dead_letters": (
         "weighbridge_dead_letters",

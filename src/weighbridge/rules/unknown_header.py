@@ -38,7 +38,7 @@ def no_column_known(found: UnknownColumns, pipeline: Pipeline, profile: Profile 
     elif shown:
         got = f"Columns found in {where}: {listed(found.columns, 40)}."
     elif found.line:
-        got = f"Line {found.line} has {len(found.columns)} cells; the header should be there."
+        got = f"Expected the header on line {found.line}, which has {len(found.columns)} cells."
     else:
         got = f"The records have {len(found.columns)} keys."
     expected = f"expected {names[0]!r}{guess or '.'}" if names else "expected a header."

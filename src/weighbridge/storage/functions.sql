@@ -1,14 +1,14 @@
--- Storage: deferred files and their replay, usage and quotas, retention of blobs.
+-- Storage: waiting files and their replay, usage and quotas, retention of blobs.
 --
 -- Tables
 --   data_uploads.storage_status  where the file of an upload is
---   upload_queue                 deferred files: which bytes, to which object, next retry
+--   upload_queue                 waiting files: which bytes, to which object, next retry
 --   storage_usage                counters, one row per workspace and user; only functions here change them
 --   counted_blobs                the blobs that those counters are the sum of, each counted once
 --   storage_limits               limits of one workspace or user, where they differ from the settings
 --   storage_reservations         bytes reserved for files that are being received
 --
--- The life of a deferred file. Where the store does not accept a file, it stays on the machine that received it.
+-- The life of a waiting file. Where the store does not accept a file, it stays on the machine that received it.
 -- receive_upload without a file_url records the upload, which no worker can claim yet; defer_upload adds the queue
 -- row. claim_replays opens an attempt (queue 'storage') for the machine that has the file; finish_replay gives the
 -- upload its file_url and lets workers claim it; fail_replay postpones it or, the last time, fails the upload and

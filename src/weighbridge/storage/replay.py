@@ -133,7 +133,7 @@ async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | No
         async with ctx.db.tx() as tx:
             await queue.fail(tx, waiting, how)
         given_up = how.counts and delay is None
-        status = "retry_failed" if given_up else "put_off"
+        status = "retry_failed" if given_up else "postponed"
         journal.replayed(waiting.queue_id, status, waiting.retry_count + how.counts, error)
 
 

@@ -36,7 +36,11 @@ class Spool:
             files.make_folders(self.folder)
             return _identity(self.folder / IDENTITY)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"{IDENTITY} in it is not one of ours"
+            reason = (
+                error.strerror
+                if isinstance(error, OSError)
+                else f"its file {IDENTITY} was not written by Weighbridge"
+            )
             raise ConfigError(
                 f"UPLOAD_QUEUE_DIR: expected a folder where Weighbridge may write, got {self._root} ({reason})."
             ) from error

@@ -1044,7 +1044,7 @@ WHERE NOT EXISTS (SELECT FROM weighbridge.attempts a
                   WHERE a.queue = 'uploads' AND a.subject = s.id AND a.closed_at IS NULL);
 
 -- Returns an upload to its queue after its worker stopped. Counts as a crash; an upload with too many crashes fails, and the
--- answer is true. A preview that was staged already is held instead.
+-- answer is true. A preview that is already staged is put on hold instead.
 CREATE OR REPLACE FUNCTION weighbridge.recover_upload(p_upload uuid, p_batch text, p_episode text, p_hours double precision, p_max_crashes int)
     RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp

@@ -75,7 +75,7 @@ async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> lis
 
 
 def _result(upload: Upload, pipeline: Pipeline, counts: PromotionCounts) -> queue.UploadResult:
-    """completed: every valid row is in production. partial: one failed, or force_partial let the file through."""
+    """completed: every valid row is in production. partial: one failed, or force_partial accepted the file."""
     if counts.promoted_rows == 0:
         raise Refused("nothing_promoted", f"No row could be written to production. {rejects_hint(upload)}")
     failed_rows = upload.bins.rejected + counts.failed(pipeline.grain)
@@ -83,6 +83,6 @@ def _result(upload: Upload, pipeline: Pipeline, counts: PromotionCounts) -> queu
         text = f"{counts.all_failed} valid rows could not be written to production. {rejects_hint(upload)}"
         return queue.UploadResult(Status.PARTIAL, failed_rows, "rows_failed", text)
     if upload.bins.valid_share < pipeline.min_valid:
-        text = f"Only {upload.bins.valid_share:.1%} of the rows are valid; force_partial let them through."
+        text = f"Only {upload.bins.valid_share:.1%} of the rows are valid; force_partial accepted the file."
         return queue.UploadResult(Status.PARTIAL, failed_rows, "forced_partial", text)
     return queue.UploadResult(Status.COMPLETED, failed_rows)

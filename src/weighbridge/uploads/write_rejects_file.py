@@ -1,7 +1,7 @@
 """The rejected rows of an upload → the CSV that people fix and load again.
 
 The columns of the file in their order, with unchanged cells, then the added columns (model/rejects_layout.py). A record
-record that does not fit the columns has empty cells and its text in `weighbridge_raw`: cut or padded, its values would
+that does not fit the columns has empty cells and its text in `weighbridge_raw`: cut or padded, its values would
 load as the values of other columns.
 """
 

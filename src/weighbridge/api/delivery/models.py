@@ -48,7 +48,7 @@ class ConvertedManyOut(BaseModel):
 
 
 class ConversionOut(BaseModel):
-    """The delivery of a conversion to one provider. Click ids and hashes are not shown."""
+    """The delivery of a conversion to one provider. Click ids and digests are not shown."""
 
     sale_id: UUID
     site_id: UUID
@@ -273,8 +273,8 @@ _ONE: dict[str, Any] = {
             for name in ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
         },
         "clicked_at": _TIME,
-        "email": {"type": "string", "description": "Stored only as hashes."},
-        "phone": {"type": "string", "description": "With country code; stored only as hashes."},
+        "email": {"type": "string", "description": "Stored only as a digest."},
+        "phone": {"type": "string", "description": "With country code; stored only as digests."},
         "conversation_id": {"type": "string", "format": "uuid"},
     },
 }

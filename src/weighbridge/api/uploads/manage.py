@@ -161,5 +161,9 @@ async def find(app: App, key: ApiKey, upload_id: UUID) -> Upload:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         upload = await queue.get(tx, upload_id)
     if upload is None:
-        raise RequestRefused(404, "unknown_upload", f"There is no upload {upload_id}.")
+        raise RequestRefused(
+            404,
+            "unknown_upload",
+            f"There is no upload {upload_id} in this workspace. GET /api/uploads lists its uploads.",
+        )
     return upload

@@ -47,7 +47,7 @@ def retry(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Requeue failed conversions: the given sales, or all that match the options. The action is audited."""
+    """Retry failed conversions: the given sales, or all that match the options. The action is audited."""
     filters = {"--provider": provider, "--site": site, "--category": category, "--code": code}
     given = [name for name, value in filters.items() if value is not None]
     if sales:
@@ -79,12 +79,12 @@ def retry(
     count = sum(counted.values())
     if count and not yes:
         where = "" if len(counted) == 1 else f" of {len(counted):,} workspaces"
-        typer.confirm(f"Requeue {count_text(count)}{where}?", abort=True, err=True)
+        typer.confirm(f"Retry {count_text(count)}{where}?", abort=True, err=True)
     requeued = with_app(lambda app: _requeue(app, wanted, list(counted))) if count else 0
     if as_json:
         print_json({"requeued": requeued})
     elif requeued:
-        out().print(f"{count_text(requeued)} requeued.")
+        out().print(f"{count_text(requeued)} queued again.")
     else:
         out().print("No failed conversion matches.")
 
@@ -123,7 +123,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
     if as_json:
         print_json(done)
     else:
-        out().print(f"{count_text(len(done) - len(refused))} requeued.")
+        out().print(f"{count_text(len(done) - len(refused))} queued again.")
     if refused:
         raise typer.Exit(1)
 

@@ -21,8 +21,8 @@ class Check:
     fix: str | None = None  # a command or a sentence
 
     def as_json(self) -> dict[str, str | None]:
-        """The object that `--json` prints: the fix is its field `mend`."""
-        return {"name": self.name, "status": self.status, "found": self.found, "mend": self.fix}
+        """The object that `--json` prints."""
+        return {"name": self.name, "status": self.status, "found": self.found, "fix": self.fix}
 
 
 def ok(name: str, found: str) -> Check:

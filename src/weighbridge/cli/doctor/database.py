@@ -135,7 +135,8 @@ async def shifted_clock(tx: Tx, _: Sequence[Pipeline]) -> Check:
 async def stale_runs(tx: Tx, _: Sequence[Pipeline]) -> Check:
     count = await doctor.stale_runs(tx)
     if count:
-        found = f"{_counted(count, 'run')} started over an hour ago without a live worker."
+        has = "has" if count == 1 else "have"
+        found = f"{_counted(count, 'run')} started over an hour ago and {has} no live lease."
         return failed("stale runs", found, "weighbridge recover")
     return ok("stale runs", "None.")
 
@@ -152,12 +153,11 @@ async def dead_letters(tx: Tx, _: Sequence[Pipeline]) -> Check:
 async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
     found = await doctor.undelivered(tx, LATE_MINUTES)
     if found.given_up:
-        message = (
-            f"{_counted(found.given_up, 'announcement')} could not be delivered and will not be retried."
-        )
+        message = f"{_counted(found.given_up, 'event delivery', 'event deliveries')} failed and will not be retried."
         return failed("outbox", message, "See docs/runbook.md#outbox.")
     if found.late:
-        message = f"{_counted(found.late, 'announcement')} waiting for over {LATE_MINUTES} minutes."
+        late = _counted(found.late, "event delivery", "event deliveries")
+        message = f"{late} waiting for over {LATE_MINUTES} minutes."
         return warning("outbox", message, "Is a worker running? weighbridge worker")
     return ok("outbox", "Nothing is overdue.")
 
@@ -179,8 +179,8 @@ async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
     return ok("storage queue", "Every file is stored.")
 
 
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+def _counted(count: int, thing: str, many: str = "") -> str:
+    return f"{count:,} {thing if count == 1 else many or thing + 's'}"
 
 
 def _sentence(faults: list[str]) -> str:

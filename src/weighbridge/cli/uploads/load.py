@@ -210,8 +210,8 @@ class _HolderReport:
         if holder.upload_id not in self._reported and waited > REPORT_HOLDER_AFTER:
             self._reported.add(holder.upload_id)
             complain(
-                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that one "
-                f"has stopped, this one takes over at {holder.lease_until:%H:%M:%S} UTC."
+                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that worker "
+                f"has stopped, this command takes over at {holder.lease_until:%H:%M:%S} UTC."
             )
 
 

@@ -343,7 +343,11 @@ async def get(app: App, upload_id: str) -> Upload:
     async with app.db.tx() as tx:
         upload = await queue.get(tx, uuid_of(upload_id, "upload", "ID"))
     if upload is None:
-        raise RequestRefused(404, "unknown_upload", f"There is no upload {upload_id}.")
+        raise RequestRefused(
+            404,
+            "unknown_upload",
+            f"There is no upload {upload_id}. List the uploads: weighbridge uploads list.",
+        )
     return upload
 
 

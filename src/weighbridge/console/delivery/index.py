@@ -185,9 +185,9 @@ async def put_back(app: App, selection: sites.Requeue) -> str:
     async with app.db.tx(ROLE, selection.workspace_id) as tx:
         count = await sites.requeue(tx, selection)
     if not count:
-        message = "No conversion was requeued: only conversions that failed and were not canceled can be."
+        message = "No conversion was queued again: only failed ones can be, whose sale is not canceled."
         raise RequestRefused(409, "nothing_to_requeue", message)
-    return "1 conversion is requeued." if count == 1 else f"{count:,} conversions are requeued."
+    return "1 conversion is queued again." if count == 1 else f"{count:,} conversions are queued again."
 
 
 async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:

@@ -78,7 +78,7 @@ class AllOrNothing(ABC):
             )
         if not self.person(conversion):
             needed = (
-                f"{self.label} needs {self.click_name}, or the hash of an e-mail address or phone number."
+                f"{self.label} needs {self.click_name}, or the digest of an e-mail address or phone number."
             )
             return Outcome.failed("NO_MATCH_KEY", needed)
         if conversion.value is not None and not conversion.value.is_finite():

@@ -289,7 +289,9 @@ class _Refusal:
                 f"Google has not registered the click or action yet ({code}). It is sent again in six hours."
             )
             return Outcome(Verdict.RETRY, code, category, message, self.request_id, GOOGLE_REGISTERS)
-        return Outcome(Verdict.FAILED, code, category, f"Google refuses it ({code}).", self.request_id)
+        return Outcome(
+            Verdict.FAILED, code, category, f"Google refuses the conversion ({code}).", self.request_id
+        )
 
 
 def _expired(response: httpx.Response) -> bool:

@@ -241,14 +241,15 @@ def sentence(error: GoogleError) -> str:
             return f"Google has not registered the click or action yet ({error.code}). It is sent again in six hours."
         case Handling.SEARCHED:
             return (
-                f"Google finds no click for it ({error.code}). Tried immediately, after 6 and after 24 hours."
+                f"Google finds no click for the conversion ({error.code}). It is sent again after 6 and after "
+                "24 hours, then it fails."
             )
         case Handling.LIMITED:
             return f"Google's rate limit is reached ({error.code})."
         case Handling.TRANSIENT:
-            return f"Google could not accept it now ({error.code})."
+            return f"Google could not accept the conversion now ({error.code})."
         case Handling.REFUSED | Handling.ALONE | Handling.DELIVERED:
-            return f"Google refuses it ({error.code})."
+            return f"Google refuses the conversion ({error.code})."
         case _:
             assert_never(error.handling)
 

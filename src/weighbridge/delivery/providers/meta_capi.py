@@ -150,7 +150,7 @@ def _classified(error: dict[str, Any], response: httpx.Response, batch: Batch) -
     if code in (10, 102, 190) or 200 <= code < 300 or status in (401, 403):
         message = f"Meta refuses the access_token: {words} Create a new one in Events Manager."
         return Outcome.failed(name, message, Category.AUTH)
-    return Outcome.failed(name, f"Meta refuses it: {words}")
+    return Outcome.failed(name, f"Meta refuses the conversion: {words}")
 
 
 def _regained(response: httpx.Response) -> timedelta | None:

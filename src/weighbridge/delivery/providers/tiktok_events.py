@@ -130,7 +130,7 @@ def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch)
     if code == _OK or (code == _PARTLY and not partly):
         return _accepted(body, status)
     if partly or code == _REFUSED:
-        return Outcome.failed(name, f"TikTok refuses it: {words}")
+        return Outcome.failed(name, f"TikTok refuses the conversion: {words}")
     if code == _THROTTLED:
         after = answers.retry_after(response, batch.now)
         raise ProviderRateLimitError(f"TikTok's rate limit is reached: {words}", name, after)
@@ -138,7 +138,7 @@ def _classified(body: Mapping[str, Any], response: httpx.Response, batch: Batch)
         return _no_access(name, words)
     if code == _TROUBLE or not 40000 <= code < 50000:
         raise ProviderTransientError(f"TikTok reports an error ({code}): {words}", name)
-    return Outcome.failed(name, f"TikTok refuses it: {words}")
+    return Outcome.failed(name, f"TikTok refuses the conversion: {words}")
 
 
 def _accepted(body: Mapping[str, Any], status: int) -> Outcome:
