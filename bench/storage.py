@@ -23,7 +23,7 @@ from weighbridge.settings import read
 from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.uploads.queue import NewUpload
-from weighbridge.uploads.queue_for_store import defer
+from weighbridge.uploads.store_unavailable import defer
 
 from . import ours
 from .setting import COUNTED, QUEUED, Result, Setting

@@ -1,4 +1,4 @@
-"""After record_kinds.py: warnings about values that depend on an assumption.
+"""After classify_records.py: warnings about values that depend on an assumption.
 
 While records are typed, texts of an ambiguous or unusual form are stored next to the values (`Plan.unusual_text`). Here
 the texts of accepted records are examined, each distinct text once.

@@ -144,6 +144,11 @@ class Plan:
         return [c for c in self.columns if c.name.startswith(f"{self.pipeline.grain.name}.")]
 
     @cached_property
+    def required_columns(self) -> list[Column]:
+        """Those of the grain without which a record is rejected."""
+        return [column for column in self.grain_columns if column.name in self.pipeline.required]
+
+    @cached_property
     def grain_values(self) -> dict[str, str]:
         """SQL of the grain's fields: the value of the file, or a value derived from other fields."""
         found = {column.name: column.value for column in self.grain_columns} | self.grain_unusual_texts

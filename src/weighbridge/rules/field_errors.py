@@ -1,4 +1,4 @@
-"""Called by record_kinds.py, dimensions.py and rejection_messages.py: the possible errors of each field.
+"""Called by classify_records.py, dimensions.py and rejection_messages.py: the possible errors of each field.
 
 Each has a condition (SQL), a code and a message, in the order of the columns in the file.
 """

@@ -1,6 +1,6 @@
 """Entry point of `rules`: a Sheet → staged rows and rejections. Every record is counted in exactly one bin.
 
-    headers → locale → record_kinds → subtotals → dimensions, grain_rows → repeats → rejection_messages
+    headers → locale → classify_records → subtotals → dimensions, grain_rows → repeats → rejection_messages
 
 Blocking: run it in a thread. Memory does not grow with the file: DuckDB spills to `scratch`.
 """
@@ -42,6 +42,7 @@ from weighbridge.rules import (
 from weighbridge.rules import decimal_and_date_order as rules_locale
 from weighbridge.rules.check_plan import Column, Locale, Plan
 from weighbridge.rules.check_result import CheckResult
+from weighbridge.rules.classify_records import classified, settle_names
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
@@ -58,15 +59,11 @@ from weighbridge.rules.record_kinds import (
     OTHER_TABLE,
     REJECTED,
     TOTALS,
-    settle_labelled,
-    settle_leading,
-    settle_nameless,
-    settle_names,
-    typed,
 )
 from weighbridge.rules.record_source import Source
 from weighbridge.rules.rejection_messages import rejections
 from weighbridge.rules.rejects_links import keep_links, read_as
+from weighbridge.rules.totals_rows import settle_labelled, settle_leading, settle_nameless
 
 # With a larger share of rejected records, decimal mark and date order are decided again, from the whole file.
 DOUBTFUL = 0.1
@@ -253,7 +250,7 @@ class _Check:
 
     def make_typed(self, locale: Locale) -> dict[int, int]:
         """Create `typed`. Returns the number of records of each kind."""
-        sql = typed(self.plan, locale, self.source.coded(self.db))
+        sql = classified(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
             settle_leading(self.db)

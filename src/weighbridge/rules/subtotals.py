@@ -1,4 +1,4 @@
-"""After record_kinds.py: finds subtotals, records that add up other records of the same day.
+"""After classify_records.py: finds subtotals, records that add up other records of the same day.
 
 An export may have a row for a campaign named `Total`, or a row for a campaign next to the rows of its ad sets. If they
 were loaded with their parts, all figures would be doubled. Present and missing names show which records may be
@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from weighbridge.model.pipeline import Entity, NamePath
 from weighbridge.rules import dimensions
 from weighbridge.rules.check_plan import Column, Plan, literal, quoted, texts
-from weighbridge.rules.record_kinds import ACCEPTED, REJECTED, TOTALS, is_label
+from weighbridge.rules.record_kinds import ACCEPTED, REJECTED, TOTALS
+from weighbridge.rules.totals_rows import is_label
 
 # Also possible names of a campaign: such a record is totals only if its figures are the sums of the others.
 EVERYTHING = (

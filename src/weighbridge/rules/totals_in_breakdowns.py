@@ -24,7 +24,8 @@ import pyarrow as pa
 from weighbridge.model.counts import counted
 from weighbridge.rules import grain_rows
 from weighbridge.rules.check_plan import Plan, literal
-from weighbridge.rules.record_kinds import TOTALS, is_label
+from weighbridge.rules.record_kinds import TOTALS
+from weighbridge.rules.totals_rows import is_label
 
 NAMED, BLANK, LABEL = range(
     3

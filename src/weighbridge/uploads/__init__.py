@@ -3,7 +3,7 @@
 context         the parts that loading files needs
 check_request   the fields of a request, checked; read_options says how a file is written, recognise finds its pipeline
 receive         → a stored file and a pending upload; file_kind checks its kind, duplicates finds an earlier upload of
-                the same file, queue_for_store keeps it if the store is unavailable
+                the same file, store_unavailable keeps it if the store is unavailable
 resumable       a file that arrives in parts → receive; resumable_append writes one part
 claim           the queue, as a worker claims from it; queue has every read and change of state
 attempt         one attempt: its lease, and the request to end it early

@@ -4,7 +4,7 @@
     spool   bytes → a scratch file, hashed as written      RequestRefused, as early as possible
     record  scratch file → blob → data_uploads             the same content again is the first upload
 
-If one of them fails, nothing is left behind. If the store cannot accept the file, queue_for_store.py queues it.
+If one of them fails, nothing is left behind. If the store cannot accept the file, store_unavailable.py queues it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from weighbridge.uploads.context import Context
 from weighbridge.uploads.duplicates import Content
 from weighbridge.uploads.file_kind import accepted, empty_file, kind_of, shown_name
 from weighbridge.uploads.queue import Known, NewUpload
-from weighbridge.uploads.queue_for_store import OnRecorded, defer
+from weighbridge.uploads.store_unavailable import OnRecorded, defer
 
 _BUFFER = 1 << 20  # hashed and written in one call, in a thread
 _HEAD = 1 << 16  # enough to recognise the kind of a file
