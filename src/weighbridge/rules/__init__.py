@@ -6,7 +6,7 @@
     record_source           the records as views of DuckDB; duckdb_connection
     time_zones              the time zone that a file names above its header
     decimal_and_date_order  decimal mark, and order of day and month, decided once for the file
-    classify_records        each record: typed fields, and one of record_kinds: accepted, blank, totals, header, rejected
+    classify_records        each record: typed fields, and one of record_kinds: accepted, blank, totals, header, …
     totals_rows             rows of totals; called by classify_records
     clock_changes           rejects times that do not exist, or exist twice, in their time zone
     subtotals               records that add up other records of their day
