@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -174,7 +175,7 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await expect(plain.get_by_role("row").filter(has_text="broken.csv").locator("td").last).to_have_text("2")
 
     # Tokens.
-    await plain.get_by_role("link", name="Tokens").click()
+    await plain.get_by_role("link", name=re.compile("^Words")).click()
     await plain.get_by_label("Words", exact=True).fill("tv")
     await plain.get_by_label("Merge into").fill("television")
     await plain.get_by_role("button", name="Merge").click()
@@ -182,7 +183,7 @@ async def test_a_project_is_made_filled_and_edited(console: Console, plain: Page
     await plain.get_by_role("link", name="Groups").click()
     groups = plain.locator("[data-rows] tr")
     await expect(groups).to_have_count(2)
-    await plain.get_by_role("link", name="Tokens").click()
+    await plain.get_by_role("link", name=re.compile("^Words")).click()
     await plain.get_by_role("button", name="Unmerge tv").click()
     await noted(plain, "no longer merged")
     # Groups.
@@ -232,12 +233,12 @@ async def test_failed_conversions_are_found_and_put_back_by_their_error(
     await expect(plain.locator("[data-rows] tr")).to_have_count(2)
     google.refuse("order-1")
     await plain.get_by_role("button", name="Retry all conversions that failed with INVALID_GCLID").click()
-    await noted(plain, "2 conversions are requeued.")
+    await noted(plain, "2 conversions are queued again.")
     await until(plain, figures, "Delivered in 24 hours\n2")
     google.refuse("order-2")
     await until(plain, figures, "Failed\n1")
     await plain.get_by_role("button", name="Retry all of VALIDATION").click()
-    await noted(plain, "1 conversion is requeued.")
+    await noted(plain, "1 conversion is queued again.")
     await until(plain, figures, "Delivered in 24 hours\n3")
 
 

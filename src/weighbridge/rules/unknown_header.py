@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.profile import Profile
@@ -38,9 +39,9 @@ def no_column_known(found: UnknownColumns, pipeline: Pipeline, profile: Profile 
     elif shown:
         got = f"Columns found in {where}: {listed(found.columns, 40)}."
     elif found.line:
-        got = f"Expected the header on line {found.line}, which has {len(found.columns)} cells."
+        got = f"Line {found.line}, where the header should be, has {counted(len(found.columns), 'cell')}."
     else:
-        got = f"The records have {len(found.columns)} keys."
+        got = f"The records have {counted(len(found.columns), 'key')}."
     expected = f"expected {names[0]!r}{guess or '.'}" if names else "expected a header."
     return FileRefused("no_header", f"No column of the file is known: {expected} {got}")
 
