@@ -35,7 +35,8 @@ class Settings(BaseSettings):
     )
 
     home: Path = Field(
-        Path("~/.weighbridge"), description="Folder of the embedded database, stored files and scratch files."
+        Path("~/.weighbridge"),
+        description="Folder of the embedded database, stored files, waiting files and scratch files.",
     )
     database_url: str | None = Field(
         None,
@@ -48,7 +49,8 @@ class Settings(BaseSettings):
     upload_queue_dir: Path | None = Field(
         None,
         validation_alias="UPLOAD_QUEUE_DIR",
-        description="Folder for files that the store could not accept yet. Empty: home/queue.",
+        description="Folder for files that wait for the store, and for unfinished resumable uploads. "
+        "Empty: home/queue.",
     )
     store_seconds: float = Field(
         30, gt=0, description="Timeout of one request to the file store, such as one part of a file."
@@ -87,9 +89,9 @@ class Settings(BaseSettings):
     batch_rows: int = Field(1000, ge=1, description="Rows written to production in one transaction.")
     stage_rows: int = Field(40_000, ge=1, description="Approximate number of rows staged in one transaction.")
     uploads_per_workspace: int = Field(
-        3, ge=1, description="Uploads of one workspace that may run at the same time."
+        3, ge=1, description="Maximum number of concurrent uploads per workspace."
     )
-    worker_slots: int = Field(2, ge=1, description="Uploads that one worker process runs at the same time.")
+    worker_slots: int = Field(2, ge=1, description="Maximum number of concurrent uploads per worker process.")
     lease_seconds: float = Field(
         60,
         gt=0,
@@ -101,9 +103,15 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS", "PROCESSING_TIMEOUT_HOURS"),
         description="Maximum time a worker may renew its lease without making progress, in hours.",
     )
-    max_crashes: int = Field(5, ge=1, description="Crashed attempts after which an upload fails.")
+    max_crashes: int = Field(
+        5,
+        ge=1,
+        description="Worker crashes after which an upload fails. A conversion fails at the next crash after that.",
+    )
     poll_seconds: float = Field(2, gt=0, description="Polling interval when no notification arrives.")
-    staging_days: int = Field(7, ge=0, description="Retention of staged rows in days.")
+    staging_days: int = Field(
+        7, ge=0, description="Retention of staged rows, and of previews without a decision, in days."
+    )
     parse_memory_mb: int = Field(
         96, ge=64, description="Memory for checking one file, in MB; beyond it, data is written to disk."
     )
@@ -117,10 +125,13 @@ class Settings(BaseSettings):
         (), description="Addresses for alerts, separated by commas: apprise URLs such as discord://id/token."
     )
     alert_dead_letters: int = Field(
-        5, ge=0, description="An alert is raised when there are more failed uploads than this."
+        5,
+        ge=0,
+        description="An alert is raised when there are more dead letters than this: failed uploads that no "
+        "operator has retried or dismissed.",
     )
     alert_backlog: int = Field(
-        100, ge=0, description="An alert is raised when more uploads than this are waiting."
+        100, ge=0, description="An alert is raised when more uploads than this are waiting or in progress."
     )
     alert_storage_queue: int = Field(
         100,
@@ -164,14 +175,14 @@ class Settings(BaseSettings):
         ge=1,
         le=1000,
         validation_alias="CONCURRENCY_PER_SITE_PROVIDER",
-        description="Concurrent calls to a provider for one site.",
+        description="Maximum number of concurrent calls to a provider for one site.",
     )
     concurrency_global_per_provider: int = Field(
         10,
         ge=0,
         le=10_000,
         validation_alias="CONCURRENCY_GLOBAL_PER_PROVIDER",
-        description="Concurrent calls to a provider for all sites together; 0: no limit.",
+        description="Maximum number of concurrent calls to a provider for all sites together; 0: no limit.",
     )
     semaphore_ttl_ms: int = Field(
         120_000,

@@ -171,7 +171,7 @@ def test_a_home_that_cannot_be_written_is_told(main: Command, tmp_path: Path) ->
     (tmp_path / "file").write_text("")
     done = main("doctor", "--json", WEIGHBRIDGE_HOME=str(tmp_path / "file"))
     assert {"home", "queue folder", "file store"} == statuses(done, "failed")
-    assert "cannot be written" in found(done, "home")["found"]
+    assert "Weighbridge cannot write to" in found(done, "home")["found"]
 
 
 def test_wrong_settings_are_told_and_nothing_else_is_tried(main: Command) -> None:

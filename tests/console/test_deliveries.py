@@ -161,7 +161,7 @@ async def test_a_conversions_whole_story_and_another_try(
     # All of a class, where the page shows by itself that it goes.
     await delivering.open(page, f"/deliveries?site_id={site}&status=FAILED")
     await expect(page.locator("[data-rows] tr")).to_have_count(1)
-    await page.get_by_role("button", name="Retry all of VALIDATION").click()
+    await page.get_by_role("button", name="Retry all VALIDATION errors").click()
     await expect(page.get_by_role("status").filter(has_text="1 conversion is queued again")).to_be_visible()
     await expect(page.locator("#groups dl")).to_contain_text("Failed0")
     await expect(page.get_by_text("No conversions failed or are waiting for a retry.")).to_be_visible()

@@ -92,7 +92,7 @@ async def test_a_failure_is_seen_dismissed_and_gone(console: Console, page: Page
     await console.open(page, "/health")
     now = page.locator("#figures")
     await expect(now).to_contain_text("Failed in 24 hours1")
-    await expect(now).to_contain_text("Stale0")
+    await expect(now).to_contain_text("Stale runs0")
     await expect(now).to_contain_text("Queued or running0")
     await expect(now).to_contain_text("Processed / uploaded2 / 2")
     # The charts say it to who cannot see them, and their tables row by row.

@@ -237,7 +237,7 @@ async def test_failed_conversions_are_found_and_put_back_by_their_error(
     await until(plain, figures, "Delivered in 24 hours\n2")
     google.refuse("order-2")
     await until(plain, figures, "Failed\n1")
-    await plain.get_by_role("button", name="Retry all of VALIDATION").click()
+    await plain.get_by_role("button", name="Retry all VALIDATION errors").click()
     await noted(plain, "1 conversion is queued again.")
     await until(plain, figures, "Delivered in 24 hours\n3")
 

@@ -38,7 +38,7 @@ async def test_nine_files_at_once_are_watched_until_they_are_in(
     assert await page.evaluate("window.shifts") < 0.1
     # The same file again is marked, not loaded.
     await page.locator("wb-upload input[type=file]").set_input_files(files[:1])
-    await expect(page.get_by_text("duplicate sent 1×")).to_be_visible()
+    await expect(page.get_by_text("sent again 1×")).to_be_visible()
     await expect(page.locator("#processed")).to_have_text("9 / 9")
     assert not await serious(page)
 
@@ -111,7 +111,7 @@ async def test_a_poor_file_fails_with_its_reason_and_is_forced_in(console: Conso
     await expect(page.locator(".callout.bad")).to_be_visible()
     await page.get_by_role("button", name="Force partial").click()
     await expect(page.locator(".noted")).to_contain_text("queued again")
-    await expect(page.locator(".state").first).to_contain_text("Completed partially", timeout=30_000)
+    await expect(page.locator(".state").first).to_contain_text("Partially completed", timeout=30_000)
     await expect(page.locator("#changed td.number").first).not_to_have_text("0")
     told = page.locator("#timeline b")
     begun = ["received", "attempt opened", "processing"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def recover(as_json: AsJson = False) -> None:
-    """Requeue uploads whose worker has stopped responding."""
+    """Return uploads to the queue if their worker has stopped responding."""
 
     async def work(app: App) -> list[Any]:
         from weighbridge.engine import recover

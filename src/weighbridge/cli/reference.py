@@ -34,15 +34,16 @@ their help texts. `weighbridge COMMAND --help` (or `-h`) prints the same text, a
 
 ## JSON
 
-Commands whose result a program may read have `--json`. They print one JSON value to stdout, also where single files or
-ids failed. Messages go to stderr. If the whole command is refused, stdout is empty. Fields have the names of the
+Commands whose result a program may read have `--json`. They print one JSON value to stdout, even if some files or ids
+failed. Messages go to stderr. If the whole command is refused, stdout is empty. Fields have the names of the
 [HTTP API](http.md), and times are in UTC. `watch --json` prints one object per line for each event.
 
 ## Settings
 
 Commands read the environment and `weighbridge.toml` ([settings.md](settings.md)). Without `DATABASE_URL`, a command
 starts the embedded Postgres in `WEIGHBRIDGE_HOME`, or joins it if another command has started it; the last command to
-end stops it. The default workspace is `{DEFAULT_WORKSPACE}`: a first try works without setting up tenants.
+end stops it. The default workspace is `{DEFAULT_WORKSPACE}`, so you can try Weighbridge without
+creating tenants.
 """
 
 # Each top-level command under its subject, in the order of the page.

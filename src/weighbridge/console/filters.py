@@ -25,7 +25,7 @@ _UPLOADS: dict[Status, Label] = {
     Status.STAGING_COMPLETE: ("processing", "Processing"),
     Status.PROMOTING: ("processing", "Processing"),
     Status.COMPLETED: ("completed", "Completed"),
-    Status.PARTIAL: ("completed", "Completed partially"),
+    Status.PARTIAL: ("completed", "Partially completed"),
     Status.FAILED: ("error", "Error"),
 }
 JOBS: dict[str, Label] = {  # of a project's files
@@ -44,7 +44,7 @@ PROJECTS: dict[str, Label] = {
 CONVERSIONS: dict[str, Label] = {
     "QUEUED": ("queued", "Queued"),
     "RETRY": ("queued", "Waiting for retry"),
-    "PROCESSING": ("processing", "Sending"),
+    "PROCESSING": ("processing", "In a call"),
     "COMPLETED": ("completed", "Delivered"),
     "FAILED": ("error", "Failed"),
 }

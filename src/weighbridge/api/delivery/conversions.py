@@ -140,7 +140,7 @@ async def get_conversion(sale_id: UUID, key: Key, app: TheApp) -> WholeConversio
 )
 @needs("operate")
 async def retry_conversions(body: RequeueIn, key: Key, app: TheApp) -> RequeuedOut:
-    """Requeue failed conversions: the given sales, or all that match. The action is audited."""
+    """Retry failed conversions: the given sales, or all that match. The action is audited."""
     if not body.model_fields_set or all(value is None for value in vars(body).values()):
         message = (
             "body: expected sale_ids, or at least one of site_id, provider, category and code; got none."

@@ -215,7 +215,7 @@ class GroupOut(BaseModel):
         description="End of a pause that the provider requested for all sites."
     )
     waiting: int = Field(description="QUEUED and RETRY; at most 10000 are counted.")
-    in_call: int = Field(description="PROCESSING: part of a call in progress.")
+    in_call: int = Field(description="PROCESSING: in a call, or claimed for the next one.")
     failed: int = Field(description="At most 10000 are counted.")
     credentials: KeyStandingOut | None = Field(
         description="null: no credentials are stored, and no conversion is sent."
@@ -241,7 +241,7 @@ class ProcessedOut(BaseModel):
     retry: int
     calls: int
     full: int = Field(description="Batches that found no free slot and were not sent.")
-    parked: int = Field(description="Rows of groups whose circuit is open.")
+    parked: int = Field(description="Conversions that were postponed because their circuit is open.")
     skipped: dict[str, int] = Field(description="Number of skipped groups by reason.")
 
 

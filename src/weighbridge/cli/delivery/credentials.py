@@ -101,7 +101,7 @@ def _hints(site: Site, provider: str, refused: int, *, in_use: bool) -> list[str
         return [
             f"{refused:,} conversions failed because of the old credentials: weighbridge conversions retry {which}"
         ]
-    return ["When a conversion is queued, weighbridge deliver --dry-run checks them with the provider."]
+    return ["To check the credentials, run weighbridge deliver --dry-run after a conversion is queued."]
 
 
 def _read(file: Path) -> Any:

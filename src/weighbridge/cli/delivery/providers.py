@@ -123,7 +123,7 @@ def recover(
     ] = 15,
     as_json: AsJson = False,
 ) -> None:
-    """Requeue conversions whose worker stopped during a call. Workers also do this automatically."""
+    """Return conversions to the queue if their worker stopped during a call. Workers also do this automatically."""
 
     async def work(app: App) -> int:
         from weighbridge.delivery import queue

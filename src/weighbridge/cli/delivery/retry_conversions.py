@@ -90,7 +90,7 @@ def retry(
 
 
 def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> None:
-    """Requeue the given sales and report the result of each. Exit code 1: at least one was refused."""
+    """Retry the given sales and report the result of each. Exit code 1: at least one was refused."""
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.delivery import conversions
@@ -147,7 +147,7 @@ def _retry_result(before: ConversionStatus, after: ConversionStatus) -> dict[str
 
 
 async def _requeue(app: App, wanted: FailedFilter, workspaces: list[UUID]) -> int:
-    """Requeue workspace by workspace: each has its own audit entry."""
+    """Retry workspace by workspace: each has its own audit entry."""
     from weighbridge.delivery import sites
     from weighbridge.delivery.context import ROLE
 

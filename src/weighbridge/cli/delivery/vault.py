@@ -76,7 +76,7 @@ def status(as_json: AsJson = False) -> None:
 def rotate(as_json: AsJson = False) -> None:
     """Re-encrypt all credentials with the first key of WEIGHBRIDGE_VAULT_KEY. Exit code 1: some cannot be read.
 
-    The command can be interrupted and repeated, also while workers deliver.
+    The command can be interrupted and repeated, even while workers deliver.
     """
 
     async def work(app: App) -> Rotated:

@@ -25,7 +25,8 @@ _OPEN = {
     ),
     "wide_policy": (
         "has a policy that does not check the workspace",
-        "\\d {} shows its policies: DROP POLICY the one without weighbridge.workspace();",
+        "\\d {0} lists the policies. Drop the one that does not contain weighbridge.workspace(): "
+        "DROP POLICY name ON {0};",
     ),
     "owners_view": ("reads with its owner's permissions", "ALTER VIEW {} SET (security_invoker = true);"),
 }

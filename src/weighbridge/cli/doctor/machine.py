@@ -36,8 +36,8 @@ def home(settings: Settings) -> Check:
             file.write(b"doctor")
     except OSError as error:
         fix = "Set WEIGHBRIDGE_HOME to a folder that the user running Weighbridge can write."
-        return failed("home", f"{settings.home} cannot be written: {error.strerror}.", fix)
-    return ok("home", f"{settings.home} can be written.")
+        return failed("home", f"Weighbridge cannot write to {settings.home}: {error.strerror}.", fix)
+    return ok("home", f"{settings.home} is writable.")
 
 
 def queue_folder(settings: Settings) -> Check:
@@ -47,10 +47,10 @@ def queue_folder(settings: Settings) -> Check:
         with tempfile.TemporaryFile(dir=settings.queue_folder) as file:
             file.write(b"doctor")
     except OSError as error:
-        message = f"{settings.queue_folder} cannot be written: {error.strerror}."
+        message = f"Weighbridge cannot write to {settings.queue_folder}: {error.strerror}."
         fix = "Set UPLOAD_QUEUE_DIR to a folder on a persistent disk that the user running Weighbridge can write."
         return failed("queue folder", message, fix)
-    return ok("queue folder", f"{settings.queue_folder} can be written.")
+    return ok("queue folder", f"{settings.queue_folder} is writable.")
 
 
 def disk_space(settings: Settings) -> Check:

@@ -94,7 +94,10 @@ def retry(
 
 @app.command()
 def drop(
-    queue_ids: QueueIds = None,
+    queue_ids: Annotated[
+        list[str] | None,
+        typer.Argument(help="Queue ids, from `storage list`. Required.", metavar="ID", show_default=False),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -154,7 +154,7 @@ def recount(
 ) -> None:
     """Compare the usage counters with the stored files and correct them. Exit code 1: a file is missing."""
     if remove_orphans and not dry_run and not yes:
-        typer.confirm("Delete every stored file that belongs to no upload permanently?", abort=True, err=True)
+        typer.confirm("Permanently delete every stored file that belongs to no upload?", abort=True, err=True)
 
     async def work(app: App) -> list[Recounted]:
         from weighbridge.storage.recount import recount

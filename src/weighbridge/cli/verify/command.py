@@ -45,7 +45,7 @@ def golden_path(
         Env,
         typer.Option(
             "--env",
-            help="Which kind of database the settings point to. prod asks for confirmation.",
+            help="Kind of the database in the settings. With prod, the command asks for confirmation.",
             metavar="|".join(Env),
         ),
     ],

@@ -167,7 +167,7 @@ async def requeue(
     site_id: Annotated[UUID | None, Blank, Form()] = None,
     provider: Annotated[str, Form(max_length=100, pattern=layout.NO_NUL)] = "",
 ) -> Response:
-    """Requeue all conversions that failed with an error, within the filters of the page."""
+    """Retry all conversions that failed with an error, within the filters of the page."""
     selection = sites.Requeue(
         key.workspace_id,
         f"key {key.id}",
@@ -181,11 +181,14 @@ async def requeue(
 
 
 async def put_back(app: App, selection: sites.Requeue) -> str:
-    """Requeue conversions and return a message; RequestRefused if none match."""
+    """Retry conversions and return a message; RequestRefused if none match."""
     async with app.db.tx(ROLE, selection.workspace_id) as tx:
         count = await sites.requeue(tx, selection)
     if not count:
-        message = "No conversion was queued again: only failed ones can be, whose sale is not canceled."
+        message = (
+            "No conversion was queued again. Only failed conversions can be retried, and only if their sale is not "
+            "canceled."
+        )
         raise RequestRefused(409, "nothing_to_requeue", message)
     return "1 conversion is queued again." if count == 1 else f"{count:,} conversions are queued again."
 

@@ -7,7 +7,7 @@
 const PART = 8 * 2 ** 20, HEAD = 2 ** 16, AT_ONCE = 3, EVERY = 1000, LONGEST_PAUSE = 15000, SILENT = 60000;
 const READING = ["encoding", "delimiter", "decimal", "date_order", "sum_breakdowns"];
 const FIELDS = ["pipeline", "platform", "project_id", "client_id", "preview", "force_partial", ...READING];
-const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", part: "✓ Completed partially", error: "⚠️ Error", held: "⏸ On hold", discarded: "✕ Discarded", cancelled: "✕ Canceled" };
+const SIGNS = { queued: "🕒 Queued", busy: "⏳ Processing", done: "✓ Completed", part: "✓ Partially completed", error: "⚠️ Error", held: "⏸ On hold", discarded: "✕ Discarded", cancelled: "✕ Canceled" };
 const RETRYABLE = [408, 423, 429, 502, 503, 504]; // temporary errors
 const OFFLINE = "Waiting for the network…", AWAY = "The server does not respond. Retrying…";
 
