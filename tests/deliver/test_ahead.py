@@ -124,7 +124,7 @@ async def test_after_a_pause_nothing_that_is_claimed_ahead_is_sent(
     assert query(
         "SELECT DISTINCT status, retry_count, last_error FROM offline_conversion_queue"
         " WHERE provider_error_code = 'HELD_BACK'"
-    ) == [("RETRY", 0, "HELD_BACK: An earlier call failed; it was not sent.")]
+    ) == [("RETRY", 0, "HELD_BACK: Not sent, because an earlier call failed.")]
     assert query("SELECT count(*) FROM weighbridge.attempts WHERE closed_at IS NULL") == [(0,)]
 
 

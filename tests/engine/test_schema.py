@@ -101,11 +101,11 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(empty: str) ->
         ("CREATE TABLE public.projects (id int)", 'relation "projects" already exists'),
         (
             "CREATE VIEW public.csv_processing_jobs AS SELECT 1 AS id",
-            "csv_processing_jobs exists in the schema public",
+            "not by Weighbridge: csv_processing_jobs.",
         ),
         (
             "CREATE FUNCTION public.record_provider_outcome() RETURNS int LANGUAGE sql AS 'SELECT 1'",
-            "record_provider_outcome exists in the schema public",
+            "not by Weighbridge: record_provider_outcome.",
         ),
     ],
 )

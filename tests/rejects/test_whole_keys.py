@@ -151,7 +151,7 @@ async def failed(load: Load) -> Upload:
     assert (upload.status, upload.error_code) == (Status.FAILED, "too_many_invalid_rows")
     assert upload.error_text is not None
     assert upload.error_text.endswith(
-        "Nothing of this file was loaded. Correct the complete file and load it again; or load the valid rows with "
+        "No row of this file was loaded. Correct the complete file and load it again; or load the valid rows with "
         "force_partial, and then the corrected rejects."
     )
     return upload

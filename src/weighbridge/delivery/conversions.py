@@ -131,7 +131,7 @@ class GroupStatus:
     failure_count: int
     next_probe_at: datetime | None
     waiting: int  # at most MOST_COUNTED
-    in_call: int  # PROCESSING: part of a call in progress
+    in_call: int  # PROCESSING: in a call, or claimed for the next one
     failed: int  # at most MOST_COUNTED
     credentials_version: int | None
     key_id: str | None

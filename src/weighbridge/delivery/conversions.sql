@@ -58,7 +58,7 @@ WHERE s.workspace_id = %(workspace)s
 ORDER BY q.due_at, q.created_at, q.sale_id, q.provider_key LIMIT %(limit)s
 
 -- name: processing_conversions
--- Part of a call in progress.
+-- In a call, or claimed for the next one.
 SELECT q.sale_id, q.provider_key, q.claimed_at::text AS moment, '' AS tiebreaker
 FROM public.offline_conversion_queue q
 WHERE q.status = 'PROCESSING' AND q.workspace_id = %(workspace)s

@@ -3,7 +3,7 @@
     prefetch.Prefetcher        claims batches ahead of their calls
     slot_exchange.SlotExchange passes slots from ended calls to the next ones
     provider_call              one call
-    batcher.Batcher            settles the results of many calls in one transaction
+    settlement_batcher.Batcher settles the results of many calls in one transaction
 
 All stages run concurrently. Each is resumed when something has `changed`.
 """

@@ -693,7 +693,7 @@ BEGIN
             provider_request_id = coalesce(u.request_id, q.provider_request_id),
             provider_error_code = u.code, provider_error_category = u.category,
             last_error = CASE WHEN u.status = 'RETRY' AND u.counts AND q.retry_count >= p_retries
-                THEN format('%s It was tried %s times.', coalesce(u.error, 'The call failed.'), q.retry_count + 1)
+                THEN format('%s %s attempts failed.', coalesce(u.error, 'The call failed.'), q.retry_count + 1)
                 ELSE u.error END,
             code_times = CASE WHEN u.code = q.provider_error_code THEN q.code_times + 1 ELSE (u.code IS NOT NULL)::int END,
             -- Full jitter: rows that failed together are not retried together.
@@ -825,8 +825,8 @@ BEGIN
         SET status = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'FAILED' ELSE 'RETRY' END,
             next_retry_at = NULL, crashes = q.crashes + 1, updated_at = v_now,
             last_error = CASE WHEN q.crashes + 1 > p_max_crashes
-                THEN 'WORKER_CRASHED: Its workers stopped too often while it was sent. It is unknown whether the provider has it.'
-                ELSE 'UNKNOWN: The worker stopped while it was sent. It is sent again, under the same order id.' END,
+                THEN 'WORKER_CRASHED: Workers stopped repeatedly during calls with this conversion. It is not known whether the provider has it.'
+                ELSE 'UNKNOWN_OUTCOME: The worker stopped during the call. The conversion is sent again under the same order id.' END,
             provider_error_code = CASE WHEN q.crashes + 1 > p_max_crashes THEN 'WORKER_CRASHED' ELSE 'UNKNOWN_OUTCOME' END,
             provider_error_category = 'TRANSIENT', code_times = 1
         WHERE q.ctid = ANY (p_rows) AND (q.status = 'PROCESSING') IS TRUE

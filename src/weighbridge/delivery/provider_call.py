@@ -83,7 +83,7 @@ def closed_by(result: CallResult) -> GroupKey | str | None:
 def not_sent(claimed: ClaimedBatch) -> CallResult:
     """Prefetched, and put back because an earlier call of its group or provider failed. No retry is used up."""
     return _uncalled(
-        claimed, Outcome.retry("HELD_BACK", "HELD_BACK: An earlier call failed; it was not sent.")
+        claimed, Outcome.retry("HELD_BACK", "HELD_BACK: Not sent, because an earlier call failed.")
     )
 
 

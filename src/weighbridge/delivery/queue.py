@@ -119,7 +119,7 @@ async def groups(tx: Tx, most: int) -> list[Group]:
 
 
 async def next_due(tx: Tx) -> datetime | None:
-    """The earliest time of all delayed rows; None: no row is delayed."""
+    """The earliest time of all postponed rows; None: no row is postponed."""
     row = await fetch_one(tx, _SQL["next_due"])
     return row[0] if row else None
 

@@ -28,7 +28,7 @@ class RunCounts:
     retry: int = 0
     calls: int = 0
     full: int = 0  # batches for which no slot was free; they were not sent
-    parked: int = 0  # rows of groups whose breaker is open
+    parked: int = 0  # conversions postponed because the circuit of their group is open
     skipped: Counter[str] = field(default_factory=Counter)  # groups, by what blocks them
 
     def add(self, settled: Settled) -> None:

@@ -138,7 +138,7 @@ async def deliveries_of(tx: Tx, sales: Sequence[UUID]) -> list[QueuedDelivery]:
 
 
 async def requeue(tx: Tx, selection: Requeue) -> int:
-    """Requeue failed conversions; returns how many."""
+    """Retry failed conversions; returns how many."""
     params = {
         "workspace": selection.workspace_id,
         "sales": None if selection.sales is None else list(selection.sales),

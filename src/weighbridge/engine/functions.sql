@@ -9,8 +9,8 @@
 --
 -- The life of an attempt. A claim (claim_upload, claim_project, claim_job, claim_replays, claim_conversions,
 -- claim_event_deliveries) opens it with a new lease_token. Every later write happens in a transaction that first calls
--- enter(token) or, for a verdict, fence(token). heartbeat(tokens) renews the lease. The verdict of the subject
--- (finish_…, fail_…, release_…) closes the attempt; recover() closes attempts whose lease expired and returns their
+-- enter(token) or, for the final write, fence(token). heartbeat(tokens) renews the lease. The final write of an attempt
+-- (finish_…, fail_…, release_…) closes it; recover() closes attempts whose lease expired and returns their
 -- work to the queue.
 --
 -- The fence takes a KEY SHARE lock on the attempt and recover() takes FOR UPDATE, so no attempt is taken over in the
@@ -29,7 +29,7 @@
 
 -- Leases -----------------------------------------------------------------------------------------------------
 
--- Every verdict on an attempt is written in a transaction that called this first. WB001: the lease is lost.
+-- Every final write of an attempt happens in a transaction that called this first. WB001: the lease is lost.
 CREATE OR REPLACE FUNCTION weighbridge.fence(p_token uuid) RETURNS uuid
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -217,7 +217,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.recover(int) FROM PUBLIC;
 
--- Called by claims, so that abandoned work can be claimed at once: recover(), if there may be something to recover. Returns
+-- Called by claims, so that abandoned work can be claimed immediately: recover(), if there may be something to recover. Returns
 -- its rows as JSON; NULL: nothing was recovered.
 CREATE OR REPLACE FUNCTION weighbridge.recover_abandoned(p_max_crashes int) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -252,8 +252,8 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]) FROM PUBLIC;
 
--- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one has
--- not. The end of an alert is not delivered before its beginning.
+-- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one
+-- lacks. The end of an alert is not delivered before its beginning.
 CREATE OR REPLACE FUNCTION weighbridge.claim_event_deliveries(p_worker text, p_consumers text[], p_lease interval, p_limit int)
     RETURNS TABLE (lease_token uuid, delivery_id uuid, event_id uuid, consumer text, failures int, type text, payload jsonb,
                    workspace_id uuid, heard text[])

@@ -214,6 +214,6 @@ def _misfits(
 def _uncountable(block: Block, read: int) -> FileRefused:
     return FileRefused(
         "malformed_file",
-        f"Two ways of counting the records in lines {block.lines[0]} to {block.lines[-1]} disagree: "
+        f"Two counts of the records in lines {block.lines[0]} to {block.lines[-1]} differ: "
         f"{len(block.lines)} and {read}. Check the quotes in these lines.",
     )

@@ -102,8 +102,8 @@ async def refuse_names_in_use(tx: Tx) -> None:
     taken = [name for (name,) in await fetch_all(tx, _TAKEN, (ours,))]
     if taken:
         raise ConfigError(
-            f"The SQL functions cannot be applied: {', '.join(taken)} exists in the schema public, and it is not "
-            "Weighbridge's. Rename yours, then run it again; nothing was changed."
+            "The SQL functions cannot be applied: names in the schema public are in use, and not by Weighbridge: "
+            f"{', '.join(taken)}. Rename the existing objects, then run the command again. Nothing was changed."
         )
 
 
@@ -118,7 +118,8 @@ async def _drop_undefined(tx: Tx, before: list[tuple[int, str]]) -> None:
         except errors.DependentObjectsStillExist as error:
             raise ConfigError(
                 f"{name} is not part of this version of Weighbridge and cannot be dropped: "
-                f"{error.diag.message_detail}. Drop what depends on it, then run it again; nothing was changed."
+                f"{error.diag.message_detail}. Drop the objects that depend on it, then run the command again. "
+                "Nothing was changed."
             ) from error
 
 

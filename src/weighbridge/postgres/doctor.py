@@ -188,7 +188,7 @@ async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
 class Unstored:
     given_up: int
     late: int
-    overdue: int  # of these, no machine tries them
+    overdue: int  # of these, those that no machine retries
 
 
 async def waiting_for_store(tx: Tx) -> Unstored:

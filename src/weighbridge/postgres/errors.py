@@ -56,7 +56,9 @@ def _meaning(error: psycopg.Error) -> Exception:
     if state == NO_PROJECT:
         return NoProject()
     if state == CRASHED:
-        return RetryLater("connection", "The database crashed and recovered; possibly lost work is repeated.")
+        return RetryLater(
+            "connection", "The database crashed and recovered. Work that may be lost is repeated."
+        )
     if state in (
         "40P01",
         "40001",

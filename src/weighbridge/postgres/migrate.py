@@ -105,7 +105,7 @@ async def _pending_migrations(tx: Tx) -> list[Migration]:
     newer = set(done) - {m.version for m in known}
     if newer:
         raise ConfigError(
-            f"The database has migration {max(newer)}, this version of Weighbridge ends at {known[-1].version}. "
+            f"The database has migration {max(newer)}, but this version of Weighbridge has only {known[-1].version}. "
             "Upgrade Weighbridge."
         )
     return [m for m in known if m.version not in done]
@@ -120,8 +120,9 @@ async def _apply(tx: Tx, migration: Migration) -> None:
         await tx.execute(migration.sql)
     except (DuplicateTable, DuplicateSchema) as error:
         raise ConfigError(
-            f"Migration {migration.version:04}_{migration.name} cannot be applied: {error.diag.message_primary}, "
-            "and it is not Weighbridge's. Rename yours, then run it again; nothing was changed."
+            f"Migration {migration.version:04}_{migration.name} cannot be applied: {error.diag.message_primary}. "
+            "The existing object does not belong to Weighbridge. Rename it, then run the command again. "
+            "Nothing was changed."
         ) from error
     await tx.execute(
         "INSERT INTO weighbridge_migrations.applied (version, name, checksum) VALUES (%s, %s, %s)",

@@ -196,8 +196,8 @@ def _ranges_reduced(db: Any, plan: Plan, locale: Locale, columns: list[Column]) 
     if not sentences:
         return None
     return (
-        "Some cells are a range or a bound. Only one number is stored: the lower end of a range, or the number of a "
-        f"bound such as <10%. Columns: {'; '.join(sentences)}."
+        "Some cells contain a range or a bound. Only one number is stored: the lower end of a range, or the number of "
+        f"a bound such as <10%. Columns: {'; '.join(sentences)}."
     )
 
 

@@ -16,8 +16,8 @@
 -- one.
 --
 -- The life of a file's bytes in the quota. reserve_storage reserves them or refuses the file; count_blob, in the
--- transaction that records the upload, turns the reservation into usage. A reader sees one of the two, never both and
--- never neither. retire_blob and note_blob_removed subtract them when the retention period is over.
+-- transaction that records the upload, turns the reservation into usage. A reader always sees exactly one of the
+-- two. retire_blob and note_blob_removed subtract them when the retention period is over.
 --
 -- Lock order: attempts, upload_queue, projects, data_uploads, then a workspace's counting (4), counted_blobs,
 -- storage_usage.
@@ -26,7 +26,7 @@
 
 -- Defer ------------------------------------------------------------------------------------------------------
 
--- The queue row of a deferred file, in the transaction that has recorded its upload. The metadata describes the request
+-- The queue row of a waiting file, in the transaction that has recorded its upload. The metadata describes the request
 -- without names of files and people.
 CREATE OR REPLACE FUNCTION weighbridge.defer_upload(
     p_upload uuid, p_queue uuid, p_spool uuid, p_path text, p_bucket text, p_object text, p_user uuid, p_max_retries int,
@@ -111,7 +111,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.set_stored(uuid, text) FROM PUBLIC;
 
--- The object exists and has been verified: the upload is as if it had been stored at once. False: an operator has dropped it
+-- The object exists and has been verified: the upload is as if it had been stored on receipt. False: an operator has dropped it
 -- meanwhile.
 CREATE OR REPLACE FUNCTION weighbridge.finish_replay(p_token uuid, p_file_url text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -138,7 +138,7 @@ CREATE OR REPLACE FUNCTION weighbridge.fail_unstored(p_upload uuid, p_code text,
     $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_unstored(uuid, text, text) FROM PUBLIC;
 
--- The same, finally; also where the upload had failed and its file was kept. Nothing of its batch was loaded, so its
+-- The same, without further retries; even if the upload had failed and its file was kept. None of its batch was loaded, so its
 -- batch name can be used again.
 CREATE OR REPLACE FUNCTION weighbridge.give_up_unstored(p_upload uuid, p_code text, p_text text) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -188,7 +188,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_replay(uuid, interval, text, boolean, text[]) FROM PUBLIC;
 
--- The deferred file no longer exists, so the upload fails. Without a token only where no attempt is open.
+-- The waiting file no longer exists, so the upload fails. Without a token only where no attempt is open.
 CREATE OR REPLACE FUNCTION weighbridge.fail_lost_replay(p_queue uuid, p_token uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -211,7 +211,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_lost_replay(uuid, uuid) FROM PUBLIC;
 
--- The same content was sent again and the store accepted it: the deferred upload is stored. False: it is not deferred any
+-- The same content was sent again and the store accepted it: the waiting upload is stored. False: it does not wait any
 -- more.
 CREATE OR REPLACE FUNCTION weighbridge.store_waiting(p_upload uuid, p_file_url text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -225,7 +225,7 @@ GRANT EXECUTE ON FUNCTION weighbridge.store_waiting(uuid, text) TO weighbridge_i
 
 -- Operators --------------------------------------------------------------------------------------------------
 
--- Retries a deferred file now, also one that was given up, with its upload. Returns 'queued', 'gone' (no such row) or
+-- Retries a waiting file now, even one that was given up, with its upload. Returns 'queued', 'gone' (no such row) or
 -- 'superseded' (the content was sent again since, and that upload counts).
 CREATE OR REPLACE FUNCTION weighbridge.retry_replay(p_queue uuid, p_actor text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
@@ -286,8 +286,8 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.drop_replay(uuid, text) FROM PUBLIC;
 
--- Raises or withdraws the alerts about deferred files: more than the threshold for longer than p_patience, or files that are
--- an hour overdue because their machine does not retry. Returns how many are deferred.
+-- Raises or withdraws the alerts about waiting files: more than the threshold for longer than p_patience, or files that are
+-- an hour overdue because their machine does not retry. Returns how many wait.
 CREATE OR REPLACE FUNCTION weighbridge.watch_storage(p_threshold int, p_patience interval) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -684,7 +684,7 @@ REVOKE ALL ON FUNCTION weighbridge.recount_storage(text[], bigint[], timestamptz
 
 -- True where no file that is being received can get this key. Its date is at least two days back: a file gets the date of the
 -- moment at which it is stored and is recorded right after, so even one stored just before midnight has had a day for that. A
--- deferred file keeps the key of the day on which it was received: its row in upload_queue has it.
+-- waiting file keeps the key of the day on which it was received: its row in upload_queue has it.
 CREATE OR REPLACE FUNCTION weighbridge.may_be_removed(p_workspace uuid, p_key text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$

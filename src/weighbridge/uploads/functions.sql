@@ -1,7 +1,7 @@
 -- Uploads: from a received file to rows in production, and back by retry, preview and recovery.
 --
 -- Tables
---   data_uploads              one row per file; its status is the only truth about it
+--   data_uploads              one row per file; its status is the source of truth
 --   moves                     the state machine; the trigger guard_status enforces it
 --   upload_rejections         rejected rows; upload_warnings: warnings about loaded rows; upload_duplicates: repeated files
 --   upload_fixes              links from the records of a fixed rejects file to the records that they replace
@@ -353,7 +353,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.claim_waiting_upload(text, text[], text[], interval, int) FROM PUBLIC;
 
--- Claims the next upload. Abandoned work returns to its queue first, in the same statement, so that it can be claimed at once;
+-- Claims the next upload. Abandoned work returns to its queue first, in the same statement, so that it can be claimed immediately;
 -- a run with a live lease is not touched.
 CREATE OR REPLACE FUNCTION weighbridge.claim_upload(
     p_worker text, p_from text[], p_pipelines text[], p_lease interval, p_per_workspace int, p_max_crashes int
@@ -866,7 +866,7 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.retry_upload(uuid, boolean, text, jsonb) FROM PUBLIC;
 
--- The read options of an upload whose file is still deferred: retry_replay has opened it again in the same transaction.
+-- The read options of an upload whose file still waits for the store: retry_replay has opened it again in the same transaction.
 CREATE OR REPLACE FUNCTION weighbridge.change_reading(p_upload uuid, p_reading jsonb, p_actor text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
@@ -1137,7 +1137,7 @@ REVOKE ALL ON FUNCTION ingest.guard_status_transition() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER trg_import_runs_status_guard INSTEAD OF UPDATE ON ingest.import_runs
     FOR EACH ROW EXECUTE FUNCTION ingest.guard_status_transition();
 
--- Postgres would let rows of a simple view be deleted, and with them the record of what has been loaded.
+-- Postgres would let rows of a simple view be deleted, and with them the list of loaded files.
 CREATE OR REPLACE FUNCTION ingest.guard_import_runs() RETURNS trigger
     LANGUAGE plpgsql
     AS $$

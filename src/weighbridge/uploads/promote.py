@@ -64,7 +64,8 @@ async def _reject_parts(attempt: Attempt, ctx: Context, failed: set[int]) -> lis
     async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
         for part in others:
             message = (
-                f"Its sum with other records was not written (line {part.line}). Load all of them together."
+                f"The sum of this record and others was not written (see line {part.line}). Load all of these "
+                "records together."
             )
             await rejections.add(
                 tx,

@@ -57,12 +57,12 @@ async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | 
     async with ctx.db.tx("weighbridge_tenant", workspace_id) as tx:
         found = await resumable.get(tx, id_)
     if found is None or (begun_by and found.request.get("key_id") != str(begun_by)):
-        raise RequestRefused(404, "unknown_file", f"There is no resumable upload {id_}. Begin a new one.")
+        raise RequestRefused(404, "unknown_file", f"There is no resumable upload {id_}. Start a new one.")
     if found.expired:
         raise RequestRefused(
             410,
             "file_expired",
-            f"The file {id_} has expired: no bytes arrived for too long. Begin a new one.",
+            f"The file {id_} has expired: no data was received in time. Start a new upload.",
         )
     return found
 
@@ -284,7 +284,7 @@ async def _refuse(ctx: Context, upload: Resumable, refusal: Refusal) -> None:
 
 async def _lost(ctx: Context, upload: Resumable) -> RequestRefused:
     ctx.spool.look()  # RetryLater if its disk is not mounted
-    message = "The bytes of this file were lost on the machine that received them. Begin a new one."
+    message = "The bytes of this file were lost on the machine that received them. Start a new upload."
     await _refuse(ctx, upload, Refusal(410, "bytes_lost", message))
     return RequestRefused(410, "bytes_lost", message)
 

@@ -100,8 +100,8 @@ class _Writer:
         if self._checksum is not None and self._digest.digest() != self._checksum.digest:
             self._part.truncate(self._upload.received)
             message = (
-                f"Upload-Checksum: the {self._checksum.algorithm} of the received bytes is different. Nothing of this "
-                "part was kept; send it again."
+                f"Upload-Checksum: the {self._checksum.algorithm} of the received bytes is different. This part "
+                "was discarded. Send it again."
             )
             raise RequestRefused(460, "checksum_mismatch", message)
         return await self.note()

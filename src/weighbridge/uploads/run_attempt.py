@@ -74,7 +74,7 @@ async def _retry(attempt: Attempt, ctx: Context, failure: RetryLater) -> None:
         tries = await queue.failures(tx, lease) + 1
         pause = POLICIES[failure.kind].wait(tries)
         if pause is None:
-            given_up = f"{failure.message} It was tried {tries} times."
+            given_up = f"{failure.message} {tries} attempts failed."
             await queue.fail(tx, lease, failure.kind, given_up)
         else:
             later = queue.Release(pause, failed=True, error=failure.message)

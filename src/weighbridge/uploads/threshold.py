@@ -34,7 +34,7 @@ async def check_threshold(attempt: Attempt, ctx: Context) -> None:
     raise Refused(
         "too_many_invalid_rows",
         f"Only {bins.valid_share:.1%} of {bins.data_rows} rows are valid, expected at least "
-        f"{pipeline.min_valid:.0%}. {why}{rejects_hint(upload)} Nothing of this file was loaded. "
+        f"{pipeline.min_valid:.0%}. {why}{rejects_hint(upload)} No row of this file was loaded. "
         "Correct the complete file and load it again; or load the valid rows with force_partial, and then the "
         "corrected rejects.",
     )

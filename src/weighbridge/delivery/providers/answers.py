@@ -220,13 +220,11 @@ def lacking(credentials: Credentials, needs: Sequence[Needed]) -> Outcome | None
     names = {needed.name for needed in needs}
     for name in credentials:
         if name not in names:
-            return _credentials(
-                f"The credentials have '{name}', which this provider does not know{_near(name, names)}"
-            )
+            return _credentials(f"The credentials contain an unknown name '{name}'{_near(name, names)}")
     for needed in needs:
         value = credentials.get(needed.name, "")
         if needed.required and not value.strip():
-            return _credentials(f"The credentials have no '{needed.name}' ({needed.help}).")
+            return _credentials(f"The credentials lack '{needed.name}' ({needed.help}).")
         if not value.isprintable() or value != value.strip() or (needed.secret and not value.isascii()):
             return _credentials(
                 f"'{needed.name}' of the credentials contains invalid characters, "

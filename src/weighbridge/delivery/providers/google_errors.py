@@ -155,9 +155,9 @@ _CODES: Mapping[str, Handling] = {
 
 # Messages of errors that a user can fix. Other messages only contain the code.
 _SENTENCES: Mapping[str, str] = {
-    "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE": "Google no longer accepts conversions of this account here: "
-    "since June 2026 it is closed to accounts that did not use it before. Use the provider "
-    "google_datamanager instead: it takes the same credentials, with a refresh token for the scope "
+    "CUSTOMER_NOT_ALLOWLISTED_FOR_THIS_FEATURE": "Google no longer accepts conversions of this account through "
+    "google_ads: since June 2026, only accounts that had used it before may use it. Use the provider "
+    "google_datamanager, with the same credentials and a refresh token for the scope "
     "https://www.googleapis.com/auth/datamanager.",
     "UNPARSEABLE_GCLID": "Google cannot read the gclid. It must be stored unchanged, including upper and lower case.",
     "UNPARSEABLE_WBRAID": "Google cannot read the wbraid. It must be stored unchanged, including upper and lower case.",
@@ -168,15 +168,16 @@ _SENTENCES: Mapping[str, str] = {
     "INVALID_CUSTOMER_FOR_CLICK": "The click belongs to another account than customer_id.",
     "NO_CONVERSION_ACTION_FOUND": "There is no such conversion action in the account. "
     "Check conversion_action_resource_name.",
-    "INVALID_CONVERSION_ACTION_TYPE": "The conversion action takes no uploads: it needs the type 'import from "
-    "clicks'.",
+    "INVALID_CONVERSION_ACTION_TYPE": "The conversion action does not accept uploads: it needs the type "
+    "'import from clicks'.",
     "CUSTOMER_NOT_ACCEPTED_CUSTOMER_DATA_TERMS": "The account has not accepted the customer data terms. "
     "Accept them in its conversion settings.",
     "CUSTOMER_NOT_ENABLED_ENHANCED_CONVERSIONS_FOR_LEADS": "Enhanced conversions for leads are disabled "
     "for the account. Enable them in its conversion settings.",
     "ONE_PER_CLICK_CONVERSION_ACTION_NOT_PERMITTED_WITH_BRAID": "The conversion action counts one per click, "
     "which is not possible with gbraid and wbraid. Change it to count every conversion.",
-    "ORDER_ID_CONTAINS_PII": "Google considers the order id personal data, such as an e-mail address.",
+    "ORDER_ID_CONTAINS_PII": "Google treats the order id as personal data. Do not use an e-mail address or a phone "
+    "number as order id.",
     "NOT_TAKEN": "Google did not accept this row because of another row of the request.",
     "USER_PERMISSION_DENIED": "These credentials may not use the account. If a manager account has the "
     "access, set login_customer_id to its number.",
