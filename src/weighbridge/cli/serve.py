@@ -168,7 +168,7 @@ async def _deliver(app: App, stop: asyncio.Event) -> None:
 
     if app.ctx.outbound is None:
         structlog.get_logger().info(
-            "Delivery is off in this process", reason="WEIGHBRIDGE_VAULT_KEY is not set"
+            "No conversion is delivered here", reason="WEIGHBRIDGE_VAULT_KEY is not set"
         )
         await stop.wait()
         return
