@@ -19,6 +19,7 @@ from weighbridge.engine.chores import Chore
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.loop import Loop, Queue
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.signals import Signals
 from weighbridge.model.project import Project
 from weighbridge.model.states import TERMINAL
 from weighbridge.model.upload import Upload
@@ -46,13 +47,14 @@ class Worker(Loop):
 
     def __init__(self, ctx: Context, options: WorkerOptions) -> None:
         leases = Leases(ctx.db.url, options.lease, options.ceiling)
-        super().__init__(ctx, options, leases)
+        signals = Signals()
+        super().__init__(ctx, options, leases, signals)
         self._ctx = ctx
         queues: list[Queue] = []
         if options.only_project is None:
             queues.append(UploadQueue(ctx, options))
         if options.parses and options.promotes:  # a project run both parses and promotes its files
-            queues.append(ProjectQueue(ctx, options, leases, self.announce))
+            queues.append(ProjectQueue(ctx, options, leases, signals))
         self.queues = queues
         self.chores = [
             Chore(self._recover, options.lease / 3),
@@ -128,11 +130,12 @@ async def run_until(
     """
     stop = asyncio.Event()
     worker = Worker(ctx, options)
+    work_ended = worker.signals.listener()
     running = asyncio.create_task(worker.run(stop))
     ended: dict[UUID, Upload] = {}
     try:
         while True:
-            worker.ended.clear()
+            work_ended.clear()
             async with ctx.db.tx() as tx:
                 started = await uploads_queue.started(tx, [each for each in upload_ids if each not in ended])
                 found = await uploads_queue.get_many(tx, started)
@@ -148,7 +151,7 @@ async def run_until(
                 if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
                     break
                 on_grouping()
-            next_event = asyncio.create_task(worker.ended.wait())
+            next_event = asyncio.create_task(work_ended.wait())
             done, _ = await asyncio.wait(
                 {next_event, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED
             )

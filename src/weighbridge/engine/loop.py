@@ -14,6 +14,7 @@ from weighbridge.engine.chores import Chore, cancel, repeat
 from weighbridge.engine.context import Context
 from weighbridge.engine.leases import Leased, Leases
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import RetryLater
 from weighbridge.postgres.listen import notifications
 
@@ -38,15 +39,15 @@ class Loop:
     `companions` are tasks that run until the loop ends; they receive the event that signals the end.
     """
 
-    def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases) -> None:
+    def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases, signals: Signals) -> None:
         self.ctx = ctx
         self.options = options
-        self.ended = asyncio.Event()  # set whenever a unit of work ends
+        self.signals = signals
         self.queues: Sequence[Queue] = ()
         self.chores: Sequence[Chore] = ()
         self.companions: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
         self._leases = leases
-        self._announcers = [Announcer(ctx, options, name) for name in ctx.consumers]
+        self._announcers = [Announcer(ctx, options, signals, name) for name in ctx.consumers]
         self._running: set[asyncio.Task[None]] = set()
         self._turn = 0  # the queue to ask first; rotates
         self._wake = asyncio.Event()
@@ -58,12 +59,6 @@ class Loop:
     def wake(self) -> None:
         """Signal that there may be work to claim."""
         self._wake.set()
-
-    def announce(self) -> None:
-        """Signal that work has ended and events may have been written."""
-        self.ended.set()
-        for each in self._announcers:
-            each.events_written.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         self._leases.start()
@@ -78,7 +73,7 @@ class Loop:
             await self._hand_back()
             await cancel(chores)
             await asyncio.gather(*beside)
-            self.announce()
+            self.signals.work_ended()  # the announcers end
             await asyncio.gather(*announcing)
             self._leases.stop()
 
@@ -127,11 +122,10 @@ class Loop:
     async def _run(self, work: Work) -> None:
         with self._leases.holding(work):
             await work.run()
-        self.announce()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.ended.set()
+        self.signals.work_ended()
         self._wake.set()
 
     async def _hand_back(self) -> None:
