@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -115,18 +116,30 @@ async def kick(ctx: Context, options: WorkerOptions, project: Project) -> bool:
     return ran
 
 
-async def run_until(
-    ctx: Context,
-    options: WorkerOptions,
-    upload_ids: Sequence[UUID],
-    on_progress: Callable[[Upload], None],
-    on_held: Callable[[uploads_queue.Holder], None] = lambda holder: None,
-    on_grouping: Callable[[], None] = lambda: None,
-) -> list[Upload]:
-    """Work in this process until these uploads have ended, or are on hold for a preview; returns them in that state.
+async def run_until(ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID]) -> list[Upload]:
+    """Work in this process until these uploads have ended, or are on hold for a preview; returns them in that state."""
+    latest: dict[UUID, Upload] = {}
+    async with aclosing(run_with_progress(ctx, options, upload_ids)) as steps:
+        async for step in steps:
+            latest |= {upload.id: upload for upload in step.uploads}
+    return [latest[each] for each in upload_ids]
 
-    Other workers may process them as well. `on_held` is called for uploads that another worker holds while this
-    process has nothing to do; `on_grouping` when all have ended and their projects are being grouped.
+
+@dataclass(frozen=True)
+class Progress:
+    """The uploads that a process waits for, at one moment."""
+
+    uploads: list[Upload]  # those that had not ended before
+    leased_by_others: list[uploads_queue.Holder]  # processed by other workers; this one has nothing to do
+    grouping: bool  # all have ended, and their projects are being grouped
+
+
+async def run_with_progress(
+    ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID]
+) -> AsyncGenerator[Progress, None]:
+    """Like `run_until`, and yields the progress. Close it if you leave early: the work then goes back to its queue.
+
+    Other workers may process the uploads as well.
     """
     stop = asyncio.Event()
     worker = Worker(ctx, options)
@@ -134,36 +147,36 @@ async def run_until(
     running = asyncio.create_task(worker.run(stop))
     ended: dict[UUID, Upload] = {}
     try:
-        while True:
+        grouped = False
+        while not grouped:
             work_ended.clear()
             async with ctx.db.tx() as tx:
                 started = await uploads_queue.started(tx, [each for each in upload_ids if each not in ended])
                 found = await uploads_queue.get_many(tx, started)
                 holders = [] if worker.busy else await uploads_queue.holders(tx, started)
-            for holder in holders:
-                if holder.worker != options.name:
-                    on_held(holder)
             for upload in found:
-                on_progress(upload)
                 if upload.status in TERMINAL or upload.held:
                     ended[upload.id] = upload
-            if len(ended) == len(set(upload_ids)):
-                if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
-                    break
-                on_grouping()
-            next_event = asyncio.create_task(work_ended.wait())
-            done, _ = await asyncio.wait(
-                {next_event, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED
-            )
-            next_event.cancel()
-            if running in done:
-                running.result()
+            all_ended = len(ended) == len(set(upload_ids))
+            grouped = all_ended and await _grouped(ctx, [each.id for each in ended.values() if not each.held])
+            others = [each for each in holders if each.worker != options.name]
+            yield Progress(found, others, grouping=all_ended and not grouped)
+            if not grouped:
+                await _wait(work_ended, running)
     finally:
         stop.set()
         await running
     while await announce(ctx, options.name, options.lease):
         pass
-    return [ended[each] for each in upload_ids]
+
+
+async def _wait(work_ended: asyncio.Event, running: asyncio.Task[None]) -> None:
+    """Until work ends, or 0.2 seconds. Raises what ended the worker."""
+    next_event = asyncio.create_task(work_ended.wait())
+    done, _ = await asyncio.wait({next_event, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+    next_event.cancel()
+    if running in done:
+        running.result()
 
 
 async def _grouped(ctx: Context, upload_ids: list[UUID]) -> bool:

@@ -111,7 +111,7 @@ async def theirs(app: App, owner: Person, workspace: UUID, query: Query, home: P
     held = await send(ADS.format("canary cage"), platform="meta", preview="true")
     keywords = await send("Keyword,Volume\ncanary cage,10\n", pipeline="keywords", project_id=str(PROJECT))
     ids = [UUID(each["upload_id"]) for each in (failed, held, keywords)]
-    await run_until(app.ctx, WorkerOptions(name="test"), ids, lambda upload: None)
+    await run_until(app.ctx, WorkerOptions(name="test"), ids)
     named = {"name": "canary project", "project_id": PROJECT}
     await owner.browser.post("/api/projects", json=named, headers=owner.headers)
     (home / "blobs").rename(home / "away")

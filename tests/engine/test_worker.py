@@ -19,7 +19,7 @@ from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.states import Status
 from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import queue
-from weighbridge.worker import Worker, run_until
+from weighbridge.worker import Worker, run_with_progress
 
 OPTIONS = WorkerOptions(poll=timedelta(seconds=0.05), lease=timedelta(seconds=3))
 
@@ -113,12 +113,12 @@ async def test_who_waits_for_an_upload_hears_who_has_it(ctx: Context, put: Put, 
     upload_id = await put(meta_file())
     abandoned = await claim(ctx)
     heard: list[queue.Holder] = []
-
-    def hear(holder: queue.Holder) -> None:
-        heard.append(holder)
-        clock.forward(minutes=2)  # past its lease
-
-    [upload] = await run_until(ctx, OPTIONS, [upload_id], lambda upload: None, hear)
+    async with contextlib.aclosing(run_with_progress(ctx, OPTIONS, [upload_id])) as steps:
+        async for step in steps:
+            heard += step.leased_by_others
+            if step.leased_by_others:
+                clock.forward(minutes=2)  # past its lease
+    [upload] = step.uploads
     assert upload.status == Status.COMPLETED
     assert (heard[0].upload_id, heard[0].worker) == (upload_id, "test")
     assert abandoned.upload.id == upload_id

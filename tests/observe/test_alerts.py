@@ -29,7 +29,7 @@ POOR = meta_file(days=1, ads=1, extra=(meta_line("2026-01-01", 8, impressions="x
 
 async def _run(ctx: Context, upload_id: UUID) -> Any:
     options = WorkerOptions(poll=timedelta(seconds=0.05))
-    return (await run_until(ctx, options, [upload_id], lambda upload: None))[0]
+    return (await run_until(ctx, options, [upload_id]))[0]
 
 
 async def _watch(ctx: Context, dead_letters: int = 5, backlog: int = 100) -> alerts.QueueCounts:

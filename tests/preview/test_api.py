@@ -34,7 +34,7 @@ async def sent(client: httpx.AsyncClient, key: Headers, content: bytes, **fields
 
 
 async def worked(app: App, upload_id: str) -> None:
-    await run_until(app.ctx, QUICK, [UUID(upload_id)], lambda upload: None)
+    await run_until(app.ctx, QUICK, [UUID(upload_id)])
 
 
 async def test_a_preview_from_the_form_to_production(

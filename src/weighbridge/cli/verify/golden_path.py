@@ -103,7 +103,7 @@ async def _complete(app: App, batch: Batch) -> Step:
             return Step(name, f"recognised as a duplicate: {received.reason}")
         ctx = replace(app.ctx, pipelines={PIPELINE: app.ctx.pipelines[PIPELINE]})  # process no other files
         async with asyncio.timeout(LOAD_TIMEOUT):
-            await run_until(ctx, worker_options(app.settings), [received.upload_id], lambda upload: None)
+            await run_until(ctx, worker_options(app.settings), [received.upload_id])
     except TimeoutError:
         return Step(name, f"not finished after {LOAD_TIMEOUT} s")
     except _FAILURES as error:
