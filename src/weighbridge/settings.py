@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.retry import CONVERSION_RETRIES, MAX_CRASHES, STORAGE_RETRIES
 
 
 class Settings(BaseSettings):
@@ -54,7 +55,7 @@ class Settings(BaseSettings):
         30, gt=0, description="Timeout of one request to the file store, such as one part of a file."
     )
     storage_retries: int = Field(
-        5, ge=1, le=1000, description="Retries of a file that the store could not accept."
+        STORAGE_RETRIES, ge=1, le=1000, description="Retries of a file that the store could not accept."
     )
     blob_days: int | None = Field(
         None,
@@ -101,7 +102,7 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("WEIGHBRIDGE_PROCESSING_TIMEOUT_HOURS", "PROCESSING_TIMEOUT_HOURS"),
         description="Maximum time a worker may renew its lease without making progress, in hours.",
     )
-    max_crashes: int = Field(5, ge=1, description="Crashed attempts after which an upload fails.")
+    max_crashes: int = Field(MAX_CRASHES, ge=1, description="Crashed attempts after which an upload fails.")
     poll_seconds: float = Field(2, gt=0, description="Polling interval when no notification arrives.")
     staging_days: int = Field(7, ge=0, description="Retention of staged rows in days.")
     parse_memory_mb: int = Field(
@@ -187,7 +188,9 @@ class Settings(BaseSettings):
     deliver_limit: int = Field(
         10_000, ge=1, le=1_000_000, description="Maximum number of conversions in one delivery run."
     )
-    deliver_retries: int = Field(10, ge=0, le=100, description="Retries of a conversion before it fails.")
+    deliver_retries: int = Field(
+        CONVERSION_RETRIES, ge=0, le=100, description="Retries of a conversion before it fails."
+    )
     provider_seconds: float = Field(30, gt=0, le=600, description="Timeout of one request to a provider.")
     providers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules with your own providers, separated by commas: shop.platforms."

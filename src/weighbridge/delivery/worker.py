@@ -19,6 +19,7 @@ from weighbridge.delivery.settle import RunCounts
 from weighbridge.engine import recover
 from weighbridge.engine.chores import Chore, cancel, repeat
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import MAX_CRASHES
 from weighbridge.postgres.listen import notifications
 
 log = structlog.get_logger()
@@ -46,7 +47,9 @@ class Deliverer:
     that no slot is idle while the last calls end.
     """
 
-    def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
+    def __init__(
+        self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = MAX_CRASHES
+    ) -> None:
         self.ctx = ctx
         self._name = name
         self._limit = limit

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from weighbridge.model.retry import STORE_PROBE
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Lease, Tx, fetch_all, fetch_named, fetch_one
 
@@ -91,12 +92,14 @@ class ReplayClaimRequest:
     spool_id: UUID
     lease: timedelta
     limit: int
-    early: bool = False  # also files that are not due, except those tried within the last minute
+    early: bool = False  # also files that are not due, except those tried recently
 
 
 async def claim(tx: Tx, request: ReplayClaimRequest) -> list[Replay]:
     """Claim files of a spool, each with its own lease."""
-    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(request).values()))
+    early_after = STORE_PROBE if request.early else None
+    params = (request.worker, request.spool_id, request.lease, request.limit, early_after)
+    rows = await fetch_all(tx, _SQL["claim_replays"], params)
     return [
         Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), *rest)
         for token, queue, workspace, upload, user, path, digest, *rest in rows

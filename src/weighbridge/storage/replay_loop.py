@@ -14,7 +14,7 @@ import structlog
 from weighbridge.engine.chores import Chore, attempt, cancel, repeat
 from weighbridge.engine.heartbeat import Heartbeat
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.model.retry import STORE_PROBE
+from weighbridge.model.retry import STORE_PAUSE_POLLS, STORE_PROBE
 from weighbridge.storage.context import Context
 from weighbridge.storage.queue import Replay
 from weighbridge.storage.replay import due, reconcile, replay
@@ -82,7 +82,7 @@ class Replayer:
         try:
             self._store_works = await replay(self.ctx, waiting)
             if not self._store_works:
-                self._no_claims_before = monotonic() + 5 * self._poll
+                self._no_claims_before = monotonic() + STORE_PAUSE_POLLS * self._poll
         finally:
             self._heartbeat.drop(token)
             del self._running[token]
