@@ -65,10 +65,7 @@ class Worker(Loop):
         self.companions = [replayer(ctx, options).run]
 
     async def _recover(self) -> None:
-        async with self._ctx.db.tx() as tx:
-            abandoned = await recover.recover(tx, self.options.max_crashes)
-        recover.log_recovered(abandoned)
-        if abandoned:
+        if await recover.run(self._ctx.db, self.options.max_crashes):
             self.wake()
 
     async def _watch(self) -> None:

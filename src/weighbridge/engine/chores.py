@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -45,6 +46,11 @@ async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
     except Exception:  # a chore that failed must run again anyway
         log.exception("chore.failed", chore=do.__name__)
     return False
+
+
+def jittered(interval: timedelta) -> float:
+    """Seconds to wait: processes that started together must not poll together."""
+    return interval.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
 
 
 async def cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

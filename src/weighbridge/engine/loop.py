@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import structlog
 
 from weighbridge.engine.announce_loop import Announcer
-from weighbridge.engine.chores import Chore, cancel, repeat
+from weighbridge.engine.chores import Chore, cancel, jittered, repeat
 from weighbridge.engine.context import Context
 from weighbridge.engine.leases import Leased, Leases
 from weighbridge.engine.options import WorkerOptions
@@ -96,9 +95,9 @@ class Loop:
             while len(self._running) < self.options.slots and not stop.is_set() and await self._claim():
                 pass
             waking = asyncio.create_task(self._wake.wait())
-            # Jitter: workers that started together must not poll together.
-            pause = self.options.poll.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
-            await asyncio.wait({waking, stopping}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {waking, stopping}, timeout=jittered(self.options.poll), return_when=asyncio.FIRST_COMPLETED
+            )
             waking.cancel()
         stopping.cancel()
 
