@@ -105,9 +105,9 @@ async def kick(ctx: Context, options: WorkerOptions, project: Project) -> bool:
     ran = await Worker(ctx, replace(options, only_project=project.key)).run_once()
     if not ran:
         async with ctx.db.tx() as tx:
-            holder = await projects_queue.holder(tx, project)
-        if holder is not None:
-            journal.lease_refused(project, holder.worker)
+            runner = await projects_queue.runner(tx, project)
+        if runner is not None:
+            journal.lease_refused(project, runner.worker)
     while await announce(ctx, options.name, options.lease):
         pass
     return ran

@@ -30,13 +30,13 @@ async def repeat(chore: Chore) -> None:
     """Run the chore until cancelled. A failure is logged, and the chore runs again."""
     pause = chore.every
     while True:
-        succeeded = await attempt(chore.do)
+        succeeded = await run_logged(chore.do)
         longer = min(pause * 2, max(chore.every, LONGEST_CHORE_PAUSE))
         pause = longer if chore.backs_off and not succeeded else chore.every
         await asyncio.sleep(pause.total_seconds())
 
 
-async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
+async def run_logged(do: Callable[[], Awaitable[Any]]) -> bool:
     """Run it once. False: it failed, and the failure is logged."""
     try:
         await do()

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.postgres import migrate, readiness, roles
-from weighbridge.postgres.pipeline_tables import fingerprint
+from weighbridge.postgres import migrate, roles
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all
 
-_SQL = load(__name__) | load(readiness.__name__) | load(roles.__name__)
+_SQL = load(__name__)
 
 # Triggers that the state machine, import runs and alerts depend on, by table.
 GUARDS = {
@@ -96,12 +95,6 @@ async def missing_migrations(tx: Tx) -> list[str]:
         return await migrate.pending(tx)
 
 
-async def missing_tables(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
-    """Pipelines whose tables do not exist, or were made for another declaration."""
-    made: dict[str, str] = dict(await fetch_all(tx, _SQL["installed_pipelines"]))
-    return [each.name for each in pipelines if made.get(each.name) != fingerprint(each)]
-
-
 async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
     """Unique keys that guarantee that a row is written once, of uploads and of every pipeline."""
     wanted = [Key("public.data_uploads", "workspace_id, source_batch_id", nulls_differ=True)]
@@ -125,12 +118,7 @@ async def disabled_guards(tx: Tx) -> list[Guard]:
 
 async def unusable_roles(tx: Tx) -> list[str]:
     """Roles that do not exist, or that the login cannot SET ROLE to."""
-    asked = (list(roles.NAMES),)
-    found = [
-        *await fetch_all(tx, _SQL["missing_roles"], asked),
-        *await fetch_all(tx, _SQL["closed_roles"], asked),
-    ]
-    return [name for (name,) in found]
+    return [*await roles.missing(tx), *await roles.closed(tx)]
 
 
 async def privileged_roles(tx: Tx) -> dict[str, str]:

@@ -10,7 +10,7 @@ from time import monotonic
 
 import structlog
 
-from weighbridge.engine.chores import Chore, attempt, cancel, jittered, repeat
+from weighbridge.engine.chores import Chore, cancel, jittered, repeat, run_logged
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import WeighbridgeError
@@ -52,7 +52,7 @@ class Replayer:
         chores = [asyncio.create_task(repeat(each)) for each in self._chores]
         try:
             while not stop.is_set():
-                await attempt(self._claim)
+                await run_logged(self._claim)
                 await asyncio.wait(
                     {stopping, *self._running},
                     timeout=jittered(self._poll),

@@ -9,6 +9,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import complain, err, out, print_json
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -120,4 +121,4 @@ def _print_status(known: tuple[str, ...], used: dict[str, int]) -> None:
 
 
 def _credentials(count: int) -> str:
-    return f"{count:,} credential{' is' if count == 1 else 's are'}"
+    return counted(count, "credential is", "credentials are")

@@ -9,6 +9,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import complain, out, print_json
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -102,7 +103,7 @@ def drop(
     if not queue_ids:
         raise typer.BadParameter("expected queue ids, from `weighbridge storage list`")
     if not yes:
-        typer.confirm(f"Delete {_files(len(queue_ids))} permanently?", abort=True, err=True)
+        typer.confirm(f"Delete {counted(len(queue_ids), 'file')} permanently?", abort=True, err=True)
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
@@ -128,15 +129,11 @@ def _report(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
     if as_json:
         print_json(results)
     elif results:
-        out().print(f"{_files(len(results) - len(refused))} {done}")
+        out().print(f"{counted(len(results) - len(refused), 'file')} {done}")
     else:
         out().print("No files wait for the store.")
     if refused:
         raise typer.Exit(1)
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[Any]:

@@ -22,6 +22,7 @@ from weighbridge.cli.uploads.read_options import (
     ChangeEncoding,
     ChangeSumBreakdowns,
 )
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -332,7 +333,7 @@ def _sentence(reason: dict[str, Any]) -> str:
 
 
 def _link(link: dict[str, Any]) -> str:
-    return f"{link['rows']} {'row' if link['rows'] == 1 else 'rows'}: upload {link['upload_id']}"
+    return f"{counted(link['rows'], 'row')}: upload {link['upload_id']}"
 
 
 async def get(app: App, upload_id: str) -> Upload:
