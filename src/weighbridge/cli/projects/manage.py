@@ -15,6 +15,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
 from weighbridge.cli.output import complain, err, out, print_json
+from weighbridge.cli.table import plain_table
 from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
@@ -54,9 +55,8 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
         print_json([_brief(project) for project in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("project", justify="right")
     for name in ("name", "created", "grouped"):
         table.add_column(name, overflow="fold")
@@ -164,9 +164,8 @@ def jobs(
         print_json([vars(job) for job in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name in ("job", "received", "file", "status"):
         table.add_column(name, overflow="fold")
     for name in ("attempts", "rows", "inserted", "duplicate", "invalid"):

@@ -9,6 +9,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import complain, out, print_json
+from weighbridge.cli.table import plain_table
 from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
@@ -51,9 +52,8 @@ def listing(
         out().print("No file has failed." if failed else "No files wait for the store.")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name in ("queue id", "upload", "since", "next retry", "machine"):
         table.add_column(name, no_wrap=True)
     for name in ("bytes", "retries"):

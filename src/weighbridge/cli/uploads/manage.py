@@ -15,6 +15,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, UploadId, Workspace
 from weighbridge.cli.output import err, out, print_json
+from weighbridge.cli.table import plain_table
 from weighbridge.cli.uploads.read_options import (
     ChangeDateOrder,
     ChangeDecimal,
@@ -57,9 +58,8 @@ def listing(
         print_json([_brief(upload) for upload in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name in ("upload", "received", "pipeline", "file", "status"):
         table.add_column(name, overflow="fold")
     for name in ("rows", "promoted", "rejected"):
