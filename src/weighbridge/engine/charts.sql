@@ -6,7 +6,7 @@ WITH clock AS MATERIALIZED (
 ),
 ended AS MATERIALIZED (
     SELECT width_bucket(EXTRACT(EPOCH FROM d.finished_at - c.begins)::float8, 0,
-                        EXTRACT(EPOCH FROM %(each)s * %(number)s::int)::float8, %(number)s::int) - 1 AS place,
+                        EXTRACT(EPOCH FROM %(each)s * %(number)s::int)::float8, %(number)s::int) - 1 AS interval_no,
            count(*) FILTER (WHERE d.status <> 'failed') AS completed,
            count(*) FILTER (WHERE d.status = 'failed'
                                   AND d.error_code NOT IN ('discarded', 'preview_expired')) AS failed,
@@ -18,7 +18,7 @@ ended AS MATERIALIZED (
 )
 SELECT c.begins + %(each)s * n, coalesce(e.completed, 0), coalesce(e.failed, 0), coalesce(e.rows, 0),
        e.seconds::float8
-FROM clock c CROSS JOIN generate_series(0, %(number)s::int - 1) AS n LEFT JOIN ended e ON e.place = n
+FROM clock c CROSS JOIN generate_series(0, %(number)s::int - 1) AS n LEFT JOIN ended e ON e.interval_no = n
 ORDER BY n
 
 -- name: dead_letters
