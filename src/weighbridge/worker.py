@@ -14,7 +14,7 @@ from uuid import UUID
 
 import structlog
 
-from weighbridge.engine import alerts, recover
+from weighbridge.engine import recover
 from weighbridge.engine.announce import announce
 from weighbridge.engine.chores import Chore
 from weighbridge.engine.leases import Leases
@@ -31,8 +31,8 @@ from weighbridge.storage import parts
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage.replay_loop import SHORTEST_POLL, Replayer
 from weighbridge.storage.retention import retain
+from weighbridge.uploads import figures, resumable
 from weighbridge.uploads import queue as uploads_queue
-from weighbridge.uploads import resumable
 from weighbridge.uploads.claim import UploadQueue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.retention import clean, sweep
@@ -71,7 +71,7 @@ class Worker(Loop):
     async def _watch(self) -> None:
         """Raise and withdraw the alerts about all uploads together."""
         async with self._ctx.db.tx() as tx:
-            await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
+            await figures.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
             await storage_queue.watch(tx, self.options.alert_storage_queue, DEFERRED_ALERT_AFTER)
 
     async def _clean(self) -> None:

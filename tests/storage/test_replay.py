@@ -22,11 +22,11 @@ from tests.storage.test_defer import store as store
 from weighbridge.delivery.context import Context
 from weighbridge.engine import recover
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.engine.queue_counts import of_service
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.retry import STORE_PROBE
 from weighbridge.model.states import Status
+from weighbridge.service_figures import of_service
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import replay as step
 from weighbridge.storage.replay_loop import Replayer

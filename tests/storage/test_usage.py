@@ -322,12 +322,12 @@ async def test_a_failure_to_count_is_logged_and_blocks_nothing(
 
 
 async def test_the_gauge_is_the_sum_of_what_is_stored(app: App, workspace: UUID) -> None:
-    from weighbridge.engine import queue_counts
+    from weighbridge import service_figures
 
     for owner in (workspace, uuid4()):
         await increment(app.db, owner, DEFAULT_USER, 700)
     async with app.db.tx() as tx:
-        assert (await queue_counts.of_service(tx)).storage_usage == 1400
+        assert (await service_figures.of_service(tx)).storage_usage == 1400
 
 
 @pytest.mark.parametrize(

@@ -8,5 +8,4 @@ leases      the leases that a process holds; heartbeat renews them
 recover     attempts whose lease expired → back to their queue
 chores      work at intervals
 outbox      events and their deliveries; announce_loop → announce delivers them to consumers
-alerts      alerts about queues; queue_counts and charts count waiting and failed work
 """

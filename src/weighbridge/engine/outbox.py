@@ -74,3 +74,15 @@ async def record(
 async def notify(tx: Tx, payload: str) -> None:
     """Notify every API process, which updates the pages."""
     await tx.execute(_SQL["notify_payload"], (payload,))
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    given_up: int
+    late: int
+
+
+async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
+    """Deliveries that were given up, and those that are late by more than this."""
+    [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
+    return Undelivered(*row)

@@ -18,3 +18,10 @@ ON CONFLICT DO NOTHING
 
 -- name: notify_payload
 SELECT pg_notify('weighbridge_live', %s)
+
+-- name: undelivered
+-- Deliveries that were given up, and overdue ones.
+SELECT count(*) FILTER (WHERE d.gave_up_at IS NOT NULL),
+       count(*) FILTER (WHERE d.gave_up_at IS NULL AND e.created_at < weighbridge.now() - make_interval(mins => %s))
+FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id
+WHERE d.delivered_at IS NULL

@@ -1,4 +1,4 @@
-"""Queries of `weighbridge doctor`: the state of the schema, the rights of each role, unfinished work.
+"""Queries of `weighbridge doctor`: the state of the schema, the rights of each role, the clock.
 
 Nothing here changes anything.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.postgres import migrate, roles
@@ -71,18 +70,6 @@ class Skew:
 
     seconds: float
     doubt: float
-
-
-@dataclass(frozen=True)
-class DeadLetters:
-    count: int
-    workspace_id: UUID | None  # of the newest
-
-
-@dataclass(frozen=True)
-class Undelivered:
-    given_up: int
-    late: int
 
 
 def version(tx: Tx) -> int:
@@ -155,31 +142,3 @@ async def clock_shift(tx: Tx) -> float:
     """Seconds by which a test has moved the database's clock."""
     [(seconds,)] = await fetch_all(tx, _SQL["clock_shift"])
     return float(seconds)
-
-
-async def stale_runs(tx: Tx) -> int:
-    [(count,)] = await fetch_all(tx, _SQL["stale_runs"])
-    return int(count)
-
-
-async def dead_letters(tx: Tx) -> DeadLetters:
-    [row] = await fetch_all(tx, _SQL["dead_letters"])
-    return DeadLetters(*row)
-
-
-async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
-    [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
-    return Undelivered(*row)
-
-
-@dataclass(frozen=True)
-class Unstored:
-    given_up: int
-    late: int
-    overdue: int  # of these, no machine tries them
-
-
-async def waiting_for_store(tx: Tx) -> Unstored:
-    """Files that the store could not accept."""
-    [row] = await fetch_all(tx, _SQL["waiting_for_store"])
-    return Unstored(*row)

@@ -193,3 +193,16 @@ async def watch(tx: Tx, threshold: int, alert_after: timedelta) -> int:
     row = await fetch_one(tx, _SQL["watch_storage"], (threshold, alert_after))
     assert row is not None
     return int(row[0])
+
+
+@dataclass(frozen=True)
+class Unstored:
+    given_up: int
+    late: int
+    overdue: int  # of these, no machine tries them
+
+
+async def waiting_for_store(tx: Tx) -> Unstored:
+    """Files that the store could not accept."""
+    [row] = await fetch_all(tx, _SQL["waiting_for_store"])
+    return Unstored(*row)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from weighbridge.cli.doctor.check import Check, failed, ok, warning
+from weighbridge.engine import outbox as events
 from weighbridge.model.counts import counted
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.postgres import doctor, readiness
 from weighbridge.postgres.doctor import Skew
 from weighbridge.postgres.transactions import Tx
+from weighbridge.storage import queue as waiting_files
+from weighbridge.uploads import figures
 
 OLDEST = 15
 SKEW_WARNING, SKEW_FAILED = 2.0, 30.0  # seconds
@@ -134,7 +137,7 @@ async def shifted_clock(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def stale_runs(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    count = await doctor.stale_runs(tx)
+    count = await figures.stale_runs(tx)
     if count:
         has = "has" if count == 1 else "have"
         found = f"{counted(count, 'run')} started over an hour ago and {has} no live lease."
@@ -143,7 +146,7 @@ async def stale_runs(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def dead_letters(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    found = await doctor.dead_letters(tx)
+    found = await figures.count_dead_letters(tx)
     if found.count:
         look = f"weighbridge uploads list --status failed --workspace {found.workspace_id}"
         message = f"{counted(found.count, 'failed upload')} to inspect, then retry or dismiss."
@@ -152,7 +155,7 @@ async def dead_letters(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    found = await doctor.undelivered(tx, LATE_MINUTES)
+    found = await events.undelivered(tx, LATE_MINUTES)
     if found.given_up:
         message = (
             f"{counted(found.given_up, 'event delivery', 'event deliveries')} failed and will not be retried."
@@ -166,7 +169,7 @@ async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    found = await doctor.waiting_for_store(tx)
+    found = await waiting_files.waiting_for_store(tx)
     if found.given_up:
         message = f"{counted(found.given_up, 'file')} could not be stored and will not be retried."
         return failed(
