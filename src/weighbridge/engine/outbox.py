@@ -64,18 +64,6 @@ async def fail(tx: Tx, delivery: EventDelivery, delay: timedelta | None, error: 
     await tx.execute(_SQL["fail_event_delivery"], (delivery.lease.token, delay, error))
 
 
-async def record(
-    tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
-) -> None:
-    """Write to the audit log; the same event twice makes one entry."""
-    await tx.execute(_SQL["record_audit"], (workspace_id, action, subject, Jsonb(detail)))
-
-
-async def notify(tx: Tx, payload: str) -> None:
-    """Notify every API process, which updates the pages."""
-    await tx.execute(_SQL["notify_payload"], (payload,))
-
-
 @dataclass(frozen=True)
 class Undelivered:
     given_up: int
@@ -86,3 +74,15 @@ async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
     """Deliveries that were given up, and those that are late by more than this."""
     [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
     return Undelivered(*row)
+
+
+async def record(
+    tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
+) -> None:
+    """Write to the audit log; the same event twice makes one entry."""
+    await tx.execute(_SQL["record_audit"], (workspace_id, action, subject, Jsonb(detail)))
+
+
+async def notify(tx: Tx, payload: str) -> None:
+    """Notify every API process, which updates the pages."""
+    await tx.execute(_SQL["notify_payload"], (payload,))
