@@ -20,7 +20,6 @@ from weighbridge.app import App, open_app
 from weighbridge.model.errors import RetryLater
 from weighbridge.observe import logs
 from weighbridge.settings import read
-from weighbridge.storage import usage
 from weighbridge.storage.quota import DEFAULT_USER
 from weighbridge.uploads.queue import NewUpload
 from weighbridge.uploads.store_unavailable import defer
@@ -133,7 +132,7 @@ class _Parts:
 
     async def _count(self) -> None:
         async with self._ctx.db.tx("weighbridge_intake", self._workspace) as tx:
-            await usage.increment(tx, DEFAULT_USER, _FILE)
+            await tx.execute("SELECT weighbridge.increment_storage_usage(%s, %s)", (DEFAULT_USER, _FILE))
 
 
 async def _timed(call: Callable[[], Awaitable[object]]) -> float:

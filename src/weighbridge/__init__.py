@@ -6,7 +6,7 @@ cli/, __main__  commands
 console/        web pages
 api/            HTTP routes
 settings, app   the settings are read once, and the parts built from them
-worker          the queues and chores of a worker
+worker          the queues and chores of a worker; service_figures counts the work of all subjects
 delivery/       conversions → ad platforms and webhooks
 projects/       keyword projects and their groups
 uploads/        files → production tables

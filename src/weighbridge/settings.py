@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 
 from weighbridge.model.errors import ConfigError, did_you_mean
+from weighbridge.model.retry import CONVERSION_RETRIES, MAX_CRASHES, STORAGE_RETRIES
 
 
 class Settings(BaseSettings):
@@ -56,7 +57,7 @@ class Settings(BaseSettings):
         30, gt=0, description="Timeout of one request to the file store, such as one part of a file."
     )
     storage_retries: int = Field(
-        5, ge=1, le=1000, description="Retries of a file that the store could not accept."
+        STORAGE_RETRIES, ge=1, le=1000, description="Retries of a file that the store could not accept."
     )
     blob_days: int | None = Field(
         None,
@@ -104,7 +105,7 @@ class Settings(BaseSettings):
         description="Maximum time a worker may renew its lease without making progress, in hours.",
     )
     max_crashes: int = Field(
-        5,
+        MAX_CRASHES,
         ge=1,
         description="Worker crashes after which an upload fails. A conversion fails at the next crash after that.",
     )
@@ -198,7 +199,9 @@ class Settings(BaseSettings):
     deliver_limit: int = Field(
         10_000, ge=1, le=1_000_000, description="Maximum number of conversions in one delivery run."
     )
-    deliver_retries: int = Field(10, ge=0, le=100, description="Retries of a conversion before it fails.")
+    deliver_retries: int = Field(
+        CONVERSION_RETRIES, ge=0, le=100, description="Retries of a conversion before it fails."
+    )
     provider_seconds: float = Field(30, gt=0, le=600, description="Timeout of one request to a provider.")
     providers: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Modules with your own providers, separated by commas: shop.platforms."

@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
 
 import structlog
 
-from weighbridge.engine import alerts, recover
+from weighbridge.engine import recover
 from weighbridge.engine.announce import announce
 from weighbridge.engine.chores import Chore
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.loop import Loop, Queue
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.signals import Signals
 from weighbridge.model.project import Project
 from weighbridge.model.states import TERMINAL
 from weighbridge.model.upload import Upload
@@ -29,8 +31,8 @@ from weighbridge.storage import parts
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage.replay_loop import SHORTEST_POLL, Replayer
 from weighbridge.storage.retention import retain
+from weighbridge.uploads import figures, resumable
 from weighbridge.uploads import queue as uploads_queue
-from weighbridge.uploads import resumable
 from weighbridge.uploads.claim import UploadQueue
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.retention import clean, sweep
@@ -46,13 +48,14 @@ class Worker(Loop):
 
     def __init__(self, ctx: Context, options: WorkerOptions) -> None:
         leases = Leases(ctx.db.url, options.lease, options.ceiling)
-        super().__init__(ctx, options, leases)
+        signals = Signals()
+        super().__init__(ctx, options, leases, signals)
         self._ctx = ctx
         queues: list[Queue] = []
         if options.only_project is None:
             queues.append(UploadQueue(ctx, options))
         if options.parses and options.promotes:  # a project run both parses and promotes its files
-            queues.append(ProjectQueue(ctx, options, leases, self.announce))
+            queues.append(ProjectQueue(ctx, options, leases, signals))
         self.queues = queues
         self.chores = [
             Chore(self._recover, options.lease / 3),
@@ -62,16 +65,13 @@ class Worker(Loop):
         self.companions = [replayer(ctx, options).run]
 
     async def _recover(self) -> None:
-        async with self._ctx.db.tx() as tx:
-            abandoned = await recover.recover(tx, self.options.max_crashes)
-        recover.log_recovered(abandoned)
-        if abandoned:
+        if await recover.run(self._ctx.db, self.options.max_crashes):
             self.wake()
 
     async def _watch(self) -> None:
         """Raise and withdraw the alerts about all uploads together."""
         async with self._ctx.db.tx() as tx:
-            await alerts.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
+            await figures.watch_queues(tx, self.options.alert_dead_letters, self.options.alert_backlog)
             await storage_queue.watch(tx, self.options.alert_storage_queue, DEFERRED_ALERT_AFTER)
 
     async def _clean(self) -> None:
@@ -105,62 +105,75 @@ async def kick(ctx: Context, options: WorkerOptions, project: Project) -> bool:
     ran = await Worker(ctx, replace(options, only_project=project.key)).run_once()
     if not ran:
         async with ctx.db.tx() as tx:
-            holder = await projects_queue.holder(tx, project)
-        if holder is not None:
-            journal.lease_refused(project, holder.worker)
+            runner = await projects_queue.runner(tx, project)
+        if runner is not None:
+            journal.lease_refused(project, runner.worker)
     while await announce(ctx, options.name, options.lease):
         pass
     return ran
 
 
-async def run_until(
-    ctx: Context,
-    options: WorkerOptions,
-    upload_ids: Sequence[UUID],
-    on_progress: Callable[[Upload], None],
-    on_held: Callable[[uploads_queue.Holder], None] = lambda holder: None,
-    on_grouping: Callable[[], None] = lambda: None,
-) -> list[Upload]:
-    """Work in this process until these uploads have ended, or are on hold for a preview; returns them in that state.
+async def run_until(ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID]) -> list[Upload]:
+    """Work in this process until these uploads have ended, or are on hold for a preview; returns them in that state."""
+    latest: dict[UUID, Upload] = {}
+    async with aclosing(run_with_progress(ctx, options, upload_ids)) as steps:
+        async for step in steps:
+            latest |= {upload.id: upload for upload in step.uploads}
+    return [latest[each] for each in upload_ids]
 
-    Other workers may process them as well. `on_held` is called for uploads that another worker holds while this
-    process has nothing to do; `on_grouping` when all have ended and their projects are being grouped.
+
+@dataclass(frozen=True)
+class Progress:
+    """The uploads that a process waits for, at one moment."""
+
+    uploads: list[Upload]  # those that had not ended before
+    leased_by_others: list[uploads_queue.Holder]  # processed by other workers; this one has nothing to do
+    grouping: bool  # all have ended, and their projects are being grouped
+
+
+async def run_with_progress(
+    ctx: Context, options: WorkerOptions, upload_ids: Sequence[UUID]
+) -> AsyncGenerator[Progress, None]:
+    """Like `run_until`, and yields the progress. Close it if you leave early: the work then goes back to its queue.
+
+    Other workers may process the uploads as well.
     """
     stop = asyncio.Event()
     worker = Worker(ctx, options)
+    work_ended = worker.signals.listener()
     running = asyncio.create_task(worker.run(stop))
     ended: dict[UUID, Upload] = {}
     try:
-        while True:
-            worker.ended.clear()
+        grouped = False
+        while not grouped:
+            work_ended.clear()
             async with ctx.db.tx() as tx:
                 started = await uploads_queue.started(tx, [each for each in upload_ids if each not in ended])
                 found = await uploads_queue.get_many(tx, started)
                 holders = [] if worker.busy else await uploads_queue.holders(tx, started)
-            for holder in holders:
-                if holder.worker != options.name:
-                    on_held(holder)
             for upload in found:
-                on_progress(upload)
                 if upload.status in TERMINAL or upload.held:
                     ended[upload.id] = upload
-            if len(ended) == len(set(upload_ids)):
-                if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
-                    break
-                on_grouping()
-            next_event = asyncio.create_task(worker.ended.wait())
-            done, _ = await asyncio.wait(
-                {next_event, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED
-            )
-            next_event.cancel()
-            if running in done:
-                running.result()
+            all_ended = len(ended) == len(set(upload_ids))
+            grouped = all_ended and await _grouped(ctx, [each.id for each in ended.values() if not each.held])
+            others = [each for each in holders if each.worker != options.name]
+            yield Progress(found, others, grouping=all_ended and not grouped)
+            if not grouped:
+                await _wait(work_ended, running)
     finally:
         stop.set()
         await running
     while await announce(ctx, options.name, options.lease):
         pass
-    return [ended[each] for each in upload_ids]
+
+
+async def _wait(work_ended: asyncio.Event, running: asyncio.Task[None]) -> None:
+    """Until work ends, or 0.2 seconds. Raises what ended the worker."""
+    next_event = asyncio.create_task(work_ended.wait())
+    done, _ = await asyncio.wait({next_event, running}, timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+    next_event.cancel()
+    if running in done:
+        running.result()
 
 
 async def _grouped(ctx: Context, upload_ids: list[UUID]) -> bool:

@@ -44,6 +44,11 @@ async def test_every_operation_has_an_id_of_its_own(described: dict[str, Any]) -
     assert len(ids) == len(set(ids))
 
 
+async def test_no_two_schemas_share_a_name(described: dict[str, Any]) -> None:
+    """FastAPI would publish the paths of their modules."""
+    assert [name for name in described["components"]["schemas"] if "__" in name] == []
+
+
 async def test_the_form_and_its_answers_are_described(described: dict[str, Any]) -> None:
     operation = described["paths"]["/api/uploads"]["post"]
     form = operation["requestBody"]["content"]["multipart/form-data"]["schema"]

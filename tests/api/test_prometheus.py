@@ -15,9 +15,9 @@ import pytest
 from tests.engine.conftest import meta_file, meta_line, run  # noqa: F401 (a fixture)
 from tests.engine.steps import claim, parse_by_hand, trouble
 from weighbridge.app import App
-from weighbridge.engine.queue_counts import CONDITIONS
 from weighbridge.model.states import Status
 from weighbridge.postgres.queries import load
+from weighbridge.service_figures import CONDITIONS
 from weighbridge.uploads.run_attempt import work
 
 from .conftest import MakeKey, Query
@@ -168,7 +168,7 @@ def test_the_figures_are_read_from_indexes_however_many_uploads_there_are(
             "VACUUM ANALYZE data_uploads, weighbridge.attempts, weighbridge.events, weighbridge.event_deliveries,"
             " weighbridge.alerts"
         )
-        question = load("weighbridge.engine.queue_counts")["service_figures"]
+        question = load("weighbridge.service_figures")["service_figures"]
         row: Any = connection.execute(f"EXPLAIN (FORMAT json) {question}").fetchone()
     read_whole = {
         node["Relation Name"] for node in nodes(row[0][0]["Plan"]) if node["Node Type"] == "Seq Scan"

@@ -16,12 +16,12 @@ import psycopg
 import pytest
 from pydantic import SecretStr
 
+from weighbridge import service_figures
 from weighbridge.api import create
 from weighbridge.app import App, open_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE
 from weighbridge.delivery.providers import BUILT_IN
 from weighbridge.delivery.vault import new_key
-from weighbridge.engine import queue_counts
 from weighbridge.testing.fake_providers import FAKES
 
 from . import test_runbook
@@ -122,7 +122,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_condition_of_deliveries_has_its_page() -> None:
-    for condition in queue_counts.CONDITIONS[queue_counts.CONDITIONS.index("circuit_open") :]:
+    for condition in service_figures.CONDITIONS[service_figures.CONDITIONS.index("circuit_open") :]:
         assert f'<a id="{condition.replace("_", "-")}"></a>' in RUNBOOK
         assert f"`{condition}`" in RUNBOOK
 

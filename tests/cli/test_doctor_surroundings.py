@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from tests.intake.test_store import bucket  # noqa: F401 (a real S3 server)
-from weighbridge.cli.doctor.check import Status
-from weighbridge.cli.doctor.database import judge_skew
-from weighbridge.cli.doctor.machine import GB, judge_space
+from weighbridge.cli.doctor.check import CheckStatus
+from weighbridge.cli.doctor.database import check_skew
+from weighbridge.cli.doctor.machine import GB, check_space
 from weighbridge.postgres.doctor import Skew
 
 from .conftest import Command
@@ -111,32 +111,32 @@ def test_the_command_that_makes_a_key_makes_a_good_one(main: Command) -> None:
 @pytest.mark.parametrize(
     ("free", "total", "status"),
     [
-        (GB - 1, 8 * GB, Status.FAILED),
-        (GB, 8 * GB, Status.WARNING),
-        (5 * GB - 1, 8 * GB, Status.WARNING),
-        (5 * GB, 8 * GB, Status.OK),
-        (99 * GB, 1000 * GB, Status.WARNING),
-        (100 * GB, 1000 * GB, Status.OK),
+        (GB - 1, 8 * GB, CheckStatus.FAILED),
+        (GB, 8 * GB, CheckStatus.WARNING),
+        (5 * GB - 1, 8 * GB, CheckStatus.WARNING),
+        (5 * GB, 8 * GB, CheckStatus.OK),
+        (99 * GB, 1000 * GB, CheckStatus.WARNING),
+        (100 * GB, 1000 * GB, CheckStatus.OK),
     ],
 )
-def test_a_full_disk_is_told_before_it_is_full(free: int, total: int, status: Status) -> None:
-    assert judge_space(free, total) == status
+def test_a_full_disk_is_told_before_it_is_full(free: int, total: int, status: CheckStatus) -> None:
+    assert check_space(free, total) == status
 
 
 @pytest.mark.parametrize(
     ("seconds", "doubt", "status"),
     [
-        (1.9, 0, Status.OK),
-        (-2.1, 0, Status.WARNING),
-        (2.1, 0.5, Status.OK),
-        (-29, 0, Status.WARNING),
-        (31, 0.5, Status.FAILED),
+        (1.9, 0, CheckStatus.OK),
+        (-2.1, 0, CheckStatus.WARNING),
+        (2.1, 0.5, CheckStatus.OK),
+        (-29, 0, CheckStatus.WARNING),
+        (31, 0.5, CheckStatus.FAILED),
     ],
 )
 def test_clocks_may_differ_by_two_seconds_besides_the_round_trip(
-    seconds: float, doubt: float, status: Status
+    seconds: float, doubt: float, status: CheckStatus
 ) -> None:
-    assert judge_skew(Skew(seconds, doubt)).status == status
+    assert check_skew(Skew(seconds, doubt)).status == status
 
 
 def test_a_file_store_that_cannot_be_used_is_told(main: Command, tmp_path: Path) -> None:

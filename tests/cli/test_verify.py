@@ -163,9 +163,9 @@ def test_a_dry_run_without_a_database_says_so(main: Command) -> None:
 
 
 def test_a_dry_run_needs_rules_that_accept_the_file(main: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from weighbridge.cli.verify.golden_path import Batch
+    from weighbridge.cli.verify.golden_path import TestBatch
 
-    monkeypatch.setattr(Batch, "content", b"Case Number,Plaintiff,Amount\n,Nobody,x\n")
+    monkeypatch.setattr(TestBatch, "content", b"Case Number,Plaintiff,Amount\n,Nobody,x\n")
     done = main(*VERIFY, "dev", "--dry-run")
     assert "  File Accepted:      FAIL (0 rows accepted, 1 rejected)" in done.out
     assert done.code == 1

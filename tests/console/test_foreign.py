@@ -13,10 +13,10 @@ import pytest
 
 from tests.api.delivering import Service
 from tests.conftest import Clock, worked_out
+from weighbridge import service_figures
 from weighbridge.access import keys
 from weighbridge.app import App
 from weighbridge.console import create
-from weighbridge.engine import charts
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.worker import run_until
 
@@ -111,7 +111,7 @@ async def theirs(app: App, owner: Person, workspace: UUID, query: Query, home: P
     held = await send(ADS.format("canary cage"), platform="meta", preview="true")
     keywords = await send("Keyword,Volume\ncanary cage,10\n", pipeline="keywords", project_id=str(PROJECT))
     ids = [UUID(each["upload_id"]) for each in (failed, held, keywords)]
-    await run_until(app.ctx, WorkerOptions(name="test"), ids, lambda upload: None)
+    await run_until(app.ctx, WorkerOptions(name="test"), ids)
     named = {"name": "canary project", "project_id": PROJECT}
     await owner.browser.post("/api/projects", json=named, headers=owner.headers)
     (home / "blobs").rename(home / "away")
@@ -236,7 +236,7 @@ async def test_alerts_are_of_the_workspace_and_the_services_for_admins_alone(
 
     async def seen(of: UUID, *, of_service: bool) -> set[str]:
         async with app.db.tx(workspace_id=of) as tx:
-            return {alert.condition for alert in await charts.alerts(tx, of_service=of_service)}
+            return {alert.condition for alert in await service_figures.open_alerts(tx, of_service=of_service)}
 
     assert await seen(workspace, of_service=False) == {"dead_letter", "circuit_open"}
     assert await seen(workspace, of_service=True) == {*subjects}

@@ -13,7 +13,7 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.api.conftest import make_upload
 from weighbridge.app import App
-from weighbridge.engine import charts, queue_counts
+from weighbridge.uploads import figures
 
 from .conftest import Console, serious
 from .files import ads
@@ -23,9 +23,9 @@ MINUTE = timedelta(minutes=1)
 MakeUpload = Callable[..., UUID]
 
 
-async def intervals(app: App, workspace: UUID, each: timedelta, number: int) -> list[charts.Interval]:
+async def intervals(app: App, workspace: UUID, each: timedelta, number: int) -> list[figures.Interval]:
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
-        return await charts.intervals(tx, each, number)
+        return await figures.intervals(tx, each, number)
 
 
 async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_upload: MakeUpload) -> None:
@@ -52,7 +52,7 @@ async def test_charts_show_what_ended_when(app: App, workspace: UUID, make_uploa
     assert list(shown) == [five, five + HOUR, now]
     assert (shown[five].completed, shown[five].failed, shown[five].rows) == (2, 1, 17)
     assert shown[five].seconds == pytest.approx((60 + 180) / 2, abs=1)  # of what ended well
-    assert shown[five + HOUR] == charts.Interval(five + HOUR, 0, 1, 0, None)
+    assert shown[five + HOUR] == figures.Interval(five + HOUR, 0, 1, 0, None)
     assert (shown[now].completed, shown[now].rows, shown[now].seconds) == (1, 7, 600)
     # A longer time in longer intervals adds up to the same, and to what was before.
     week = await intervals(app, workspace, timedelta(hours=6), 28)
@@ -74,8 +74,8 @@ async def test_figures_tell_what_is_stale_and_whom_nobody_has_looked_at(
     make_upload(**bad | {"error_code": "discarded"}, preview=True, finished_at=now - HOUR)
     make_upload(**bad, finished_at=now, workspace_id=uuid4())
     async with app.db.tx("weighbridge_tenant", workspace) as tx:
-        told = await queue_counts.of_workspace(tx)
-        letters = await charts.dead_letters(tx, 10)
+        told = await figures.of_workspace(tx)
+        letters = await figures.dead_letters(tx, 10)
     assert (told.stale_runs, told.backlog_count, told.failed_24h) == (1, 2, 3)
     assert [letter.upload_id for letter in letters] == [new, again, old]
 

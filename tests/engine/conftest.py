@@ -73,7 +73,7 @@ def run(ctx: Context) -> Run:
 
     async def run(upload_id: UUID, **options: Any) -> Upload:
         chosen = WorkerOptions(poll=timedelta(seconds=0.05), **options)
-        return (await run_until(ctx, chosen, [upload_id], lambda upload: None))[0]
+        return (await run_until(ctx, chosen, [upload_id]))[0]
 
     return run
 

@@ -34,6 +34,19 @@ def test_every_module_that_the_page_names_exists() -> None:
     assert [each for each in named if not (SOURCE / each).is_file()] == []
 
 
+def test_psycopg_is_imported_only_beside_queries() -> None:
+    """Beside a `.sql` file; a module that composes SQL from declared names has none."""
+    composing = {"uploads/preview_rows.py", "uploads/preview_sql.py", "uploads/upsert_sql.py"}
+    importing = {
+        str(each.relative_to(SOURCE))
+        for each in SOURCE.rglob("*.py")
+        if re.search(r"^(?:from|import) psycopg\b", each.read_text(), re.MULTILINE)
+        and each.parent != SOURCE / "postgres"
+        and not each.with_suffix(".sql").is_file()
+    }
+    assert importing == composing
+
+
 PACKAGES = sorted(each.parent for each in SOURCE.rglob("__init__.py"))
 
 

@@ -14,12 +14,13 @@ from tests.engine.conftest import Put, meta_file, meta_line
 from tests.engine.steps import claim
 from tests.observe.listener import Listener, listening
 from weighbridge.delivery.context import Context
-from weighbridge.engine import alerts, recover
+from weighbridge.engine import recover
 from weighbridge.engine.announce import alerting, announce
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.states import Status
 from weighbridge.observe.alerts import Alerts
+from weighbridge.uploads import figures
 from weighbridge.uploads.retry import dismiss, reopen
 from weighbridge.worker import Worker, run_until
 
@@ -29,12 +30,12 @@ POOR = meta_file(days=1, ads=1, extra=(meta_line("2026-01-01", 8, impressions="x
 
 async def _run(ctx: Context, upload_id: UUID) -> Any:
     options = WorkerOptions(poll=timedelta(seconds=0.05))
-    return (await run_until(ctx, options, [upload_id], lambda upload: None))[0]
+    return (await run_until(ctx, options, [upload_id]))[0]
 
 
-async def _watch(ctx: Context, dead_letters: int = 5, backlog: int = 100) -> alerts.QueueCounts:
+async def _watch(ctx: Context, dead_letters: int = 5, backlog: int = 100) -> figures.QueueCounts:
     async with ctx.db.tx() as tx:
-        watched = await alerts.watch_queues(tx, dead_letters, backlog)
+        watched = await figures.watch_queues(tx, dead_letters, backlog)
     await _tell(ctx)
     return watched
 
@@ -179,7 +180,7 @@ async def test_an_alert_whose_sender_died_is_sent_by_another(
 ) -> None:
     _waiting(query, workspace, 3)
     async with told.db.tx() as tx:
-        await alerts.watch_queues(tx, 5, 2)
+        await figures.watch_queues(tx, 5, 2)
     query("SELECT * FROM weighbridge.claim_event_deliveries('dead', '{alerts}', '60 seconds', 10)")
     await _tell(told)
     assert listener.messages == []

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from weighbridge.engine import queue_counts
+from weighbridge import service_figures
 from weighbridge.observe import metrics
 from weighbridge.postgres.transactions import Database
 from weighbridge.settings import read
@@ -50,7 +50,7 @@ class Exposed:
 @pytest.fixture
 async def exposed(db: Database) -> Exposed:
     async with db.tx() as tx:
-        found = await queue_counts.of_service(tx)
+        found = await service_figures.of_service(tx)
     # A part of a counter is there from the first count on; count nothing.
     metrics.ROWS.labels("ads", "header").inc(0)
     metrics.DUPLICATES.labels("duplicate_content").inc(0)
@@ -159,7 +159,7 @@ def test_every_condition_of_deliveries_is_alerted() -> None:
         for matched in re.findall(r'condition=~?"([^"]+)"', rule["expr"])
         for condition in matched.split("|")
     }
-    of_deliveries = set(queue_counts.CONDITIONS[queue_counts.CONDITIONS.index("circuit_open") :])
+    of_deliveries = set(service_figures.CONDITIONS[service_figures.CONDITIONS.index("circuit_open") :])
     assert len(of_deliveries) == 6
     assert of_deliveries <= named_in_rules
 
@@ -222,7 +222,7 @@ def test_the_page_of_alerts_lists_every_condition_that_weighbridge_raises() -> N
     listed = re.findall(
         r"^\| `([a-z_]+)` \|.*\[[^]]+\]\(runbook\.md#([a-z-]+)\) \|$", ALERTS.read_text(), re.MULTILINE
     )
-    assert [condition for condition, _ in listed] == list(queue_counts.CONDITIONS)
+    assert [condition for condition, _ in listed] == list(service_figures.CONDITIONS)
     assert {anchor for _, anchor in listed} <= sections
 
 

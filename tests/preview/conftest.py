@@ -60,7 +60,7 @@ def load(ctx: Context, send: Send) -> Send:
 
     async def load(content: bytes, **said: Any) -> Upload:
         sent = await send(content, **said)
-        return (await run_until(ctx, QUICK, [sent.id], lambda upload: None))[0]
+        return (await run_until(ctx, QUICK, [sent.id]))[0]
 
     return load
 
@@ -70,6 +70,6 @@ def finish(ctx: Context) -> Look:
     """`await finish(upload_id)`: work until it has ended."""
 
     async def finish(upload_id: UUID) -> Upload:
-        return (await run_until(ctx, QUICK, [upload_id], lambda upload: None))[0]
+        return (await run_until(ctx, QUICK, [upload_id]))[0]
 
     return finish

@@ -15,11 +15,11 @@ from tests.api.conftest import MakeKey
 from tests.conftest import Clock
 from tests.engine.conftest import HEADER, meta_file, meta_line
 from tests.preview.conftest import QUICK, Query, Send
+from weighbridge import service_figures
 from weighbridge.api.live_updates import Hub
 from weighbridge.app import App
 from weighbridge.console import create as create_site
-from weighbridge.engine import queue_counts
-from weighbridge.uploads import preview
+from weighbridge.uploads import figures, preview
 from weighbridge.worker import Worker, run_until
 
 Headers = dict[str, str]
@@ -34,7 +34,7 @@ async def sent(client: httpx.AsyncClient, key: Headers, content: bytes, **fields
 
 
 async def worked(app: App, upload_id: str) -> None:
-    await run_until(app.ctx, QUICK, [UUID(upload_id)], lambda upload: None)
+    await run_until(app.ctx, QUICK, [UUID(upload_id)])
 
 
 async def test_a_preview_from_the_form_to_production(
@@ -192,13 +192,13 @@ async def test_what_is_held_is_no_backlog_and_what_is_discarded_no_failure(
     upload = await load(meta_file(), preview=True)
     clock.forward(hours=5)
     async with app.db.tx() as tx:
-        whole = await queue_counts.of_service(tx)
+        whole = await service_figures.of_service(tx)
     assert (whole.backlog, whole.backlog_age, whole.previews_held, whole.stale_runs) == (0, 0, 1, 0)
     assert query("SELECT backlog FROM weighbridge.watch_queues(5, 0)") == [(0,)]
     await client.post(f"/api/uploads/{upload.id}/discard", headers=key)
     async with app.db.tx() as tx:
-        whole = await queue_counts.of_service(tx)
+        whole = await service_figures.of_service(tx)
     async with app.db.tx("weighbridge_tenant", upload.workspace_id) as tx:
-        mine = await queue_counts.of_workspace(tx)
+        mine = await figures.of_workspace(tx)
     assert (whole.failed_24h, whole.dead_letters, whole.previews_held) == (0, 0, 0)
     assert (mine.failed_24h, mine.backlog_count, mine.last_failed_batch) == (0, 0, None)

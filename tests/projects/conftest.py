@@ -64,7 +64,7 @@ def work(ctx: Context) -> Callable[..., Awaitable[None]]:
     """`await work(received, …)`: work until these files have ended and their project is grouped."""
 
     async def work(*received: Received) -> None:
-        await run_until(ctx, QUICK, [each.upload_id for each in received], lambda upload: None)
+        await run_until(ctx, QUICK, [each.upload_id for each in received])
 
     return work
 

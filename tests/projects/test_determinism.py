@@ -19,6 +19,7 @@ from tests.proof.workers import LONG
 from weighbridge.delivery.context import Context
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import LeaseLost
 from weighbridge.model.limits import Limits
 from weighbridge.model.states import Status
@@ -188,5 +189,5 @@ async def _work(ctx: Context, clock: Any, deaths: list[tuple[int, bool]]) -> Non
         mortal = replace(ctx, db=Dying(ctx.db, *deaths.pop())) if deaths else ctx  # type: ignore[arg-type]
         options = WorkerOptions()
         leases = Leases(ctx.db.url, options.lease, options.ceiling)
-        await ProjectRun(mortal, run.lease, run.project, WISH, options, leases, lambda: None).run()
+        await ProjectRun(mortal, run.lease, run.project, WISH, options, leases, Signals()).run()
         clock.forward(hours=1)

@@ -113,7 +113,7 @@ async def test_rows_move_while_a_file_is_under_way(
             await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())
-    await run_until(small, QUICK, [received.upload_id], lambda upload: None)
+    await run_until(small, QUICK, [received.upload_id])
     looking.cancel()
     processed = [done for total, done in told if total]
     assert processed == sorted(processed)
@@ -145,7 +145,7 @@ async def test_a_worker_for_one_step_leaves_projects_to_others(
     for one_step in (replace(QUICK, promotes=False), replace(QUICK, parses=False)):
         assert not await Worker(ctx, one_step).run_once()
     assert query("SELECT DISTINCT status FROM data_uploads") == [("pending",)]
-    await run_until(ctx, QUICK, [other.upload_id], lambda upload: None)
+    await run_until(ctx, QUICK, [other.upload_id])
 
 
 async def test_a_sender_does_not_wait_for_an_edit_for_ever(

@@ -86,7 +86,7 @@ async def prepare(url: str, home: Path) -> None:
     """Land the first file, leave the second one waiting."""
     async with open_app(read(home=home, DATABASE_URL=url)) as app:
         first = await put(app, WORKSPACE, LANDED)
-        await run_until(app.ctx, WorkerOptions(), [first], lambda upload: None)
+        await run_until(app.ctx, WorkerOptions(), [first])
         async with app.db.tx() as tx:
             await tx.execute(REFUSALS)
         await put(app, WORKSPACE, WAITING)

@@ -188,7 +188,7 @@ async def test_two_files_that_fix_the_same_rows_at_once_fix_them_once(
         for price in "234"
     ]
     options = WorkerOptions(poll=timedelta(seconds=0.05), slots=3)
-    ended = await run_until(ctx, options, sent, lambda upload: None)
+    ended = await run_until(ctx, options, sent)
     assert {upload.status for upload in ended} == {Status.COMPLETED}
     opened, fixed, _, by = await standing(first)
     assert (opened, fixed, sum(by.values())) == (0, 40, 40)

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from weighbridge.delivery.context import Context
 from weighbridge.postgres.transactions import Database
-from weighbridge.storage import usage
 from weighbridge.uploads.check_request import Request
 from weighbridge.uploads.receive import Received, receive
 
@@ -29,7 +28,7 @@ def until_next_month(query: Any) -> timedelta:
 
 async def increment(db: Database, workspace: UUID, user: UUID, size: int) -> None:
     async with db.tx("weighbridge_intake", workspace) as tx:
-        await usage.increment(tx, user, size)
+        await tx.execute("SELECT weighbridge.increment_storage_usage(%s, %s)", (user, size))
 
 
 async def send(ctx: Context, workspace: UUID, content: bytes = CSV, **said: Any) -> Received:

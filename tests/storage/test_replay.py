@@ -22,10 +22,11 @@ from tests.storage.test_defer import store as store
 from weighbridge.delivery.context import Context
 from weighbridge.engine import recover
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.engine.queue_counts import of_service
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.read_options import ReadOptions
+from weighbridge.model.retry import STORE_PROBE
 from weighbridge.model.states import Status
+from weighbridge.service_figures import of_service
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import replay as step
 from weighbridge.storage.replay_loop import Replayer
@@ -222,8 +223,10 @@ async def test_an_early_try_that_fails_does_not_count(
     await send()
     assert await due(ctx, early=True) == []  # it was tried just now
     for _ in range(10):
-        clock.forward(seconds=61)
         query("UPDATE upload_queue SET next_retry_at = weighbridge.now() + interval '5 h'")
+        clock.forward(seconds=STORE_PROBE.total_seconds() - 10)
+        assert await due(ctx, early=True) == []
+        clock.forward(seconds=11)
         before = query("SELECT retry_count, next_retry_at FROM upload_queue")
         [waiting] = await due(ctx, early=True)
         assert not await step.replay(ctx, waiting)

@@ -21,7 +21,7 @@ from weighbridge.model.errors import Refused
 from weighbridge.postgres import roles
 from weighbridge.postgres.errors import RowFault
 from weighbridge.postgres.transactions import Database
-from weighbridge.storage import quota, usage
+from weighbridge.storage import quota
 from weighbridge.storage.quota import DEFAULT_USER, readable
 
 # Specified: incrementStorageUsage calls the function with the correct parameters and surfaces errors -----------
@@ -53,7 +53,7 @@ async def test_increment_storage_usage_surfaces_errors(
 async def test_nothing_is_counted_for_no_workspace(db: Database, query: Any) -> None:
     with pytest.raises(Refused, match="acts for no workspace"):
         async with db.tx("weighbridge_intake") as tx:
-            await usage.increment(tx, DEFAULT_USER, 5)
+            await tx.execute("SELECT weighbridge.increment_storage_usage(%s, 5)", (DEFAULT_USER,))
 
 
 async def test_a_removed_file_leaves_the_total_and_stays_in_its_month(
@@ -322,12 +322,12 @@ async def test_a_failure_to_count_is_logged_and_blocks_nothing(
 
 
 async def test_the_gauge_is_the_sum_of_what_is_stored(app: App, workspace: UUID) -> None:
-    from weighbridge.engine import queue_counts
+    from weighbridge import service_figures
 
     for owner in (workspace, uuid4()):
         await increment(app.db, owner, DEFAULT_USER, 700)
     async with app.db.tx() as tx:
-        assert (await queue_counts.of_service(tx)).storage_usage == 1400
+        assert (await service_figures.of_service(tx)).storage_usage == 1400
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Request, Response
 from fastapi.security.utils import get_authorization_scheme_param
 from pydantic import BaseModel, Field, field_validator
 
+from weighbridge import service_figures
 from weighbridge.api.access import SECURITY, Key, TheApp, needs, public
 from weighbridge.api.error_responses import Problem, documented
 from weighbridge.app import App
-from weighbridge.engine import queue_counts
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe import metrics
+from weighbridge.uploads import figures
 
 router = APIRouter(tags=["metrics"])
 
@@ -57,7 +58,7 @@ class MetricsOut(BaseModel):
 async def workspace_metrics(key: Key, app: TheApp) -> MetricsOut:
     """Backlog, failures and processing time of the workspace's uploads."""
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        found = await queue_counts.of_workspace(tx)
+        found = await figures.of_workspace(tx)
     return MetricsOut(ingest=IngestOut(**vars(found)))
 
 
@@ -69,7 +70,7 @@ async def service_metrics(request: Request, app: TheApp) -> Response:
     """Metrics for Prometheus. Requires WEIGHBRIDGE_METRICS_TOKEN as a bearer token; API keys are not accepted."""
     _admit(app, request.headers.get("authorization"))
     async with app.db.tx() as tx:
-        found = await queue_counts.of_service(tx)
+        found = await service_figures.of_service(tx)
     return Response(metrics.exposition(vars(found)), media_type=metrics.CONTENT_TYPE)
 
 

@@ -20,6 +20,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE
 from weighbridge.cli.output import out
+from weighbridge.cli.table import plain_table
 from weighbridge.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -123,11 +124,10 @@ async def _show(app: App, console: Console, outcomes: list[FileResult], seconds:
 
 async def _reasons(app: App, outcomes: list[FileResult]) -> Any:
     from rich.markup import escape
-    from rich.table import Table
 
     from weighbridge.uploads import history
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("file")
     table.add_column("rows", justify="right")
     table.add_column("line", justify="right")

@@ -9,6 +9,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
 from weighbridge.cli.output import err, out, print_json
+from weighbridge.cli.table import plain_table
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -93,9 +94,8 @@ def listing(
         print_json([_to_json(key) for key in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for title in ("key", "prefix", "name", "workspace", "scopes", "created", "last used", "state"):
         table.add_column(title, overflow="fold")
     for key in found:

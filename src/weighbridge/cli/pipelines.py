@@ -9,6 +9,7 @@ import typer
 from weighbridge.cli.application import read_settings
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import out, print_json
+from weighbridge.cli.table import plain_table
 
 if TYPE_CHECKING:
     from weighbridge.model.pipeline import Pipeline
@@ -34,9 +35,8 @@ def listing(as_json: AsJson = False) -> None:
             ]
         )
         return
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for title in ("pipeline", "accepts", "platforms", "tables", "valid rows"):
         table.add_column(title, overflow="fold")
     for each in found:

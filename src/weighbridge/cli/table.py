@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weighbridge.cli.output import out
 
 if TYPE_CHECKING:
+    from rich.table import Table
     from rich.text import Text
 
 _GAP = 2
@@ -58,3 +59,10 @@ def _joined(cells: Sequence[Text], widths: Sequence[int], right: Sequence[bool])
         line = line + gap + (Text(room) + cell if to_the_right else cell + room)
     line.rstrip()
     return line
+
+
+def plain_table() -> Table:
+    """A table without lines, for short cells: rich folds or cuts what does not fit."""
+    from rich.table import Table
+
+    return Table(box=None, pad_edge=False, header_style="bold")

@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import Query, Request
 from fastapi.responses import HTMLResponse
 
+from weighbridge import service_figures
 from weighbridge.api.access import Key, TheApp
 from weighbridge.console import layout
-from weighbridge.engine import charts, queue_counts
-from weighbridge.uploads import browse
+from weighbridge.uploads import browse, figures
 
 router = layout.router()
 PERIODS = {
@@ -29,16 +29,16 @@ async def show(
     period = period if period in PERIODS else "day"
     _, each, number = PERIODS[period]
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
-        found = await queue_counts.of_workspace(tx)
+        workspace = await figures.of_workspace(tx)
         counts = await browse.state_counts(tx, key.workspace_id)
-        intervals = await charts.intervals(tx, each, number)
-        letters = await charts.dead_letters(tx, 10)
+        intervals = await figures.intervals(tx, each, number)
+        letters = await figures.dead_letters(tx, 10)
     async with app.db.tx(workspace_id=key.workspace_id) as tx:  # tenants cannot read the table of alerts
-        alerts = await charts.alerts(tx, of_service=key.may("admin"))
+        alerts = await service_figures.open_alerts(tx, of_service=key.may("admin"))
     return await layout.show(
         request,
         "health.html",
-        figures=found,
+        figures=workspace,
         counts=counts,
         intervals=intervals,
         letters=letters,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 from datetime import timedelta
 from typing import Any
 
@@ -17,8 +16,9 @@ from weighbridge.delivery.deliver import deliver
 from weighbridge.delivery.in_flight import InFlight
 from weighbridge.delivery.settle import RunCounts
 from weighbridge.engine import recover
-from weighbridge.engine.chores import Chore, cancel, repeat
+from weighbridge.engine.chores import Chore, cancel, jittered, repeat
 from weighbridge.model.errors import RetryLater
+from weighbridge.model.retry import MAX_CRASHES
 from weighbridge.postgres.listen import notifications
 
 log = structlog.get_logger()
@@ -46,11 +46,13 @@ class Deliverer:
     that no slot is idle while the last calls end.
     """
 
-    def __init__(self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = 5) -> None:
+    def __init__(
+        self, ctx: Context, name: str, limit: int, poll: timedelta, max_crashes: int = MAX_CRASHES
+    ) -> None:
         self.ctx = ctx
         self._name = name
         self._limit = limit
-        self._poll = poll.total_seconds()
+        self._poll = poll
         self._max_crashes = max_crashes
         self._in_flight = InFlight()
         self._signals = self._in_flight.signals
@@ -87,10 +89,10 @@ class Deliverer:
 
     async def _wait(self, tasks: set[asyncio.Task[Any]], *events: asyncio.Event) -> None:
         """Wait until a task ends or an event is set, at most for the polling interval."""
-        # Jitter: workers that started together must not poll together.
-        pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
         waiting = {asyncio.create_task(each.wait()) for each in events}
-        await asyncio.wait({*tasks, *waiting}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {*tasks, *waiting}, timeout=jittered(self._poll), return_when=asyncio.FIRST_COMPLETED
+        )
         for each in waiting:
             each.cancel()
 
@@ -114,9 +116,7 @@ class Deliverer:
 
     async def _recover(self) -> None:
         """Recover the work of stopped processes, of every queue: no other worker may be running."""
-        async with self.ctx.db.tx() as tx:
-            abandoned = await recover.recover(tx, self._max_crashes)
-        recover.log_recovered(abandoned)
+        await recover.run(self.ctx.db, self._max_crashes)
         # And rows that were claimed without a lease, through the fixed claim function.
         async with self.ctx.db.tx(ROLE) as tx:
             await delivery_queue.recover_stuck(tx, STUCK_MINUTES)

@@ -118,12 +118,9 @@ def _alert(alerts: Alerts, db: Database) -> Callable[[EventDelivery], Awaitable[
         severity = "RECOVERED" if delivery.type == "AlertRecovered" else event["severity"]
         if delivery.failures == 0:
             journal.alert(event["condition"], event["message"], severity)
-
-        async def note(address: str) -> None:
+        async for address in alerts.send(Alert(severity, event["message"], delivery.accepted_by)):
             async with db.tx() as tx:
                 await outbox.note_accepted(tx, delivery, address)
-
-        await alerts.send(Alert(severity, event["message"], delivery.accepted_by), note)
 
     return send
 

@@ -10,6 +10,7 @@ from weighbridge.engine.announce import announce_to, due
 from weighbridge.engine.context import Context
 from weighbridge.engine.options import WorkerOptions
 from weighbridge.engine.outbox import EventDelivery
+from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import RetryLater
 
 log = structlog.get_logger()
@@ -20,8 +21,8 @@ DELIVERIES_AT_ONCE = 20
 class Announcer:
     """Each delivery is its own task, and each consumer has its own announcer: a slow consumer delays only itself."""
 
-    def __init__(self, ctx: Context, options: WorkerOptions, consumer: str) -> None:
-        self.events_written = asyncio.Event()  # set when events may have been written
+    def __init__(self, ctx: Context, options: WorkerOptions, signals: Signals, consumer: str) -> None:
+        self._work_ended = signals.listener()  # events may have been written
         self._ctx = ctx
         self._options = options
         self._consumer = consumer
@@ -30,7 +31,7 @@ class Announcer:
         """Must not be cancelled: a claimed delivery is always settled."""
         under_way: set[asyncio.Task[None]] = set()
         while not ending.is_set():
-            self.events_written.clear()
+            self._work_ended.clear()
             free = DELIVERIES_AT_ONCE - len(under_way)
             claimed = await self._claim(free)
             under_way |= {
@@ -44,8 +45,8 @@ class Announcer:
         await asyncio.gather(*under_way)
 
     async def _wait(self, under_way: set[asyncio.Task[None]]) -> None:
-        """Until events may have been written, one of these deliveries ends, or the polling interval is over."""
-        waking = asyncio.create_task(self.events_written.wait())
+        """Until work has ended, one of these deliveries ends, or the polling interval is over."""
+        waking = asyncio.create_task(self._work_ended.wait())
         pause = self._options.poll.total_seconds()
         await asyncio.wait({waking, *under_way}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         waking.cancel()

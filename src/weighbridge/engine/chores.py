@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,13 +30,13 @@ async def repeat(chore: Chore) -> None:
     """Run the chore until cancelled. A failure is logged, and the chore runs again."""
     pause = chore.every
     while True:
-        succeeded = await attempt(chore.do)
+        succeeded = await run_logged(chore.do)
         longer = min(pause * 2, max(chore.every, LONGEST_CHORE_PAUSE))
         pause = longer if chore.backs_off and not succeeded else chore.every
         await asyncio.sleep(pause.total_seconds())
 
 
-async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
+async def run_logged(do: Callable[[], Awaitable[Any]]) -> bool:
     """Run it once. False: it failed, and the failure is logged."""
     try:
         await do()
@@ -45,6 +46,11 @@ async def attempt(do: Callable[[], Awaitable[Any]]) -> bool:
     except Exception:  # a chore that failed must run again anyway
         log.exception("chore.failed", chore=do.__name__)
     return False
+
+
+def jittered(interval: timedelta) -> float:
+    """Seconds to wait: processes that started together must not poll together."""
+    return interval.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
 
 
 async def cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:

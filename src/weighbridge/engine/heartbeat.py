@@ -10,7 +10,10 @@ from uuid import UUID
 import psycopg
 import structlog
 
+from weighbridge.postgres.queries import load
+
 log = structlog.get_logger()
+_SQL = load(__name__)
 
 
 class Heartbeat:
@@ -66,9 +69,7 @@ class Heartbeat:
             connection.close()
 
     def _beat(self, connection: psycopg.Connection[tuple[UUID]], tokens: list[UUID]) -> None:
-        rows = connection.execute(
-            "SELECT weighbridge.heartbeat(%s, %s, %s)", (tokens, self._lease, self._ceiling)
-        ).fetchall()
+        rows = connection.execute(_SQL["heartbeat"], (tokens, self._lease, self._ceiling)).fetchall()
         alive = {row[0] for row in rows}
         for token in tokens:
             if token not in alive:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import structlog
 
 from weighbridge.engine.announce_loop import Announcer
-from weighbridge.engine.chores import Chore, cancel, repeat
+from weighbridge.engine.chores import Chore, cancel, jittered, repeat
 from weighbridge.engine.context import Context
 from weighbridge.engine.leases import Leased, Leases
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import RetryLater
 from weighbridge.postgres.listen import notifications
 
@@ -38,15 +38,15 @@ class Loop:
     `companions` are tasks that run until the loop ends; they receive the event that signals the end.
     """
 
-    def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases) -> None:
+    def __init__(self, ctx: Context, options: WorkerOptions, leases: Leases, signals: Signals) -> None:
         self.ctx = ctx
         self.options = options
-        self.ended = asyncio.Event()  # set whenever a unit of work ends
+        self.signals = signals
         self.queues: Sequence[Queue] = ()
         self.chores: Sequence[Chore] = ()
         self.companions: Sequence[Callable[[asyncio.Event], Awaitable[None]]] = ()
         self._leases = leases
-        self._announcers = [Announcer(ctx, options, name) for name in ctx.consumers]
+        self._announcers = [Announcer(ctx, options, signals, name) for name in ctx.consumers]
         self._running: set[asyncio.Task[None]] = set()
         self._turn = 0  # the queue to ask first; rotates
         self._wake = asyncio.Event()
@@ -58,12 +58,6 @@ class Loop:
     def wake(self) -> None:
         """Signal that there may be work to claim."""
         self._wake.set()
-
-    def announce(self) -> None:
-        """Signal that work has ended and events may have been written."""
-        self.ended.set()
-        for each in self._announcers:
-            each.events_written.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         self._leases.start()
@@ -78,7 +72,7 @@ class Loop:
             await self._hand_back()
             await cancel(chores)
             await asyncio.gather(*beside)
-            self.announce()
+            self.signals.work_ended()  # the announcers end
             await asyncio.gather(*announcing)
             self._leases.stop()
 
@@ -101,9 +95,9 @@ class Loop:
             while len(self._running) < self.options.slots and not stop.is_set() and await self._claim():
                 pass
             waking = asyncio.create_task(self._wake.wait())
-            # Jitter: workers that started together must not poll together.
-            pause = self.options.poll.total_seconds() * random.uniform(0.75, 1.25)  # noqa: S311
-            await asyncio.wait({waking, stopping}, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {waking, stopping}, timeout=jittered(self.options.poll), return_when=asyncio.FIRST_COMPLETED
+            )
             waking.cancel()
         stopping.cancel()
 
@@ -127,11 +121,10 @@ class Loop:
     async def _run(self, work: Work) -> None:
         with self._leases.holding(work):
             await work.run()
-        self.announce()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
-        self.ended.set()
+        self.signals.work_ended()
         self._wake.set()
 
     async def _hand_back(self) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from weighbridge.model.retry import MAX_CRASHES
 from weighbridge.model.states import Status
 
 
@@ -27,7 +28,7 @@ class WorkerOptions:
     lease: timedelta = timedelta(seconds=60)
     ceiling: timedelta = timedelta(hours=1)
     poll: timedelta = timedelta(seconds=2)
-    max_crashes: int = 5
+    max_crashes: int = MAX_CRASHES
     clean_every: timedelta = timedelta(hours=24)
     alert_dead_letters: int = 5
     alert_backlog: int = 100

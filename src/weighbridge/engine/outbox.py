@@ -64,6 +64,18 @@ async def fail(tx: Tx, delivery: EventDelivery, delay: timedelta | None, error: 
     await tx.execute(_SQL["fail_event_delivery"], (delivery.lease.token, delay, error))
 
 
+@dataclass(frozen=True)
+class Undelivered:
+    given_up: int
+    late: int
+
+
+async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
+    """Deliveries that were given up, and those that are late by more than this."""
+    [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
+    return Undelivered(*row)
+
+
 async def record(
     tx: Tx, workspace_id: UUID, action: str, subject: UUID | None, detail: dict[str, Any]
 ) -> None:
@@ -73,4 +85,4 @@ async def record(
 
 async def notify(tx: Tx, payload: str) -> None:
     """Notify every API process, which updates the pages."""
-    await tx.execute(_SQL["notify_live"], (payload,))
+    await tx.execute(_SQL["notify_payload"], (payload,))

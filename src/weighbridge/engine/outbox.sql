@@ -11,10 +11,17 @@ SELECT weighbridge.finish_event_delivery(%s)
 -- name: fail_event_delivery
 SELECT weighbridge.fail_event_delivery(%s, %s, %s)
 
+-- name: undelivered
+-- Deliveries that were given up, and overdue ones.
+SELECT count(*) FILTER (WHERE d.gave_up_at IS NOT NULL),
+       count(*) FILTER (WHERE d.gave_up_at IS NULL AND e.created_at < weighbridge.now() - make_interval(mins => %s))
+FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id
+WHERE d.delivered_at IS NULL
+
 -- name: record_audit
 INSERT INTO weighbridge.audit_log (workspace_id, actor, action, subject, detail)
 VALUES (%s, 'weighbridge', %s, %s, %s)
 ON CONFLICT DO NOTHING
 
--- name: notify_live
+-- name: notify_payload
 SELECT pg_notify('weighbridge_live', %s)

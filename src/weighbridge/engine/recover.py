@@ -12,7 +12,7 @@ import structlog
 
 from weighbridge.observe import journal
 from weighbridge.postgres.queries import load
-from weighbridge.postgres.transactions import Tx, fetch_all
+from weighbridge.postgres.transactions import Database, Tx, fetch_all
 
 log = structlog.get_logger()
 _SQL = load(__name__)
@@ -35,6 +35,14 @@ class Recovered:
         """From JSON, as the claims of uploads and projects return it."""
         subject, opened_at = UUID(found["subject"]), datetime.fromisoformat(found["opened_at"])
         return cls(**{**found, "subject": subject, "opened_at": opened_at})
+
+
+async def run(db: Database, max_crashes: int) -> list[Recovered]:
+    """The chore of a worker: recover, and log what was recovered."""
+    async with db.tx() as tx:
+        abandoned = await recover(tx, max_crashes)
+    log_recovered(abandoned)
+    return abandoned
 
 
 async def recover(tx: Tx, max_crashes: int) -> list[Recovered]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+from weighbridge.model.retry import STORAGE_RETRIES
+
 
 @dataclass(frozen=True)
 class Allowance:
@@ -22,7 +24,7 @@ class Limits:
     parse_memory_mb: int = 96
     staging_days: int = 7
     blob_days: int | None = None
-    storage_retries: int = 5
+    storage_retries: int = STORAGE_RETRIES
     resumable: timedelta = timedelta(hours=24)
     workspace: Allowance = Allowance()
     user: Allowance = Allowance()

@@ -1,8 +1,7 @@
 """The one table of retry policies: how often to retry, and how long to wait, by kind of work and failure.
 
-The policies that the database applies are defined in SQL: the circuit breaker, the random part of delays and the pause
-between confirmations in delivery/functions.sql; the retries of an event whose worker stopped in engine/functions.sql,
-equal to ANNOUNCEMENT. A provider's own answer may ask for a longer pause than its policy.
+Where an SQL function decides, it gets these values as parameters, or a test compares its own value with them. A
+provider's own answer may ask for a longer pause than its policy.
 """
 
 from __future__ import annotations
@@ -50,8 +49,13 @@ POLICIES: dict[str, Backoff] = {
     "rate_limit": Backoff(tries=5, first=timedelta(seconds=60), factor=1),  # fixed
 }
 
+# Crashed attempts after which an upload fails; a conversion fails after one more. The default of the setting
+# `max_crashes`.
+MAX_CRASHES = 5
+
 # A file that the store did not accept. The setting `storage_retries` replaces the number of tries.
-STORAGE = Backoff(tries=5, first=timedelta(seconds=30), factor=5, longest=timedelta(days=1))
+STORAGE_RETRIES = 5
+STORAGE = Backoff(tries=STORAGE_RETRIES, first=timedelta(seconds=30), factor=5, longest=timedelta(days=1))
 
 # An event for one of its consumers: about 85 minutes in all, then an operator decides.
 ANNOUNCEMENT = Backoff(tries=10, first=timedelta(seconds=5))
@@ -61,7 +65,8 @@ GROUPING = Backoff(tries=None, first=timedelta(seconds=1), longest=timedelta(min
 
 # A conversion after a temporary error; the pause is random, up to this. The setting `deliver_retries` replaces the
 # number of tries.
-CONVERSION = Backoff(tries=10, first=timedelta(seconds=30), longest=timedelta(hours=2))
+CONVERSION_RETRIES = 10
+CONVERSION = Backoff(tries=CONVERSION_RETRIES, first=timedelta(seconds=30), longest=timedelta(hours=2))
 
 # All sites of a provider that limits the rate without saying for how long.
 PROVIDER_PAUSE = timedelta(minutes=1)
@@ -78,8 +83,15 @@ GOOGLE_SEARCHES = (GOOGLE_REGISTERS, timedelta(hours=18))
 # Questions about the result of an accepted request: every ten minutes for about a day, then the result is unknown.
 CONFIRMATION_TRIES = 150
 
-# While the store is unavailable, one file is tried before it is due.
+# While the store is unavailable, one file is tried before it is due, but not sooner than this after its last try.
 STORE_PROBE = timedelta(minutes=1)
+
+# After a file was not stored, a process claims no other for this many polling intervals.
+STORE_PAUSE_POLLS = 5
+
+# Within one request that reads a stored file, before the policy "store" applies.
+STORE_READ_RETRIES = 2
+STORE_READ_TIME = timedelta(seconds=20)
 
 # Writing the result of finished work while the database is unavailable: about as long as a lease.
 RESULT = Backoff(tries=8, first=timedelta(milliseconds=200), longest=timedelta(seconds=20))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -49,10 +49,10 @@ class Alerts:
                 )
         return found
 
-    async def send(self, alert: Alert, on_accepted: Callable[[str], Awaitable[None]]) -> None:
-        """Send to every address that has not received it. `on_accepted` is called for each address that accepts it.
+    async def send(self, alert: Alert) -> AsyncIterator[str]:
+        """Send to every address that has not received it, and yield the mark of each one that accepts it.
 
-        Raises RetryLater if an address did not accept it.
+        Raises RetryLater after the last answer if an address did not accept it.
         """
         if not self._urls:
             return
@@ -60,20 +60,21 @@ class Alerts:
         addresses = await loop.run_in_executor(_SENDERS, self._load)
         send = partial(_send, body=redacted(alert.message), kind=_KINDS.get(alert.severity, "success"))
 
-        async def send_to(url: str, address: Any) -> bool:
-            if _mark(url) in alert.accepted_by:
-                return True
-            if not await loop.run_in_executor(_SENDERS, send, address):
-                return False
-            await on_accepted(_mark(url))
-            return True
+        async def send_to(number: int) -> tuple[int, bool]:
+            return number, await loop.run_in_executor(_SENDERS, send, addresses[number])
 
-        accepted = await asyncio.gather(*map(send_to, self._urls, addresses))
-        silent = [str(number) for number, taken in enumerate(accepted, 1) if not taken]
+        left = [number for number, url in enumerate(self._urls) if _mark(url) not in alert.accepted_by]
+        silent = []
+        for answer in asyncio.as_completed([send_to(number) for number in left]):
+            number, accepted = await answer
+            if accepted:
+                yield _mark(self._urls[number])
+            else:
+                silent.append(number + 1)
         if silent:
             raise RetryLater(
                 "connection",
-                f"Address {', '.join(silent)} of WEIGHBRIDGE_ALERT_URLS did not accept the alert.",
+                f"Address {', '.join(map(str, sorted(silent)))} of WEIGHBRIDGE_ALERT_URLS did not accept the alert.",
             )
 
     def _load(self) -> list[Any]:

@@ -116,9 +116,9 @@ def lease_acquired(project: Project, worker: str) -> None:
     log.info("Project lease acquired", **_of(project), worker_id=worker)
 
 
-def lease_refused(project: Project, holder: str | None) -> None:
+def lease_refused(project: Project, worker: str | None) -> None:
     metrics.PROJECT_LEASES_REFUSED.inc()
-    log.info("Project lease refused", **_of(project), lease_owner=holder)
+    log.info("Project lease refused", **_of(project), lease_owner=worker)
 
 
 def lease_released(project: Project, worker: str) -> None:

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: counters and timings of this process, and figures from the database (engine.queue_counts).
+"""Metrics for Prometheus: counters and timings of this process, and figures from the database (service_figures).
 
 docs/metrics.md lists them all. Labels have few values and identify no person.
 """

@@ -36,8 +36,8 @@ WHERE p.pronamespace = ANY (%s::regnamespace[])
 """
 _UNCHANGED = """
 SELECT p.oid, format('%%I.%%I(%%s)', p.pronamespace::regnamespace, p.proname, pg_get_function_identity_arguments(p.oid))
-FROM unnest(%(oids)s::oid[], %(places)s::text[]) AS b (oid, place)
-JOIN pg_proc p ON p.oid = b.oid AND p.ctid::text = b.place
+FROM unnest(%(oids)s::oid[], %(ctids)s::text[]) AS before (oid, ctid)
+JOIN pg_proc p ON p.oid = before.oid AND p.ctid::text = before.ctid
 ORDER BY 2
 """
 _TRIGGERS = """
@@ -109,7 +109,7 @@ async def refuse_names_in_use(tx: Tx) -> None:
 
 async def _drop_undefined(tx: Tx, before: list[tuple[int, str]]) -> None:
     """A function that a file defines has a new row in pg_proc; one with an unchanged row is no longer defined."""
-    params = {"oids": [oid for oid, _ in before], "places": [place for _, place in before]}
+    params = {"oids": [oid for oid, _ in before], "ctids": [ctid for _, ctid in before]}
     for oid, name in await fetch_all(tx, _UNCHANGED, params):
         for trigger, table in await fetch_all(tx, _TRIGGERS, (oid,)):
             await tx.execute(sql.SQL("DROP TRIGGER {} ON {}").format(sql.Identifier(trigger), sql.SQL(table)))

@@ -1,4 +1,4 @@
-"""Queries of `weighbridge doctor`: the state of the schema, the rights of each role, unfinished work.
+"""Queries of `weighbridge doctor`: the state of the schema, the rights of each role, the clock.
 
 Nothing here changes anything.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.postgres import migrate, readiness, roles
-from weighbridge.postgres.pipeline_tables import fingerprint
+from weighbridge.postgres import migrate, roles
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Tx, fetch_all
 
-_SQL = load(__name__) | load(readiness.__name__) | load(roles.__name__)
+_SQL = load(__name__)
 
 # Triggers that the state machine, import runs and alerts depend on, by table.
 GUARDS = {
@@ -74,18 +72,6 @@ class Skew:
     doubt: float
 
 
-@dataclass(frozen=True)
-class DeadLetters:
-    count: int
-    workspace_id: UUID | None  # of the newest
-
-
-@dataclass(frozen=True)
-class Undelivered:
-    given_up: int
-    late: int
-
-
 def version(tx: Tx) -> int:
     return tx.info.server_version // 10000
 
@@ -94,12 +80,6 @@ async def missing_migrations(tx: Tx) -> list[str]:
     """ConfigError if the database belongs to another version."""
     async with tx.transaction(force_rollback=True):  # the query creates the ledger if there is none
         return await migrate.pending(tx)
-
-
-async def missing_tables(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
-    """Pipelines whose tables do not exist, or were made for another declaration."""
-    made: dict[str, str] = dict(await fetch_all(tx, _SQL["installed_pipelines"]))
-    return [each.name for each in pipelines if made.get(each.name) != fingerprint(each)]
 
 
 async def missing_keys(tx: Tx, pipelines: Sequence[Pipeline]) -> list[Key]:
@@ -125,12 +105,7 @@ async def disabled_guards(tx: Tx) -> list[Guard]:
 
 async def unusable_roles(tx: Tx) -> list[str]:
     """Roles that do not exist, or that the login cannot SET ROLE to."""
-    asked = (list(roles.NAMES),)
-    found = [
-        *await fetch_all(tx, _SQL["missing_roles"], asked),
-        *await fetch_all(tx, _SQL["closed_roles"], asked),
-    ]
-    return [name for (name,) in found]
+    return [*await roles.missing(tx), *await roles.closed(tx)]
 
 
 async def privileged_roles(tx: Tx) -> dict[str, str]:
@@ -167,31 +142,3 @@ async def clock_shift(tx: Tx) -> float:
     """Seconds by which a test has moved the database's clock."""
     [(seconds,)] = await fetch_all(tx, _SQL["clock_shift"])
     return float(seconds)
-
-
-async def stale_runs(tx: Tx) -> int:
-    [(count,)] = await fetch_all(tx, _SQL["stale_runs"])
-    return int(count)
-
-
-async def dead_letters(tx: Tx) -> DeadLetters:
-    [row] = await fetch_all(tx, _SQL["dead_letters"])
-    return DeadLetters(*row)
-
-
-async def undelivered(tx: Tx, late_minutes: int) -> Undelivered:
-    [row] = await fetch_all(tx, _SQL["undelivered"], (late_minutes,))
-    return Undelivered(*row)
-
-
-@dataclass(frozen=True)
-class Unstored:
-    given_up: int
-    late: int
-    overdue: int  # of these, those that no machine retries
-
-
-async def waiting_for_store(tx: Tx) -> Unstored:
-    """Files that the store could not accept."""
-    [row] = await fetch_all(tx, _SQL["waiting_for_store"])
-    return Unstored(*row)

@@ -125,24 +125,3 @@ SELECT clock_timestamp()
 
 -- name: clock_shift
 SELECT EXTRACT(EPOCH FROM shift)::double precision FROM weighbridge.clock
-
--- name: stale_runs
-SELECT count(*) FROM ingest.v_stale_runs
-
--- name: dead_letters
--- Failed uploads that are neither retried nor dismissed, and the workspace of the newest.
-SELECT count(*), (array_agg(workspace_id ORDER BY finished_at DESC))[1]
-FROM public.data_uploads
-WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at)
-
--- name: undelivered
--- Deliveries that were given up, and overdue ones.
-SELECT count(*) FILTER (WHERE d.gave_up_at IS NOT NULL),
-       count(*) FILTER (WHERE d.gave_up_at IS NULL AND e.created_at < weighbridge.now() - make_interval(mins => %s))
-FROM weighbridge.event_deliveries d JOIN weighbridge.events e ON e.id = d.event_id
-WHERE d.delivered_at IS NULL
-
--- name: waiting_for_store
-SELECT count(*) FILTER (WHERE q.retry_count >= q.max_retries), count(*) FILTER (WHERE q.retry_count < q.max_retries),
-       count(*) FILTER (WHERE q.retry_count < q.max_retries AND q.next_retry_at < weighbridge.now() - INTERVAL '1 hour')
-FROM public.upload_queue q

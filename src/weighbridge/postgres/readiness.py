@@ -16,12 +16,13 @@ async def missing(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
     """What `make_ready` would do, in words: migrations, SQL functions, then pipelines whose tables are missing."""
     if pending := await migrate.pending(tx):
         return pending
-    known: dict[str, str] = dict(await fetch_all(tx, _SQL["installed_pipelines"]))
-    return [
-        f"tables of the pipeline {p.name}"
-        for p in pipelines
-        if known.get(p.name) != pipeline_tables.fingerprint(p)
-    ]
+    return [f"tables of the pipeline {name}" for name in await missing_pipelines(tx, pipelines)]
+
+
+async def missing_pipelines(tx: Tx, pipelines: Sequence[Pipeline]) -> list[str]:
+    """Pipelines whose tables do not exist, or were made for another declaration."""
+    made: dict[str, str] = dict(await fetch_all(tx, _SQL["installed_pipelines"]))
+    return [each.name for each in pipelines if made.get(each.name) != pipeline_tables.fingerprint(each)]
 
 
 async def make_ready(tx: Tx, pipelines: Sequence[Pipeline], *, reapply: bool = False) -> list[str]:

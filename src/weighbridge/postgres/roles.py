@@ -26,27 +26,32 @@ async def ensure(tx: Tx) -> None:
     await tx.execute("SELECT pg_advisory_xact_lock(hashtext('weighbridge.roles'))")
     try:
         async with tx.transaction():
-            for name in await _role_names(tx, "missing_roles"):
+            for name in await missing(tx):
                 await tx.execute(sql.SQL("CREATE ROLE {} NOLOGIN").format(sql.Identifier(name)))
-            for name in await _role_names(tx, "closed_roles"):
+            for name in await closed(tx):
                 await tx.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(name)))
     except errors.InsufficientPrivilege as error:
         raise ConfigError(await _missing_grants(tx)) from error
-    closed = await _role_names(tx, "closed_roles")
-    if closed:
+    if await closed(tx):
         raise ConfigError(await _missing_grants(tx))
 
 
-async def _role_names(tx: Tx, query: str) -> list[str]:
-    return [name for (name,) in await fetch_all(tx, _SQL[query], (list(NAMES),))]
+async def missing(tx: Tx) -> list[str]:
+    """Roles that do not exist."""
+    return [name for (name,) in await fetch_all(tx, _SQL["missing_roles"], (list(NAMES),))]
+
+
+async def closed(tx: Tx) -> list[str]:
+    """Roles that this login cannot SET ROLE to."""
+    return [name for (name,) in await fetch_all(tx, _SQL["closed_roles"], (list(NAMES),))]
 
 
 async def _missing_grants(tx: Tx) -> str:
     """What is missing, as statements for an administrator."""
     [(login,)] = await fetch_all(tx, "SELECT quote_ident(current_user)")
-    missing, closed = await _role_names(tx, "missing_roles"), await _role_names(tx, "closed_roles")
-    statements = [f"CREATE ROLE {name} NOLOGIN;" for name in missing]
-    statements.append(f"GRANT {', '.join([*missing, *closed])} TO {login};")
+    to_create, to_grant = await missing(tx), await closed(tx)
+    statements = [f"CREATE ROLE {name} NOLOGIN;" for name in to_create]
+    statements.append(f"GRANT {', '.join([*to_create, *to_grant])} TO {login};")
     return (
         f"The login {login} may not use the roles of Weighbridge's workers. "
         f"Have an administrator run: {' '.join(statements)}"

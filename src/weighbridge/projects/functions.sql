@@ -198,10 +198,8 @@ BEGIN
         -- Not while its groups are edited, nor while another worker claims it.
         PERFORM FROM projects p WHERE p.key = v_key FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
-        INSERT INTO attempts AS a (queue, subject, workspace_id, worker, opened_at, progressed_at, lease_until, renewed_at)
-        VALUES ('projects', v_key, v_workspace, p_worker, v_now, v_now, v_now + p_lease, v_now)
-        ON CONFLICT DO NOTHING
-        RETURNING a.lease_token INTO v_token;
+        SELECT o.lease_token INTO v_token
+        FROM open_attempts('projects', ARRAY[v_key], ARRAY[v_workspace], p_worker, p_lease) o;
         CONTINUE WHEN v_token IS NULL;
         project_key := v_key;
         lease_token := v_token;
@@ -469,7 +467,7 @@ CREATE OR REPLACE TRIGGER note_volumes AFTER UPDATE ON public.keywords
     FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.note_volumes();
 
 -- A deleted keyword is removed from its group, for every kind of deletion.
-CREATE OR REPLACE FUNCTION weighbridge.leave_groups() RETURNS trigger
+CREATE OR REPLACE FUNCTION weighbridge.ungroup_deleted_keywords() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
@@ -482,6 +480,6 @@ BEGIN
     WHERE g.workspace_id = l.workspace_id AND g.project_id = l.project_id AND g.id = l.group_id AND NOT g.stale;
     RETURN NULL;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.leave_groups() FROM PUBLIC;
-CREATE OR REPLACE TRIGGER leave_groups AFTER DELETE ON public.keywords
-    REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.leave_groups();
+REVOKE ALL ON FUNCTION weighbridge.ungroup_deleted_keywords() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER ungroup_deleted_keywords AFTER DELETE ON public.keywords
+    REFERENCING OLD TABLE AS old_rows FOR EACH STATEMENT EXECUTE FUNCTION weighbridge.ungroup_deleted_keywords();

@@ -169,17 +169,17 @@ class GroupCursor:
     id: UUID
 
 
-_FIRST = GroupCursor("", UUID(int=0))
+FIRST_GROUP = GroupCursor("", UUID(int=0))
 
 
 async def groups(tx: Tx, key: ProjectKey, after: GroupCursor | None, limit: int) -> list[Group]:
     """The groups of a project ordered by parent, one page at a time."""
-    params = key.params(**vars(after or _FIRST), limit=limit, group=None)
+    params = key.params(**vars(after or FIRST_GROUP), limit=limit, group=None)
     return [Group(**row) for row in await fetch_named(tx, _SQL["groups"], params)]
 
 
 async def find(tx: Tx, key: ProjectKey, group: UUID) -> Group | None:
-    found = await fetch_named(tx, _SQL["groups"], key.params(**vars(_FIRST), limit=0, group=group))
+    found = await fetch_named(tx, _SQL["groups"], key.params(**vars(FIRST_GROUP), limit=0, group=group))
     return Group(**found[0]) if found else None
 
 
@@ -193,9 +193,15 @@ async def members(tx: Tx, key: ProjectKey, groups: Sequence[UUID]) -> dict[UUID,
 
 async def keywords(tx: Tx, key: ProjectKey, group: UUID | None, after: str, limit: int) -> list[Keyword]:
     """Keywords of a project or of one of its groups, one page at a time."""
-    query = _SQL["keywords"] if group is None else _SQL["keywords_of_group"]
-    params = key.params(group=group, after=after, limit=limit)
-    return [Keyword(**row) for row in await fetch_named(tx, query, params)]
+    query = _SQL["keyword_page"] if group is None else _SQL["keyword_page_of_group"]
+    page = await fetch_all(tx, query, key.params(group=group, after=after, limit=limit))
+    return await get_keywords(tx, key, [keyword for (keyword,) in page])
+
+
+async def get_keywords(tx: Tx, key: ProjectKey, keywords: Sequence[str]) -> list[Keyword]:
+    """Keywords by their normalised text, in alphabetical order."""
+    params = key.params(keywords=list(keywords))
+    return [Keyword(**row) for row in await fetch_named(tx, _SQL["get_keywords"], params)]
 
 
 async def merges(tx: Tx, key: ProjectKey) -> list[tuple[str, str]]:

@@ -222,35 +222,30 @@ CROSS JOIN LATERAL (
 ) k
 ORDER BY one.id, m.keyword_normalized
 
--- name: keywords
+-- name: keyword_page
+SELECT keyword_normalized FROM public.keywords
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND keyword_normalized > %(after)s
+ORDER BY keyword_normalized LIMIT %(limit)s
+
+-- name: keyword_page_of_group
+SELECT keyword_normalized FROM public.group_keywords
+WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND group_id = %(group)s AND keyword_normalized > %(after)s
+ORDER BY keyword_normalized LIMIT %(limit)s
+
+-- name: get_keywords
 SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
        k.clicks, k.impressions, m.group_id, coalesce(m.by_hand, false) AS by_hand, k.upload_id, k.line
-FROM (
-    SELECT * FROM public.keywords
-    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND keyword_normalized > %(after)s
-    ORDER BY keyword_normalized LIMIT %(limit)s
+FROM unnest(%(keywords)s::text[]) AS one (keyword_normalized)
+CROSS JOIN LATERAL (
+    SELECT * FROM public.keywords k
+    WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
+      AND k.keyword_normalized = one.keyword_normalized OFFSET 0
 ) k
 LEFT JOIN LATERAL (
     SELECT m.group_id, m.by_hand FROM public.group_keywords m
     WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
-      AND m.keyword_normalized = k.keyword_normalized OFFSET 0
+      AND m.keyword_normalized = one.keyword_normalized OFFSET 0
 ) m ON true
-ORDER BY k.keyword_normalized
-
--- name: keywords_of_group
-SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
-       k.clicks, k.impressions, m.group_id, m.by_hand, k.upload_id, k.line
-FROM (
-    SELECT keyword_normalized, group_id, by_hand FROM public.group_keywords
-    WHERE workspace_id = %(workspace)s AND project_id = %(project)s AND group_id = %(group)s
-      AND keyword_normalized > %(after)s
-    ORDER BY keyword_normalized LIMIT %(limit)s
-) m
-CROSS JOIN LATERAL (
-    SELECT * FROM public.keywords k
-    WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
-      AND k.keyword_normalized = m.keyword_normalized OFFSET 0
-) k
 ORDER BY k.keyword_normalized
 
 -- name: merges

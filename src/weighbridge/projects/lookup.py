@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from weighbridge.postgres.queries import load
-from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
-from weighbridge.projects.groups import GroupCursor, Keyword, ProjectKey
+from weighbridge.postgres.transactions import Tx, fetch_all
+from weighbridge.projects.groups import FIRST_GROUP, GroupCursor, Keyword, ProjectKey, get_keywords
 
 _SQL = load(__name__)
-_FIRST = GroupCursor("", UUID(int=0))
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,15 @@ async def keywords_with(
 ) -> list[Keyword]:
     """Keywords of a project or of one of its groups that contain a text, one page at a time."""
     params = key.params(text=text.normalised, group=group, after=after, limit=limit)
-    return [Keyword(**row) for row in await fetch_named(tx, _SQL["keywords_with"], params)]
+    page = await fetch_all(tx, _SQL["keywords_with"], params)
+    return await get_keywords(tx, key, [keyword for (keyword,) in page])
 
 
 async def groups_with(
     tx: Tx, key: ProjectKey, text: Text, after: GroupCursor | None, limit: int
 ) -> list[UUID]:
     """Groups whose parent or name contains a text, ordered by parent, one page at a time."""
-    params = key.params(text=text.normalised, typed=text.typed, **vars(after or _FIRST), limit=limit)
+    params = key.params(text=text.normalised, typed=text.typed, **vars(after or FIRST_GROUP), limit=limit)
     return [id_ for (id_,) in await fetch_all(tx, _SQL["groups_with"], params)]
 
 

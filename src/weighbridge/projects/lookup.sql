@@ -1,31 +1,16 @@
--- Keywords and groups by name. They are read along their keys in the order of the lists, and reading stops at the end
--- of the page: no row is read twice, and none beyond the page.
+-- Keywords and groups by name. Only keys are compared, along an index and in the order of the lists, and reading stops at
+-- the end of the page.
 
 -- name: keywords_with
--- Keywords that contain a text, of the project or of one group. Only keys are compared; matches are then read in full.
-SELECT k.keyword_normalized, coalesce(k.keyword, k.keyword_normalized) AS keyword, k.tokens, k.volume, k.difficulty, k.cpc,
-       k.clicks, k.impressions, m.group_id, coalesce(m.by_hand, false) AS by_hand, k.upload_id, k.line
-FROM (
-    SELECT w.keyword_normalized FROM public.keywords w
-    WHERE w.workspace_id = %(workspace)s AND w.project_id = %(project)s AND w.keyword_normalized > %(after)s
-      AND strpos(w.keyword_normalized, %(text)s) > 0
-      AND (%(group)s::uuid IS NULL OR EXISTS (
-          SELECT FROM public.group_keywords e
-          WHERE e.workspace_id = %(workspace)s AND e.project_id = %(project)s
-            AND e.keyword_normalized = w.keyword_normalized AND e.group_id = %(group)s))
-    ORDER BY w.keyword_normalized LIMIT %(limit)s
-) f
-CROSS JOIN LATERAL (
-    SELECT * FROM public.keywords k
-    WHERE k.workspace_id = %(workspace)s AND k.project_id = %(project)s
-      AND k.keyword_normalized = f.keyword_normalized OFFSET 0
-) k
-LEFT JOIN LATERAL (
-    SELECT m.group_id, m.by_hand FROM public.group_keywords m
-    WHERE m.workspace_id = %(workspace)s AND m.project_id = %(project)s
-      AND m.keyword_normalized = f.keyword_normalized OFFSET 0
-) m ON true
-ORDER BY k.keyword_normalized
+-- Keywords that contain a text, of the project or of one group.
+SELECT w.keyword_normalized FROM public.keywords w
+WHERE w.workspace_id = %(workspace)s AND w.project_id = %(project)s AND w.keyword_normalized > %(after)s
+  AND strpos(w.keyword_normalized, %(text)s) > 0
+  AND (%(group)s::uuid IS NULL OR EXISTS (
+      SELECT FROM public.group_keywords e
+      WHERE e.workspace_id = %(workspace)s AND e.project_id = %(project)s
+        AND e.keyword_normalized = w.keyword_normalized AND e.group_id = %(group)s))
+ORDER BY w.keyword_normalized LIMIT %(limit)s
 
 -- name: groups_with
 -- Groups whose parent or own name contains a text.

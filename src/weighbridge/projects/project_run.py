@@ -8,7 +8,6 @@ lease → [job → job → …] → group → release
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ from structlog.contextvars import bound_contextvars
 from weighbridge.engine import recover
 from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
+from weighbridge.engine.signals import Signals
 from weighbridge.model.errors import HandBack, LeaseLost, RetryLater, WeighbridgeError
 from weighbridge.model.project import Project
 from weighbridge.model.retry import GROUPING
@@ -36,12 +36,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class ProjectQueue:
-    """The queue of projects, as a worker claims from it. `on_job_ended` is called after each file of a project."""
+    """The queue of projects, as a worker claims from it."""
 
     ctx: Context
     options: WorkerOptions
     leases: Leases
-    on_job_ended: Callable[[], None]
+    signals: Signals
 
     async def claim(self) -> ProjectRun | None:
         request = claim_request(self.ctx, self.options)
@@ -51,7 +51,7 @@ class ProjectQueue:
         if claimed.lease is None or claimed.project is None:
             return None
         return ProjectRun(
-            self.ctx, claimed.lease, claimed.project, request, self.options, self.leases, self.on_job_ended
+            self.ctx, claimed.lease, claimed.project, request, self.options, self.leases, self.signals
         )
 
 
@@ -65,7 +65,7 @@ class ProjectRun:
     request: ClaimRequest
     options: WorkerOptions
     leases: Leases
-    on_job_ended: Callable[[], None]
+    signals: Signals
     _job: UploadWork | None = None
     _grouping: asyncio.Future[Grouped | None] | None = None
     _interrupt: WeighbridgeError | None = field(default=None, repr=False)
@@ -123,7 +123,7 @@ class ProjectRun:
                 await self._job.run()
         finally:
             self._job = None
-        self.on_job_ended()
+        self.signals.work_ended()
         return True
 
     async def _group(self) -> None:

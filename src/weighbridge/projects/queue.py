@@ -142,16 +142,16 @@ async def lock(tx: Tx, project_id: int, actor: str, action: str) -> None:
 
 
 @dataclass(frozen=True)
-class Holder:
+class Runner:
     """The worker that runs a project, and when its lease expires without a heartbeat."""
 
     worker: str
     lease_until: datetime
 
 
-async def holder(tx: Tx, project: Project) -> Holder | None:
-    row = await fetch_one(tx, _SQL["holder"], (project.workspace_id, project.id))
-    return Holder(*row) if row else None
+async def runner(tx: Tx, project: Project) -> Runner | None:
+    row = await fetch_one(tx, _SQL["runner"], (project.workspace_id, project.id))
+    return Runner(*row) if row else None
 
 
 async def grouped_since(tx: Tx, upload_ids: list[UUID], pipelines: Collection[str]) -> set[UUID]:

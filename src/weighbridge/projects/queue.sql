@@ -50,7 +50,7 @@ SELECT weighbridge.kick_project(%s)
 -- name: lock_project
 SELECT weighbridge.lock_project(%s, %s, %s)
 
--- name: holder
+-- name: runner
 SELECT l.lease_owner, l.lease_expires_at FROM public.project_processing_leases l
 WHERE l.workspace_id = %s AND l.project_id = %s AND l.lease_expires_at >= weighbridge.now()
 

@@ -60,9 +60,11 @@ GRANT EXECUTE ON FUNCTION weighbridge.defer_upload(uuid, uuid, uuid, text, text,
 
 -- Replay -----------------------------------------------------------------------------------------------------
 
--- Claims files that are due. p_early: also others, except those tried within the last minute; a failure of such an early try
--- does not count.
-CREATE OR REPLACE FUNCTION weighbridge.claim_replays(p_worker text, p_spool uuid, p_lease interval, p_limit int, p_early boolean)
+-- Claims files that are due. p_early_after: also others whose last try is longer ago than this; a failure of such an early
+-- try does not count.
+CREATE OR REPLACE FUNCTION weighbridge.claim_replays(
+    p_worker text, p_spool uuid, p_lease interval, p_limit int, p_early_after interval
+)
     RETURNS TABLE (lease_token uuid, queue_id uuid, workspace_id uuid, upload_id uuid, user_id uuid, object_path text,
                    content_hash text, byte_size bigint, retry_count int, max_retries int, early boolean)
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
@@ -75,7 +77,7 @@ BEGIN
     WITH due AS MATERIALIZED (
         SELECT q.* FROM upload_queue q
         WHERE q.spool_id = p_spool AND q.retry_count < q.max_retries
-          AND (q.next_retry_at <= v_now OR p_early AND q.tried_at < v_now - INTERVAL '1 minute')
+          AND (q.next_retry_at <= v_now OR q.tried_at < v_now - p_early_after)
           AND NOT EXISTS (SELECT FROM attempts a
                           WHERE a.queue = 'storage' AND a.subject = q.id AND a.closed_at IS NULL)
         ORDER BY q.next_retry_at, q.id LIMIT p_limit
@@ -88,7 +90,7 @@ BEGIN
            d.byte_size, d.retry_count, d.max_retries, d.next_retry_at > v_now
     FROM opened o JOIN due d ON d.id = o.subject;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.claim_replays(text, uuid, interval, int, boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.claim_replays(text, uuid, interval, int, interval) FROM PUBLIC;
 
 -- The file of an upload is stored after all: workers can claim it.
 CREATE OR REPLACE FUNCTION weighbridge.set_stored(p_upload uuid, p_file_url text) RETURNS boolean

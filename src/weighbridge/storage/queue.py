@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from weighbridge.model.retry import STORE_PROBE
 from weighbridge.postgres.queries import load
 from weighbridge.postgres.transactions import Lease, Tx, fetch_all, fetch_named, fetch_one
 
@@ -91,12 +92,14 @@ class ReplayClaimRequest:
     spool_id: UUID
     lease: timedelta
     limit: int
-    early: bool = False  # also files that are not due, except those tried within the last minute
+    early: bool = False  # also files that are not due, except those tried recently
 
 
 async def claim(tx: Tx, request: ReplayClaimRequest) -> list[Replay]:
     """Claim files of a spool, each with its own lease."""
-    rows = await fetch_all(tx, _SQL["claim_replays"], tuple(vars(request).values()))
+    early_after = STORE_PROBE if request.early else None
+    params = (request.worker, request.spool_id, request.lease, request.limit, early_after)
+    rows = await fetch_all(tx, _SQL["claim_replays"], params)
     return [
         Replay(Lease(token, queue, workspace), upload, user, path, bytes.fromhex(digest), *rest)
         for token, queue, workspace, upload, user, path, digest, *rest in rows
@@ -190,3 +193,16 @@ async def watch(tx: Tx, threshold: int, alert_after: timedelta) -> int:
     row = await fetch_one(tx, _SQL["watch_storage"], (threshold, alert_after))
     assert row is not None
     return int(row[0])
+
+
+@dataclass(frozen=True)
+class Unstored:
+    given_up: int
+    late: int
+    overdue: int  # of these, those that no machine retries
+
+
+async def waiting_for_store(tx: Tx) -> Unstored:
+    """Files that the store could not accept."""
+    [row] = await fetch_all(tx, _SQL["waiting_for_store"])
+    return Unstored(*row)

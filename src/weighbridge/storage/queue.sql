@@ -58,3 +58,8 @@ SELECT weighbridge.drop_replay(%s, %s)
 
 -- name: watch_storage
 SELECT weighbridge.watch_storage(%s, %s)
+
+-- name: waiting_for_store
+SELECT count(*) FILTER (WHERE q.retry_count >= q.max_retries), count(*) FILTER (WHERE q.retry_count < q.max_retries),
+       count(*) FILTER (WHERE q.retry_count < q.max_retries AND q.next_retry_at < weighbridge.now() - INTERVAL '1 hour')
+FROM public.upload_queue q

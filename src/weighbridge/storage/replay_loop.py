@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
-from uuid import UUID
 
 import structlog
 
-from weighbridge.engine.chores import Chore, attempt, cancel, repeat
-from weighbridge.engine.heartbeat import Heartbeat
+from weighbridge.engine.chores import Chore, cancel, jittered, repeat, run_logged
+from weighbridge.engine.leases import Leases
 from weighbridge.engine.options import WorkerOptions
-from weighbridge.model.retry import STORE_PROBE
+from weighbridge.model.errors import WeighbridgeError
+from weighbridge.model.retry import STORE_PAUSE_POLLS, STORE_PROBE
+from weighbridge.postgres.transactions import Lease
 from weighbridge.storage.context import Context
 from weighbridge.storage.queue import Replay
 from weighbridge.storage.replay import due, reconcile, replay
@@ -37,32 +38,30 @@ class Replayer:
         self.ctx = ctx
         self._name = options.name
         self._lease = options.lease
-        self._poll = max(options.poll, SHORTEST_POLL).total_seconds()
+        self._poll = max(options.poll, SHORTEST_POLL)
         self._chores = [*chores, Chore(self._sweep, SWEEP_EVERY, backs_off=True)]
-        self._running: dict[UUID, asyncio.Task[None]] = {}
+        self._running: set[asyncio.Task[None]] = set()
         self._store_works = False  # the store accepted the last file
         self._probed = -STORE_PROBE.total_seconds()
         self._no_claims_before = 0.0  # no claims until then, after a file was not stored
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._heartbeat = Heartbeat(ctx.db.url, options.lease, CEILING, self._lost)
+        self._leases = Leases(ctx.db.url, options.lease, CEILING)
 
     async def run(self, stop: asyncio.Event) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._heartbeat.start()
+        self._leases.start()
         stopping = asyncio.create_task(stop.wait())
         chores = [asyncio.create_task(repeat(each)) for each in self._chores]
         try:
             while not stop.is_set():
-                await attempt(self._claim)
-                # Jitter: processes that started together must not poll together.
-                pause = self._poll * random.uniform(0.75, 1.25)  # noqa: S311
+                await run_logged(self._claim)
                 await asyncio.wait(
-                    {stopping, *self._running.values()}, timeout=pause, return_when=asyncio.FIRST_COMPLETED
+                    {stopping, *self._running},
+                    timeout=jittered(self._poll),
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
         finally:
             stopping.cancel()
-            await cancel([*chores, *self._running.values()])
-            self._heartbeat.stop()
+            await cancel([*chores, *self._running])
+            self._leases.stop()
 
     async def _claim(self) -> None:
         """Claim files that are due; while the store works, all files; otherwise sometimes one file as a probe."""
@@ -74,26 +73,31 @@ class Replayer:
             self._probed = monotonic()
             claimed = await due(self.ctx, self._name, self._lease, 1, early=True)
         for waiting in claimed:
-            self._running[waiting.lease.token] = asyncio.create_task(self._replay(waiting))
+            task = asyncio.create_task(self._replay(waiting))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
 
     async def _replay(self, waiting: Replay) -> None:
-        token = waiting.lease.token
-        self._heartbeat.hold(token)
-        try:
+        task = asyncio.current_task()
+        assert task is not None
+        with self._leases.holding(_ReplayTask(waiting.lease, task)):
             self._store_works = await replay(self.ctx, waiting)
-            if not self._store_works:
-                self._no_claims_before = monotonic() + 5 * self._poll
-        finally:
-            self._heartbeat.drop(token)
-            del self._running[token]
-
-    def _lost(self, token: UUID) -> None:
-        """From the heartbeat's thread: another attempt owns this file now."""
-        task = self._running.get(token)
-        if task is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(task.cancel)
+        if not self._store_works:
+            self._no_claims_before = monotonic() + STORE_PAUSE_POLLS * self._poll.total_seconds()
 
     async def _sweep(self) -> None:
         files, rows = await reconcile(self.ctx)
         if files or rows:
             log.info("spool.swept", files=files, lost=rows)
+
+
+@dataclass(frozen=True)
+class _ReplayTask:
+    """A replay under its lease."""
+
+    lease: Lease
+    task: asyncio.Task[None]
+
+    def interrupt(self, reason: WeighbridgeError) -> None:
+        """From the heartbeat's thread: another attempt owns this file now."""
+        self.task.get_loop().call_soon_threadsafe(self.task.cancel)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import UUID, uuid4
 
 from weighbridge.model.errors import ConfigError, RetryLater
+from weighbridge.model.retry import STORE_READ_RETRIES, STORE_READ_TIME
 from weighbridge.storage import files
 from weighbridge.storage.blobs import BlobMissing, Blobs
 
@@ -162,7 +163,7 @@ class BucketStore:
                 client_options=_client(
                     request_timeout, timeout=timedelta(days=1), read_timeout=request_timeout
                 ),
-                retry_config={"max_retries": 2, "retry_timeout": timedelta(seconds=20)},
+                retry_config={"max_retries": STORE_READ_RETRIES, "retry_timeout": STORE_READ_TIME},
             )
         except BaseError as error:
             raise ConfigError(

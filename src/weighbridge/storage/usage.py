@@ -89,11 +89,6 @@ class Recount:
     missing: tuple[tuple[UUID, str], ...]  # uploads whose blob is missing
 
 
-async def increment(tx: Tx, user_id: UUID, size: int) -> None:
-    """Add one file of this size to the counters; a negative size removes one."""
-    await tx.execute(_SQL["increment_storage_usage"], (user_id, size))
-
-
 async def take_interpretations(
     tx: Tx, user_id: UUID, number: int, *, limited: bool
 ) -> ExceededInterpretations | None:

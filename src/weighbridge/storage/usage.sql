@@ -1,6 +1,3 @@
--- name: increment_storage_usage
-SELECT weighbridge.increment_storage_usage(%s, %s)
-
 -- name: take_interpretations
 SELECT used, allowed, resets_at, seconds FROM weighbridge.take_interpretations(%s, %s, %s)
 

@@ -17,6 +17,7 @@ preview         an upload on hold → its changes; preview_rows, preview_sql and
 write_rejects_file  rejected rows → a CSV to fix; fixed_rows links the fixed file to its original
 retry           an operator retries or dismisses; release_batch releases the name of a failed batch
 browse          lists of uploads; history and live answer questions about them
+figures         backlog, failures and history of uploads, and the alerts about them
 retention       staged rows and scratch files whose retention period is over
 golden_path     queries of `weighbridge verify golden-path`
 """

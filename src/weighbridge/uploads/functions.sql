@@ -1148,3 +1148,75 @@ END $$;
 REVOKE ALL ON FUNCTION ingest.guard_import_runs() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER trg_import_runs_guard INSTEAD OF INSERT OR DELETE ON ingest.import_runs
     FOR EACH ROW EXECUTE FUNCTION ingest.guard_import_runs();
+
+-- Figures ----------------------------------------------------------------------------------------------------
+
+-- Uploads that wait for a worker; previews that wait for a person do not count. Counted in parts, one for each partial
+-- index. NULL: of all workspaces.
+CREATE OR REPLACE FUNCTION weighbridge.waiting_uploads(p_workspace uuid) RETURNS bigint
+    LANGUAGE sql STABLE
+    AS $$
+        SELECT (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
+                AND d.project_id IS NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+             + (SELECT count(*) FROM public.data_uploads d WHERE d.status IN ('pending', 'staging_complete')
+                AND d.project_id IS NOT NULL AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+             - (SELECT count(*) FROM public.data_uploads d WHERE d.preview AND d.status = 'staging_complete'
+                AND (p_workspace IS NULL OR d.workspace_id = p_workspace))
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.waiting_uploads(uuid) FROM PUBLIC;
+
+-- Raises or withdraws the alerts about dead letters and backlog, and returns both counts. Any number of workers may call it at
+-- once: an alert is open once.
+CREATE OR REPLACE FUNCTION weighbridge.watch_queues(p_dead_letters int, p_backlog int) RETURNS TABLE (dead_letters bigint, backlog bigint)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+BEGIN
+    SELECT count(*) INTO dead_letters FROM data_uploads WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at);
+    SELECT waiting_uploads(NULL)
+         + (SELECT count(*) FROM attempts a JOIN data_uploads d ON d.id = a.subject AND d.status IN ('processing', 'promoting')
+            WHERE a.queue = 'uploads' AND a.closed_at IS NULL) INTO backlog;
+    IF dead_letters > p_dead_letters THEN
+        PERFORM raise_alert('dead_letters', '', 'WARNING',
+            format('Ingest dead-letter queue has %s messages', dead_letters));
+    ELSE
+        PERFORM withdraw_alert('dead_letters', '',
+            format('Ingest dead-letter queue is back to %s messages', dead_letters));
+    END IF;
+    IF backlog > p_backlog THEN
+        PERFORM raise_alert('backlog', '', 'WARNING', format('Ingest backlog at %s pending jobs', backlog));
+    ELSE
+        PERFORM withdraw_alert('backlog', '', format('Ingest backlog is back to %s pending jobs', backlog));
+    END IF;
+    RETURN NEXT;
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.watch_queues(int, int) FROM PUBLIC;
+
+-- The figures of GET /api/metrics for the workspace of the transaction. SECURITY DEFINER: tenants cannot read attempts, which
+-- say which runs are stale.
+CREATE OR REPLACE FUNCTION weighbridge.workspace_figures() RETURNS TABLE (
+        backlog_count bigint, failed_24h bigint, stale_runs bigint, avg_processing_seconds double precision,
+        last_failed_batch text, last_failed_at timestamptz)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+        WITH mine AS MATERIALIZED (SELECT workspace() AS id),
+        failed AS (
+            SELECT batch_name(d) AS batch, d.finished_at
+            FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine) AND d.status = 'failed'
+              AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))
+            ORDER BY d.finished_at DESC LIMIT 1
+        )
+        SELECT waiting_uploads((SELECT id FROM mine))
+               + (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                  AND d.status IN ('processing', 'promoting')),
+               (SELECT count(*) FROM data_uploads d WHERE d.workspace_id = (SELECT id FROM mine)
+                AND d.status = 'failed' AND d.finished_at > weighbridge.now() - INTERVAL '24h'
+                AND NOT (d.preview AND d.error_code IN ('discarded', 'preview_expired'))),
+               (SELECT count(*) FROM ingest.v_stale_runs s JOIN data_uploads d ON d.id = s.id
+                WHERE d.workspace_id = (SELECT id FROM mine)),
+               (SELECT avg(EXTRACT(EPOCH FROM d.finished_at - d.started_at))::double precision FROM data_uploads d
+                WHERE d.workspace_id = (SELECT id FROM mine) AND d.status IN ('completed', 'partial')),
+               (SELECT f.batch FROM failed f),
+               (SELECT f.finished_at FROM failed f)
+    $$;
+REVOKE ALL ON FUNCTION weighbridge.workspace_figures() FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION weighbridge.workspace_figures() TO weighbridge_tenant;

@@ -14,6 +14,7 @@ from weighbridge.engine.recover import Recovered
 from weighbridge.model.columns import NO_COLUMNS, ColumnReport
 from weighbridge.model.read_as import UNDECIDED, ReadAs
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
+from weighbridge.model.retry import MAX_CRASHES
 from weighbridge.model.states import Status
 from weighbridge.model.upload import Bins, Upload, Watermark
 from weighbridge.postgres.queries import load
@@ -88,7 +89,7 @@ class ClaimRequest:
     pipelines: tuple[str, ...]
     lease: timedelta
     per_workspace: int
-    max_crashes: int = 5
+    max_crashes: int = MAX_CRASHES
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ class TotalsOut(BaseModel):
     retry_total: int
 
 
-class GroupOut(BaseModel):
+class DeliveryGroupOut(BaseModel):
     """A site and a provider."""
 
     site_id: UUID
@@ -224,10 +224,10 @@ class GroupOut(BaseModel):
     ledger: list[EntryOut] = Field(description="The newest entries; only with the parameter `site_id`.")
 
 
-class GroupsOut(BaseModel):
+class DeliveryGroupsOut(BaseModel):
     """A page, by site and provider. Pass `next` as `after` to get the next page."""
 
-    groups: list[GroupOut]
+    groups: list[DeliveryGroupOut]
     next: str | None
 
 

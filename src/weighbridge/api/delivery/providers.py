@@ -12,9 +12,9 @@ from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.delivery.conversions import Provider, entry_out
 from weighbridge.api.delivery.models import (
     CircuitOut,
+    DeliveryGroupOut,
+    DeliveryGroupsOut,
     EntryOut,
-    GroupOut,
-    GroupsOut,
     KeyStandingOut,
     TotalsOut,
 )
@@ -43,7 +43,7 @@ async def list_groups(
     provider: Provider = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: Annotated[str | None, Query(description="The `next` value of the previous page.")] = None,
-) -> GroupsOut:
+) -> DeliveryGroupsOut:
     """List the workspace's groups (site and provider): queued and failed conversions, and what blocks deliveries."""
     behind = cursor.read("after", after, lambda *parts: parts, UUID, str)
     async with app.db.tx(ROLE, key.workspace_id) as tx:
@@ -59,10 +59,10 @@ async def list_groups(
     groups = [
         _out(each, [entry_out(entry) for entry in ledger]) for each, ledger in zip(page, ledgers, strict=True)
     ]
-    return GroupsOut(groups=groups, next=more)
+    return DeliveryGroupsOut(groups=groups, next=more)
 
 
-def _out(found: GroupStatus, ledger: list[EntryOut]) -> GroupOut:
+def _out(found: GroupStatus, ledger: list[EntryOut]) -> DeliveryGroupOut:
     credentials = None
     if found.credentials_version is not None:
         credentials = KeyStandingOut(
@@ -71,7 +71,7 @@ def _out(found: GroupStatus, ledger: list[EntryOut]) -> GroupOut:
             refused_at=found.refused_at,
             refused_code=found.refused_code,
         )
-    return GroupOut(
+    return DeliveryGroupOut(
         site_id=found.site_id,
         site_name=found.site_name,
         provider=found.provider_key,

@@ -14,8 +14,8 @@ from weighbridge.api.access import SECURITY, Key, TheApp, needs
 from weighbridge.api.error_responses import documented
 from weighbridge.api.projects.manage import NOT_THERE, After, ProjectId, find
 from weighbridge.api.projects.models import (
-    GroupOut,
-    GroupsOut,
+    KeywordGroupOut,
+    KeywordGroupsOut,
     KeywordOut,
     KeywordsOut,
     MergeIn,
@@ -57,7 +57,7 @@ async def list_groups(
     app: TheApp,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
     after: After = None,
-) -> GroupsOut:
+) -> KeywordGroupsOut:
     """List the project's groups, ordered by parent keyword."""
     behind = cursor.read("after", after, groups.GroupCursor, str, UUID)
     await find(app, key, project_id)
@@ -65,7 +65,7 @@ async def list_groups(
         found = await groups.groups(tx, ProjectKey(key.workspace_id, project_id), behind, limit + 1)
     page, last = cursor.page(found, limit)
     more = cursor.write(last.parent, last.id) if last else None
-    return GroupsOut(groups=[GroupOut(**vars(group)) for group in page], next=more)
+    return KeywordGroupsOut(groups=[KeywordGroupOut(**vars(group)) for group in page], next=more)
 
 
 @router.get(
@@ -74,7 +74,7 @@ async def list_groups(
     openapi_extra={"security": SECURITY},
 )
 @needs("read")
-async def get_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
+async def get_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> KeywordGroupOut:
     """One group. Its keywords: `/api/projects/{project_id}/keywords?group_id=…`."""
     await find(app, key, project_id)
     return await _group(app, key, project_id, group_id)
@@ -152,7 +152,7 @@ async def unmerge_tokens(project_id: ProjectId, body: UnmergeIn, key: Key, app: 
 @needs("operate")
 async def rename_group(
     project_id: ProjectId, group_id: UUID, body: RenameIn, key: Key, app: TheApp
-) -> GroupOut:
+) -> KeywordGroupOut:
     """Rename a group; null names it after its parent keyword. The action is audited."""
     await steps.rename_group(_editor(app, key, project_id), group_id, body.name)
     return await _group(app, key, project_id, group_id)
@@ -160,7 +160,7 @@ async def rename_group(
 
 @router.post("/api/projects/{project_id}/groups/{group_id}/confirm", **_CONFIRMATION)
 @needs("operate")
-async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> GroupOut:
+async def confirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: TheApp) -> KeywordGroupOut:
     """Confirm a group: automatic grouping no longer changes it. The action is audited."""
     await steps.confirm_group(_editor(app, key, project_id), group_id)
     return await _group(app, key, project_id, group_id)
@@ -173,7 +173,7 @@ async def unconfirm_group(project_id: ProjectId, group_id: UUID, key: Key, app: 
     await steps.unconfirm_group(_editor(app, key, project_id), group_id)
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         left = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
-    return MovedOut(group=GroupOut(**vars(left)) if left else None)
+    return MovedOut(group=KeywordGroupOut(**vars(left)) if left else None)
 
 
 @router.post(
@@ -210,12 +210,12 @@ def _editor(app: App, key: ApiKey, project_id: int) -> steps.Editor:
     return steps.Editor(app.db, ProjectKey(key.workspace_id, project_id), actor=f"key {key.id}")
 
 
-async def _group(app: App, key: ApiKey, project_id: int, group_id: UUID) -> GroupOut:
+async def _group(app: App, key: ApiKey, project_id: int, group_id: UUID) -> KeywordGroupOut:
     async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
         group = await groups.find(tx, ProjectKey(key.workspace_id, project_id), group_id)
     if group is None:
         raise RequestRefused(404, "unknown_group", f"The project has no group {group_id}.")
-    return GroupOut(**vars(group))
+    return KeywordGroupOut(**vars(group))
 
 
 def _merges(found: list[tuple[str, str]]) -> MergesOut:

@@ -44,7 +44,7 @@ class ProjectStatus(StrEnum):
 # Status ----------------------------------------------------------------------------------------------------
 
 
-class RowsOut(BaseModel):
+class ProjectRowsOut(BaseModel):
     rows_total: int = Field(description="Rows of all files read so far.")
     rows_processed: int = Field(description="Rows processed so far.")
 
@@ -66,7 +66,7 @@ class DuplicateFileOut(BaseModel):
     times: int
 
 
-class FileOut(BaseModel):
+class JobFileOut(BaseModel):
     """One file of the project with the status of its job."""
 
     job_id: UUID
@@ -96,7 +96,7 @@ class ProcessingStatusOut(BaseModel):
     running_jobs: int
     succeeded_jobs: int
     failed_jobs: int
-    progress: RowsOut
+    progress: ProjectRowsOut
     uploadedFiles: list[str | None] = Field(description="In order of receipt.")
     uploadedFileCount: int
     processedFiles: list[str | None] = Field(description="Files that succeeded or failed.")
@@ -107,7 +107,7 @@ class ProcessingStatusOut(BaseModel):
     duplicateFiles: list[DuplicateFileOut]
     queuedJobs: int
     runningJobs: int
-    files: list[FileOut]
+    files: list[JobFileOut]
     grouped_at: datetime | None
     groupings: int
 
@@ -210,7 +210,7 @@ class KickedOut(BaseModel):
 # Groups ----------------------------------------------------------------------------------------------------
 
 
-class GroupOut(BaseModel):
+class KeywordGroupOut(BaseModel):
     """A group of keywords with the same meaning."""
 
     id: UUID
@@ -228,10 +228,10 @@ class GroupOut(BaseModel):
     volume: int
 
 
-class GroupsOut(BaseModel):
+class KeywordGroupsOut(BaseModel):
     """A page, ordered by parent keyword. Pass `next` as `after` to get the next page."""
 
-    groups: list[GroupOut]
+    groups: list[KeywordGroupOut]
     next: str | None
 
 
@@ -296,7 +296,9 @@ class MoveIn(BaseModel):
 
 
 class MovedOut(BaseModel):
-    group: GroupOut | None = Field(description="The target group; null after a return to automatic grouping.")
+    group: KeywordGroupOut | None = Field(
+        description="The target group; null after a return to automatic grouping."
+    )
 
 
 class RegroupIn(BaseModel):

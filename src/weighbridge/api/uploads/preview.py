@@ -81,7 +81,7 @@ class RowOut(BaseModel):
     changes: list[ChangeOut] = Field(description="All values of an inserted row; none of an unchanged row.")
 
 
-class RowsOut(BaseModel):
+class PreviewRowsOut(BaseModel):
     """A page, in the order of writing. Pass `next` as `after` to get the next page."""
 
     rows: list[RowOut]
@@ -152,14 +152,14 @@ async def list_preview_rows(
         int, Query(ge=0, le=2**31 - 1, description="The `next` value of the previous page.")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-) -> RowsOut:
+) -> PreviewRowsOut:
     """Rows of one kind, with the changes of each. Days whose rows are all unchanged are
     counted, but not listed."""
     upload = await find(app, key, upload_id)
     wanted = entity or uploads_preview.pipeline_of(app.ctx, upload).grain.name
     found = await uploads_preview.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
     page, last = cursor.page(found, limit)
-    return RowsOut(
+    return PreviewRowsOut(
         rows=[
             RowOut(line=row.line, key=row.key, changes=[ChangeOut(**vars(change)) for change in row.changes])
             for row in page

@@ -69,7 +69,7 @@ class FileKnown(BaseModel):
     created_at: datetime
 
 
-class FileOut(BaseModel):
+class ResumableOut(BaseModel):
     """A resumable upload and its result."""
 
     file_id: UUID
@@ -227,7 +227,7 @@ async def end_file(file_id: str, request: Request, key: Key, app: TheApp) -> Res
     openapi_extra={"security": SECURITY},
 )
 @needs("upload", browsers=True)
-async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
+async def get_file(file_id: str, key: Key, app: TheApp) -> ResumableOut:
     """The progress and result of a resumable upload."""
     upload = await _find(app, key, file_id)
     progress: FileProgress | FileKnown | None = None
@@ -235,7 +235,7 @@ async def get_file(file_id: str, key: Key, app: TheApp) -> FileOut:
         found = await find(app, key, upload.upload_id)
         others = upload.duplicate and not key.may("read")
         progress = FileKnown(created_at=found.created_at) if others else _file_progress(found)
-    return FileOut(
+    return ResumableOut(
         file_id=upload.id,
         offset=upload.received,
         length=upload.length,

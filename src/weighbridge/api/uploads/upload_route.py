@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID, uuid4
@@ -60,34 +60,48 @@ FORM_ROUND_FILES = 4096  # upper bound for the bytes of a form that are not its 
 @needs("upload", browsers=True)
 async def send_files(request: Request, key: Key, app: TheApp) -> JSONResponse:
     """Upload files. Fields must precede the files and apply to all of them."""
-    return await take_in(request, key, app)
+    if _content_type(request)[0] in RAW_TYPES:
+        async with _intake(request, key, app) as intake:
+            await intake.take_raw(request)
+            return await intake.answer()
+    return await receive_form(request, key, app, form_parts(request, app))
 
 
-async def take_in(
-    request: Request, key: ApiKey, app: App, first: Callable[[Part], Awaitable[None]] | None = None
-) -> JSONResponse:
-    """Receive all files of a request. `first` checks the first part, the CSRF token of a console form."""
-    kind, options = parse_options_header(request.headers.get("content-type"))
+def form_parts(request: Request, app: App) -> AsyncIterator[Part]:
+    """The fields and files of a form, in order."""
+    kind, boundary = _content_type(request)
+    if kind != "multipart/form-data":
+        expected = f"multipart/form-data, or one file as {', '.join(RAW_TYPES)}"
+        raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {expected}.")
+    if not boundary:
+        raise malformed("its boundary is missing in the header Content-Type")
+    return parts(_body(request, app), boundary)
+
+
+async def receive_form(request: Request, key: ApiKey, app: App, form: AsyncIterator[Part]) -> JSONResponse:
+    """Receive all files of a form, or of the rest of it."""
+    async with _intake(request, key, app) as intake:
+        async for part in form:
+            await intake.take(part)
+        return await intake.answer()
+
+
+@contextlib.asynccontextmanager
+async def _intake(request: Request, key: ApiKey, app: App) -> AsyncIterator[_Intake]:
+    """The intake of one request, and its cleanup."""
     intake = _Intake(app, key, length=_length(request))
     for name, value in request.query_params.multi_items():
         intake.note(name, value)
-    async with contextlib.AsyncExitStack() as cleanup:
-        cleanup.push_async_callback(intake.discard)
-        if kind == b"multipart/form-data":
-            if not options.get(b"boundary"):
-                raise malformed("its boundary is missing in the header Content-Type")
-            async for part in parts(_body(request, app), options[b"boundary"]):
-                if first is not None:
-                    await first(part)
-                    first = None
-                else:
-                    await intake.take(part)
-        elif kind.decode("latin-1") in RAW_TYPES:
-            await intake.take_raw(request)
-        else:
-            expected = f"multipart/form-data, or one file as {', '.join(RAW_TYPES)}"
-            raise RequestRefused(415, "unsupported_media_type", f"Content-Type: expected {expected}.")
-        return await intake.answer()
+    try:
+        yield intake
+    finally:
+        await intake.discard()
+
+
+def _content_type(request: Request) -> tuple[str, bytes | None]:
+    """The media type, and the boundary of a form."""
+    kind, options = parse_options_header(request.headers.get("content-type"))
+    return kind.decode("latin-1"), options.get(b"boundary")
 
 
 def _length(request: Request) -> int | None:

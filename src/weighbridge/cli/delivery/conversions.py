@@ -11,6 +11,7 @@ from weighbridge.cli.application import with_app
 from weighbridge.cli.delivery.sites import check_providers, the_site
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson
 from weighbridge.cli.output import out, print_json
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -217,7 +218,7 @@ def _entry(entry: LedgerEntry) -> dict[str, Any]:
 def _sentence(entry: LedgerEntry) -> str:
     at = f"{entry.created_at:%Y-%m-%d %H:%M:%S}"
     if entry.phase == "STARTED":
-        return f"{at}, with {count_text(entry.claimed_count or 0)}"
+        return f"{at}, with {counted(entry.claimed_count or 0, 'conversion')}"
     counts = (
         f"{entry.completed_count:,} delivered, {entry.failed_count:,} failed, {entry.retry_count:,} to retry"
     )
@@ -255,7 +256,3 @@ def _under(found: ConversionRow, *, wide: bool) -> list[str]:
     if found.status in ("QUEUED", "RETRY") and found.next_retry_at and not wide:
         remarks.append(f"Next attempt: {_when(found)}.")
     return remarks
-
-
-def count_text(count: int) -> str:
-    return f"{count:,} conversion{'' if count == 1 else 's'}"

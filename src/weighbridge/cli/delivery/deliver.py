@@ -13,6 +13,7 @@ from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import err, out, print_json
 from weighbridge.cli.serve import MetricsHost, MetricsPort, measured, worker_options
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -107,13 +108,13 @@ def _run_once(limit: int, *, as_json: bool) -> None:
         print_json({"ok": True, **vars(tally)})
         return
     if tally.processed:
-        calls = f"{tally.calls:,} call{'' if tally.calls == 1 else 's'}" if tally.calls else "no call"
+        calls = counted(tally.calls, "call") if tally.calls else "no call"
         counts = f"{tally.completed:,} delivered, {tally.failed:,} failed, {tally.retry:,} to retry"
-        out().print(f"{_conversions(tally.processed)} in {calls}: {counts}.")
+        out().print(f"{counted(tally.processed, 'conversion')} in {calls}: {counts}.")
     else:
         out().print("Nothing was sent.")
     if tally.full:
-        out().print(f"{tally.full:,} batch{'' if tally.full == 1 else 'es'} found no free slot.")
+        out().print(f"{counted(tally.full, 'batch', 'batches')} found no free slot.")
     if due is not None:
         out().print(f"The next retry is due at {due:%Y-%m-%d %H:%M:%S %Z}.")
     _print_skipped(tally.skipped)
@@ -224,9 +225,5 @@ def _print_result(each: DryRunResult) -> None:
 
 def _print_skipped(skipped: Counter[str]) -> None:
     for reason, count in sorted(skipped.items()):
-        groups = f"{count:,} group{'' if count == 1 else 's'}"
-        out().print(f"{groups} skipped: {_BLOCKED_BY.get(reason, reason)}.", markup=False, soft_wrap=True)
-
-
-def _conversions(count: int) -> str:
-    return f"{count:,} conversion{'' if count == 1 else 's'}"
+        why = _BLOCKED_BY.get(reason, reason)
+        out().print(f"{counted(count, 'group')} skipped: {why}.", markup=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from weighbridge.cli.application import with_app
 from weighbridge.cli.delivery.sites import check_providers, the_site
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import out, print_json
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -68,4 +69,4 @@ def enqueue(
     if as_json:
         print_json({"queued": queued})
     else:
-        out().print(f"{queued:,} conversion{'' if queued == 1 else 's'} queued.")
+        out().print(f"{counted(queued, 'conversion')} queued.")

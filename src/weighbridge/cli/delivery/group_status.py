@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.model.counts import counted
+
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.delivery.conversions import GroupStatus
@@ -72,7 +74,7 @@ def key_ids(app: App) -> tuple[str, ...] | None:
 def _remarks(group: GroupStatus, keys: Collection[str] | None) -> list[str]:
     found = []
     if group.state != "CLOSED" and group.next_probe_at is not None:
-        times = f"{group.failure_count:,} failure{'' if group.failure_count == 1 else 's'} in a row"
+        times = f"{counted(group.failure_count, 'failure')} in a row"
         found.append(f"{times}; next probe {group.next_probe_at:%Y-%m-%d %H:%M:%S}.")
     if group.paused_until is not None:
         found.append(f"Paused until {group.paused_until:%Y-%m-%d %H:%M:%S} at the provider's request.")

@@ -11,6 +11,7 @@ from weighbridge.cli.delivery.group_status import key_ids, print_status, to_json
 from weighbridge.cli.delivery.sites import InWorkspace, SiteName, check_providers, the_site
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import err, out, print_json
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -136,7 +137,7 @@ def recover(
     if as_json:
         print_json({"ok": True, "recovered": count})
     elif count:
-        out().print(f"{count:,} conversion{'' if count == 1 else 's'} requeued with the same order id.")
+        out().print(f"{counted(count, 'conversion')} requeued with the same order id.")
     else:
         out().print("Nothing to recover.")
 

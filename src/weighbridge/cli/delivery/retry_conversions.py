@@ -13,12 +13,12 @@ from weighbridge.cli.delivery.conversions import (
     OfSite,
     Workspace,
     category_of,
-    count_text,
     workspace_and_site,
 )
 from weighbridge.cli.delivery.sites import check_providers
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import complain, out, print_json
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -75,16 +75,16 @@ def retry(
             wanted = conversions.FailedFilter(workspace_id, site_id, provider, wanted_category, code)
             return wanted, await conversions.count_failed(tx, wanted)
 
-    wanted, counted = with_app(look)
-    count = sum(counted.values())
+    wanted, by_workspace = with_app(look)
+    count = sum(by_workspace.values())
     if count and not yes:
-        where = "" if len(counted) == 1 else f" of {len(counted):,} workspaces"
-        typer.confirm(f"Retry {count_text(count)}{where}?", abort=True, err=True)
-    requeued = with_app(lambda app: _requeue(app, wanted, list(counted))) if count else 0
+        where = "" if len(by_workspace) == 1 else f" of {len(by_workspace):,} workspaces"
+        typer.confirm(f"Retry {counted(count, 'conversion')}{where}?", abort=True, err=True)
+    requeued = with_app(lambda app: _requeue(app, wanted, list(by_workspace))) if count else 0
     if as_json:
         print_json({"requeued": requeued})
     elif requeued:
-        out().print(f"{count_text(requeued)} queued again.")
+        out().print(f"{counted(requeued, 'conversion')} queued again.")
     else:
         out().print("No failed conversion matches.")
 
@@ -123,7 +123,7 @@ def _retry_named(sales: list[str], provider: str | None, *, as_json: bool) -> No
     if as_json:
         print_json(done)
     else:
-        out().print(f"{count_text(len(done) - len(refused))} queued again.")
+        out().print(f"{counted(len(done) - len(refused), 'conversion')} queued again.")
     if refused:
         raise typer.Exit(1)
 

@@ -10,6 +10,7 @@ from weighbridge.cli.application import with_app
 from weighbridge.cli.delivery import group_status
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
 from weighbridge.cli.output import err, out, print_json
+from weighbridge.cli.table import plain_table
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -52,9 +53,8 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
         out().print("No sites yet: weighbridge sites create NAME --provider PROVIDER")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("site", no_wrap=True)
     for name in ("name", "providers", "created"):
         table.add_column(name, overflow="fold")

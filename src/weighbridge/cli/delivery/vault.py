@@ -9,6 +9,8 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import complain, err, out, print_json
+from weighbridge.cli.table import plain_table
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -106,9 +108,8 @@ def _print_status(known: tuple[str, ...], used: dict[str, int]) -> None:
     if not known:
         out().print("WEIGHBRIDGE_VAULT_KEY is not set. Create a key with: weighbridge vault key")
         return
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("key")
     table.add_column("credentials", justify="right")
     table.add_column("")
@@ -120,4 +121,4 @@ def _print_status(known: tuple[str, ...], used: dict[str, int]) -> None:
 
 
 def _credentials(count: int) -> str:
-    return f"{count:,} credential{' is' if count == 1 else 's are'}"
+    return counted(count, "credential is", "credentials are")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Status(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARNING = "warning"  # works, but needs attention
     FAILED = "failed"
@@ -16,7 +16,7 @@ class Status(StrEnum):
 @dataclass(frozen=True)
 class Check:
     name: str
-    status: Status
+    status: CheckStatus
     found: str
     fix: str | None = None  # a command or a sentence
 
@@ -26,22 +26,24 @@ class Check:
 
 
 def ok(name: str, found: str) -> Check:
-    return Check(name, Status.OK, found)
+    return Check(name, CheckStatus.OK, found)
 
 
 def warning(name: str, found: str, fix: str) -> Check:
-    return Check(name, Status.WARNING, found, fix)
+    return Check(name, CheckStatus.WARNING, found, fix)
 
 
 def failed(name: str, found: str, fix: str | None) -> Check:
-    return Check(name, Status.FAILED, found, fix)
+    return Check(name, CheckStatus.FAILED, found, fix)
 
 
 def skipped(name: str, found: str, fix: str | None = None) -> Check:
-    return Check(name, Status.SKIPPED, found, fix)
+    return Check(name, CheckStatus.SKIPPED, found, fix)
 
 
-def worst_status(checks: list[Check]) -> Status:
+def worst_status(checks: list[Check]) -> CheckStatus:
     """The worst status. Skipped checks are ignored."""
     found = {check.status for check in checks}
-    return next((status for status in (Status.FAILED, Status.WARNING) if status in found), Status.OK)
+    return next(
+        (status for status in (CheckStatus.FAILED, CheckStatus.WARNING) if status in found), CheckStatus.OK
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weighbridge.cli.application import read_settings, run
-from weighbridge.cli.doctor.check import Check, Status, failed, ok, skipped, worst_status
+from weighbridge.cli.doctor.check import Check, CheckStatus, failed, ok, skipped, worst_status
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import out, print_json
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 DATABASE_TIMEOUT = 10  # seconds to wait for an external database
 _MARKS = {
-    Status.OK: "[green]✓[/]",
-    Status.WARNING: "[yellow]![/]",
-    Status.FAILED: "[red]✗[/]",
-    Status.SKIPPED: "[dim]–[/]",
+    CheckStatus.OK: "[green]✓[/]",
+    CheckStatus.WARNING: "[yellow]![/]",
+    CheckStatus.FAILED: "[red]✗[/]",
+    CheckStatus.SKIPPED: "[dim]–[/]",
 }
 _INDENT = 22  # width of a mark and the longest name
 
@@ -57,7 +57,7 @@ def doctor(
         print_json({"status": status, "checks": [check.as_json() for check in checks]})
     else:
         _sum_up(checks)
-    if status == Status.FAILED:
+    if status == CheckStatus.FAILED:
         raise typer.Exit(1)
 
 
@@ -119,7 +119,7 @@ async def _database(settings: Settings, pipelines: list[Pipeline]) -> AsyncItera
         for name, question in FIRST.items():
             check = await _ask(db, name, question, pipelines)
             yield check
-        migrated = check.status == Status.OK  # the last of FIRST checks the migrations
+        migrated = check.status == CheckStatus.OK  # the last of FIRST checks the migrations
         for name, question in then.items():
             yield (
                 await _ask(db, name, question, pipelines)
@@ -199,10 +199,10 @@ def _show(check: Check) -> None:
 
 
 def _sum_up(checks: list[Check]) -> None:
-    counts = {status: sum(check.status == status for check in checks) for status in Status}
+    counts = {status: sum(check.status == status for check in checks) for status in CheckStatus}
     summary = ", ".join(f"{count} {_plural(status, count)}" for status, count in counts.items() if count)
     out().print(f"\n{summary}.")
 
 
-def _plural(status: Status, count: int) -> str:
-    return f"{status}s" if status == Status.WARNING and count != 1 else str(status)
+def _plural(status: CheckStatus, count: int) -> str:
+    return f"{status}s" if status == CheckStatus.WARNING and count != 1 else str(status)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from weighbridge.cli.doctor.check import Check, failed, ok, warning
+from weighbridge.engine import outbox as events
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import ConfigError
 from weighbridge.model.pipeline import Pipeline
-from weighbridge.postgres import doctor
+from weighbridge.postgres import doctor, readiness
 from weighbridge.postgres.doctor import Skew
 from weighbridge.postgres.transactions import Tx
+from weighbridge.storage import queue as waiting_files
+from weighbridge.uploads import figures
 
 OLDEST = 15
 SKEW_WARNING, SKEW_FAILED = 2.0, 30.0  # seconds
@@ -53,14 +57,14 @@ async def migrations(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def tables(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
-    missing = await doctor.missing_tables(tx, pipelines)
+    missing = await readiness.missing_pipelines(tx, pipelines)
     if missing:
         return failed("tables", f"The database lacks the tables of {', '.join(missing)}.", MIGRATE)
     return ok("tables", "Every pipeline has its tables.")
 
 
 async def constraints(tx: Tx, pipelines: Sequence[Pipeline]) -> Check:
-    missing = await doctor.missing_tables(tx, pipelines)
+    missing = await readiness.missing_pipelines(tx, pipelines)
     made = [pipeline for pipeline in pipelines if pipeline.name not in missing]
     keys, guards = await doctor.missing_keys(tx, made), await doctor.disabled_guards(tx)
     faults = [f"{key.table} has no unique key ({key.columns})" for key in keys]
@@ -111,10 +115,10 @@ async def row_level_security(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def clock_skew(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    return judge_skew(await doctor.skew(tx))
+    return check_skew(await doctor.skew(tx))
 
 
-def judge_skew(skew: Skew) -> Check:
+def check_skew(skew: Skew) -> Check:
     """Judge the skew. The uncertainty of the round trip is subtracted."""
     apart = max(0.0, abs(skew.seconds) - skew.doubt)
     if apart <= SKEW_WARNING:
@@ -134,54 +138,52 @@ async def shifted_clock(tx: Tx, _: Sequence[Pipeline]) -> Check:
 
 
 async def stale_runs(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    count = await doctor.stale_runs(tx)
+    count = await figures.stale_runs(tx)
     if count:
         has = "has" if count == 1 else "have"
-        found = f"{_counted(count, 'run')} started over an hour ago and {has} no live lease."
+        found = f"{counted(count, 'run')} started over an hour ago and {has} no live lease."
         return failed("stale runs", found, "weighbridge recover")
     return ok("stale runs", "None.")
 
 
 async def dead_letters(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    found = await doctor.dead_letters(tx)
+    found = await figures.count_dead_letters(tx)
     if found.count:
         look = f"weighbridge uploads list --status failed --workspace {found.workspace_id}"
-        message = f"{_counted(found.count, 'failed upload')} to inspect, then retry or dismiss."
+        message = f"{counted(found.count, 'failed upload')} to inspect, then retry or dismiss."
         return warning("dead letters", message, look)
     return ok("dead letters", "None.")
 
 
 async def outbox(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    found = await doctor.undelivered(tx, LATE_MINUTES)
+    found = await events.undelivered(tx, LATE_MINUTES)
     if found.given_up:
-        message = f"{_counted(found.given_up, 'event delivery', 'event deliveries')} failed and will not be retried."
+        message = (
+            f"{counted(found.given_up, 'event delivery', 'event deliveries')} failed and will not be retried."
+        )
         return failed("outbox", message, "See docs/runbook.md#outbox.")
     if found.late:
-        late = _counted(found.late, "event delivery", "event deliveries")
+        late = counted(found.late, "event delivery", "event deliveries")
         message = f"{late} waiting for over {LATE_MINUTES} minutes."
         return warning("outbox", message, "Is a worker running? weighbridge worker")
     return ok("outbox", "Nothing is overdue.")
 
 
 async def storage_queue(tx: Tx, _: Sequence[Pipeline]) -> Check:
-    found = await doctor.waiting_for_store(tx)
+    found = await waiting_files.waiting_for_store(tx)
     if found.given_up:
-        message = f"{_counted(found.given_up, 'file')} could not be stored and will not be retried."
+        message = f"{counted(found.given_up, 'file')} could not be stored and will not be retried."
         return failed(
             "storage queue", message, "weighbridge storage list --failed; docs/runbook.md#storage-queue"
         )
     if found.overdue:
-        message = f"{_counted(found.overdue, 'file')} waiting for the file store, an hour overdue: no process retries."
+        message = f"{counted(found.overdue, 'file')} waiting for the file store, an hour overdue: no process retries."
         fix = "Start Weighbridge on the machine that holds the files: docs/runbook.md#storage-queue"
         return failed("storage queue", message, fix)
     if found.late:
-        message = f"{_counted(found.late, 'file')} could not be stored yet."
+        message = f"{counted(found.late, 'file')} could not be stored yet."
         return warning("storage queue", message, "Check the file store. Reasons: weighbridge storage list")
     return ok("storage queue", "Every file is stored.")
-
-
-def _counted(count: int, thing: str, many: str = "") -> str:
-    return f"{count:,} {thing if count == 1 else many or thing + 's'}"
 
 
 def _sentence(faults: list[str]) -> str:

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
-from weighbridge.cli.doctor.check import Check, Status, failed, ok, warning
+from weighbridge.cli.doctor.check import Check, CheckStatus, failed, ok, warning
 from weighbridge.model.errors import ConfigError, RetryLater
 from weighbridge.observe.check_alert_address import problem_with
 from weighbridge.settings import Settings
@@ -23,7 +23,7 @@ from weighbridge.storage.store import open_store
 GB = 10**9
 LITTLE, TOO_LITTLE = 5 * GB, GB  # free
 SHARE = 0.1  # of the whole disk
-_SCALE = [Status.OK, Status.WARNING, Status.FAILED]
+_SCALE = [CheckStatus.OK, CheckStatus.WARNING, CheckStatus.FAILED]
 
 
 def home(settings: Settings) -> Check:
@@ -73,19 +73,19 @@ def disk_space(settings: Settings) -> Check:
     for name, folder in there.items():
         disks.setdefault(folder.stat().st_dev, []).append(name)
     found = [(names, *shutil.disk_usage(there[names[0]])) for names in disks.values()]
-    worst = max((judge_space(free, total) for _, total, _, free in found), key=_SCALE.index)
+    worst = max((check_space(free, total) for _, total, _, free in found), key=_SCALE.index)
     message = "; ".join(
         f"{free / GB:,.1f} GB of {total / GB:,.1f} GB free for {', '.join(names)}"
         for names, total, _, free in found
     )
     fix = "Free up space, or move WEIGHBRIDGE_HOME or WEIGHBRIDGE_BLOB_URL to a larger disk."
-    return Check("disk space", worst, f"{message}.", None if worst == Status.OK else fix)
+    return Check("disk space", worst, f"{message}.", None if worst == CheckStatus.OK else fix)
 
 
-def judge_space(free: int, total: int) -> Status:
+def check_space(free: int, total: int) -> CheckStatus:
     if free < TOO_LITTLE:
-        return Status.FAILED
-    return Status.WARNING if free < LITTLE or free < SHARE * total else Status.OK
+        return CheckStatus.FAILED
+    return CheckStatus.WARNING if free < LITTLE or free < SHARE * total else CheckStatus.OK
 
 
 def _nearest(folder: Path) -> Path:

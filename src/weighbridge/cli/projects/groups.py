@@ -11,6 +11,7 @@ from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
 from weighbridge.cli.output import out, print_json
 from weighbridge.cli.projects.manage import ProjectNumber, the_project
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -192,8 +193,7 @@ def regroup(
     if as_json:
         print_json(vars(grouped))
     else:
-        moved = "1 keyword was" if grouped.keywords == 1 else f"{grouped.keywords:,} keywords were"
-        sentence = f"{moved} moved to other groups."
+        sentence = f"{counted(grouped.keywords, 'keyword was', 'keywords were')} moved to other groups."
         out().print(sentence if grouped.keywords else "No keyword changed its group.")
 
 

@@ -15,13 +15,15 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
 from weighbridge.cli.output import complain, err, out, print_json
+from weighbridge.cli.table import plain_table
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
     from weighbridge.model.project import Job, Project, ProjectStatus
     from weighbridge.postgres.transactions import Tx
     from weighbridge.projects.create import Retried
-    from weighbridge.projects.queue import Holder
+    from weighbridge.projects.queue import Runner
 
 app = typer.Typer(
     help="Create, inspect and run projects, and edit their keyword groups.", no_args_is_help=True
@@ -53,9 +55,8 @@ def listing(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -
         print_json([_brief(project) for project in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("project", justify="right")
     for name in ("name", "created", "grouped"):
         table.add_column(name, overflow="fold")
@@ -163,9 +164,8 @@ def jobs(
         print_json([vars(job) for job in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name in ("job", "received", "file", "status"):
         table.add_column(name, overflow="fold")
     for name in ("attempts", "rows", "inserted", "duplicate", "invalid"):
@@ -207,7 +207,7 @@ def retry_failed(
     for each in done.skipped:
         complain(f"{each.job_id}: {each.message}")
     count = len(done.retried)
-    files = "1 file is" if count == 1 else f"{count} files are"
+    files = counted(count, "file is", "files are")
     out().print(f"{files} queued again." if count else f"Project {project.id} has no failed file to retry.")
 
 
@@ -215,7 +215,7 @@ def retry_failed(
 def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> None:
     """Process a project in this process until no work is left. Does nothing if another worker runs it."""
 
-    async def work(app: App) -> tuple[bool, Holder | None, ProjectStatus]:
+    async def work(app: App) -> tuple[bool, Runner | None, ProjectStatus]:
         from weighbridge.cli.serve import worker_options
         from weighbridge.projects import queue
         from weighbridge.worker import kick
@@ -223,22 +223,22 @@ def kick(number: ProjectNumber, workspace: Workspace = DEFAULT_WORKSPACE, as_jso
         project = await the_project(app, workspace, number)
         ran = await kick(app.ctx, worker_options(app.settings), project)
         async with app.db.tx() as tx:
-            holder = None if ran else await queue.holder(tx, project)
-        return ran, holder, await _status_of(app, project)
+            runner = None if ran else await queue.runner(tx, project)
+        return ran, runner, await _status_of(app, project)
 
-    ran, holder, project_status = with_app(work)
+    ran, runner, project_status = with_app(work)
     if as_json:
         status = {
             "project_id": project_status.project_id,
             "status": project_status.status,
             "locked": project_status.locked,
         }
-        print_json({**status, "ran": ran, "held_by": holder and holder.worker})
+        print_json({**status, "ran": ran, "held_by": runner and runner.worker})
         return
-    if holder is not None:
+    if runner is not None:
         err().print(
-            f"Another worker ({holder.worker}) runs the project. If it has stopped, the project is taken over at "
-            f"{holder.lease_until:%H:%M:%S} UTC.", markup=False, soft_wrap=True,
+            f"Another worker ({runner.worker}) runs the project. If it has stopped, the project is taken over at "
+            f"{runner.lease_until:%H:%M:%S} UTC.", markup=False, soft_wrap=True,
         )  # fmt: skip
     elif not ran:
         err().print("There was no work to do.")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from weighbridge.cli.table import plain_table
 from weighbridge.model.project import ProjectStatus
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ def live_line() -> Iterator[Callable[[ProjectStatus], None]]:
 def files_table(project_status: ProjectStatus) -> Table:
     """One line per file, in order of receipt; duplicates at the end."""
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("file", overflow="fold")
     table.add_column("status")
     for name in ("rows", "inserted", "duplicate", "invalid"):
@@ -83,9 +83,8 @@ def remarks(project_status: ProjectStatus) -> list[str]:
 
 def groups_table(groups: Sequence[Group]) -> Table:
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("group", no_wrap=True)
     for name in ("name", "parent"):
         table.add_column(name, overflow="fold")

@@ -9,6 +9,8 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import AsJson
 from weighbridge.cli.output import complain, out, print_json
+from weighbridge.cli.table import plain_table
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -50,9 +52,8 @@ def listing(
         out().print("No file has failed." if failed else "No files wait for the store.")
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name in ("queue id", "upload", "since", "next retry", "machine"):
         table.add_column(name, no_wrap=True)
     for name in ("bytes", "retries"):
@@ -105,7 +106,7 @@ def drop(
     if not queue_ids:
         raise typer.BadParameter("expected queue ids, from `weighbridge storage list`")
     if not yes:
-        typer.confirm(f"Delete {_files(len(queue_ids))} permanently?", abort=True, err=True)
+        typer.confirm(f"Delete {counted(len(queue_ids), 'file')} permanently?", abort=True, err=True)
 
     async def work(app: App) -> list[dict[str, Any]]:
         from weighbridge.model.errors import RequestRefused
@@ -131,15 +132,11 @@ def _report(results: list[dict[str, Any]], done: str, *, as_json: bool) -> None:
     if as_json:
         print_json(results)
     elif results:
-        out().print(f"{_files(len(results) - len(refused))} {done}")
+        out().print(f"{counted(len(results) - len(refused), 'file')} {done}")
     else:
         out().print("No files wait for the store.")
     if refused:
         raise typer.Exit(1)
-
-
-def _files(count: int) -> str:
-    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 async def _chosen(app: App, named: list[str] | None, everything: bool) -> list[Any]:

@@ -10,6 +10,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, Workspace
 from weighbridge.cli.output import complain, out, print_json
+from weighbridge.cli.table import plain_table
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -43,11 +44,10 @@ def usage(workspace: Workspace = DEFAULT_WORKSPACE, as_json: AsJson = False) -> 
             {"workspace_id": workspace, **_to_json(whole), "users": [_to_json(user) for user in users]}
         )
         return
-    from rich.table import Table
 
     from weighbridge.storage.quota import readable
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("user", overflow="fold")
     for name in (
         "files",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -113,7 +114,7 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     from weighbridge.cli.uploads.report import FileResult
     from weighbridge.model.errors import RequestRefused, RetryLater
     from weighbridge.uploads.receive import Received, receive
-    from weighbridge.worker import run_until
+    from weighbridge.worker import run_with_progress
 
     received_files: list[Received | RequestRefused] = []
     for file, request in wanted:
@@ -130,18 +131,23 @@ async def load_files(app: App, wanted: Sequence[tuple[Path, Request]], *, bar: b
     for (file, _), each in zip(wanted, received_files, strict=True):
         if not isinstance(each, RequestRefused):
             waiting.setdefault(each.upload_id, file.name)
-    ended = {}
+    latest = {}
     if waiting:
-        with progress(waiting, shown=bar) as on_progress:
-            options = worker_options(app.settings)
-            done = await run_until(
-                app.ctx, options, list(waiting), on_progress, _HolderReport(waiting), _Once(bar)
-            )
-        ended = {upload.id: upload for upload in done}
+        holders, grouping = _HolderReport(waiting), _GroupingReport(bar)
+        work = run_with_progress(app.ctx, worker_options(app.settings), list(waiting))
+        with progress(waiting, shown=bar) as show_progress:
+            async with aclosing(work) as steps:
+                async for step in steps:
+                    holders.print(step.leased_by_others)
+                    for upload in step.uploads:
+                        show_progress(upload)
+                        latest[upload.id] = upload
+                    if step.grouping:
+                        grouping.print()
     return [
         FileResult(file, refusal=each)
         if isinstance(each, RequestRefused)
-        else FileResult(file, upload=ended[each.upload_id], duplicate=each.duplicate)
+        else FileResult(file, upload=latest[each.upload_id], duplicate=each.duplicate)
         for (file, _), each in zip(wanted, received_files, strict=True)
     ]
 
@@ -185,13 +191,13 @@ _DEFERRED = (
 )
 
 
-class _Once:
+class _GroupingReport:
     """Prints once, at a terminal, that all files are loaded and grouping has started."""
 
     def __init__(self, shown: bool) -> None:
         self._printed = not shown or not sys.stderr.isatty()
 
-    def __call__(self) -> None:
+    def print(self) -> None:
         if not self._printed:
             self._printed = True
             err().print("All files are loaded; grouping the project's keywords …")
@@ -205,14 +211,15 @@ class _HolderReport:
         self._since: dict[UUID, float] = {}
         self._reported: set[UUID] = set()
 
-    def __call__(self, holder: Holder) -> None:
-        waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
-        if holder.upload_id not in self._reported and waited > REPORT_HOLDER_AFTER:
-            self._reported.add(holder.upload_id)
-            complain(
-                f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that worker "
-                f"has stopped, this command takes over at {holder.lease_until:%H:%M:%S} UTC."
-            )
+    def print(self, holders: Sequence[Holder]) -> None:
+        for holder in holders:
+            waited = monotonic() - self._since.setdefault(holder.upload_id, monotonic())
+            if holder.upload_id not in self._reported and waited > REPORT_HOLDER_AFTER:
+                self._reported.add(holder.upload_id)
+                complain(
+                    f"{self._names[holder.upload_id]}: another worker ({holder.worker}) is processing it. If that "
+                    f"worker has stopped, this command takes over at {holder.lease_until:%H:%M:%S} UTC."
+                )
 
 
 def show(app: App, outcomes: list[FileResult], pipeline_name: str, *, as_json: bool) -> None:

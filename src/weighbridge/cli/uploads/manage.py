@@ -15,6 +15,7 @@ import typer
 from weighbridge.cli.application import with_app
 from weighbridge.cli.options import DEFAULT_WORKSPACE, AsJson, UploadId, Workspace
 from weighbridge.cli.output import err, out, print_json
+from weighbridge.cli.table import plain_table
 from weighbridge.cli.uploads.read_options import (
     ChangeDateOrder,
     ChangeDecimal,
@@ -22,6 +23,7 @@ from weighbridge.cli.uploads.read_options import (
     ChangeEncoding,
     ChangeSumBreakdowns,
 )
+from weighbridge.model.counts import counted
 
 if TYPE_CHECKING:
     from weighbridge.app import App
@@ -56,9 +58,8 @@ def listing(
         print_json([_brief(upload) for upload in found])
         return
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     for name in ("upload", "received", "pipeline", "file", "status"):
         table.add_column(name, overflow="fold")
     for name in ("rows", "promoted", "rejected"):
@@ -332,7 +333,7 @@ def _sentence(reason: dict[str, Any]) -> str:
 
 
 def _link(link: dict[str, Any]) -> str:
-    return f"{link['rows']} {'row' if link['rows'] == 1 else 'rows'}: upload {link['upload_id']}"
+    return f"{counted(link['rows'], 'row')}: upload {link['upload_id']}"
 
 
 async def get(app: App, upload_id: str) -> Upload:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weighbridge.cli.table import plain_table
 from weighbridge.model.columns import ColumnUse, MissingField
 from weighbridge.model.counts import counted
 from weighbridge.model.errors import Refused
@@ -166,10 +167,9 @@ def status_text(status: Status, *, held: bool = False) -> str:
 def outcome_table(outcomes: list[FileResult], pipeline: Pipeline) -> Table:
     """One line per file: status and row counts."""
     from rich.markup import escape
-    from rich.table import Table
 
     figures = _figures_in_project if "project_id" in pipeline.scope else _figures
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("file", overflow="fold")
     table.add_column("status")
     counts = [figures(each.upload, pipeline) if each.upload else {} for each in outcomes]
@@ -216,9 +216,8 @@ def entity_table(uploads: list[Upload], pipeline: Pipeline) -> Table:
 
 
 def changes_table(done: Mapping[str, Changes], pipeline: Pipeline) -> Table:
-    from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = plain_table()
     table.add_column("table")
     for name in ("inserted", "updated", "unchanged"):
         table.add_column(name, justify="right")

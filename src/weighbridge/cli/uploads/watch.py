@@ -124,9 +124,7 @@ class _Watcher:
             await self._receive_ready()
         if work and self._waiting:
             ids = list(self._waiting)
-            for upload in await run_until(
-                self._app.ctx, worker_options(self._app.settings), ids, lambda u: None
-            ):
+            for upload in await run_until(self._app.ctx, worker_options(self._app.settings), ids):
                 self._report_end(upload)
         return self._all_loaded
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from weighbridge.app import App
 from weighbridge.cli.doctor import database
-from weighbridge.cli.doctor.check import Check, Status
+from weighbridge.cli.doctor.check import Check, CheckStatus
 from weighbridge.cli.doctor.database import Question
-from weighbridge.cli.verify.golden_path import PIPELINE, WORKSPACE, Batch, Step, new_batch
+from weighbridge.cli.verify.golden_path import PIPELINE, WORKSPACE, Step, TestBatch, new_batch
 from weighbridge.formats import open_sheet
 from weighbridge.model.errors import WeighbridgeError
 from weighbridge.model.upload import Bins, Scope
@@ -43,12 +43,12 @@ async def _asked(app: App, name: str, questions: tuple[Question, ...]) -> Step:
     for question in questions:
         async with app.db.tx() as tx:
             found: Check = await question(tx, list(app.ctx.pipelines.values()))
-        if found.status == Status.FAILED:
+        if found.status == CheckStatus.FAILED:
             return Step(name, f"{found.found} {found.fix or ''}".strip())
     return Step(name)
 
 
-async def _accepted(app: App, batch: Batch) -> Step:
+async def _accepted(app: App, batch: TestBatch) -> Step:
     """Receive the file up to the scratch file and check its row: the code of an upload, without the upload."""
     name = "File Accepted"
     with TemporaryDirectory(prefix="golden-path-", dir=app.ctx.scratch) as folder:

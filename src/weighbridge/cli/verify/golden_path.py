@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TestBatch:
     """The file that is sent, and its batch name."""
 
     name: str
@@ -61,10 +61,10 @@ class Batch:
         return Request(WORKSPACE, pipeline=PIPELINE, filename="golden_path.csv", source_batch_id=self.name)
 
 
-async def new_batch(app: App) -> Batch:
+async def new_batch(app: App) -> TestBatch:
     async with app.db.tx() as tx:
         now = await clock.now(tx)
-    return Batch(f"golden_path_test_{now:%Y%m%dT%H%M%SZ}_{secrets.token_hex(4)}")
+    return TestBatch(f"golden_path_test_{now:%Y%m%dT%H%M%SZ}_{secrets.token_hex(4)}")
 
 
 async def verify(app: App, report: Callable[[Step], None]) -> list[Step]:
@@ -94,7 +94,7 @@ async def verify(app: App, report: Callable[[Step], None]) -> list[Step]:
     return steps
 
 
-async def _complete(app: App, batch: Batch) -> Step:
+async def _complete(app: App, batch: TestBatch) -> Step:
     """Expect status completed and record_count 1."""
     name = "Initial Completion"
     try:
@@ -103,7 +103,7 @@ async def _complete(app: App, batch: Batch) -> Step:
             return Step(name, f"recognised as a duplicate: {received.reason}")
         ctx = replace(app.ctx, pipelines={PIPELINE: app.ctx.pipelines[PIPELINE]})  # process no other files
         async with asyncio.timeout(LOAD_TIMEOUT):
-            await run_until(ctx, worker_options(app.settings), [received.upload_id], lambda upload: None)
+            await run_until(ctx, worker_options(app.settings), [received.upload_id])
     except TimeoutError:
         return Step(name, f"not finished after {LOAD_TIMEOUT} s")
     except _FAILURES as error:
@@ -119,7 +119,7 @@ async def _complete(app: App, batch: Batch) -> Step:
     return Step(name)
 
 
-async def _send_again(app: App, batch: Batch) -> Step:
+async def _send_again(app: App, batch: TestBatch) -> Step:
     """Expect that the batch is skipped as a duplicate and nothing is updated."""
     name = "Duplicate Skip"
     before = await _snapshot(app)
@@ -157,7 +157,7 @@ async def _delete_all(app: App) -> None:
     await app.ctx.blobs.remove(WORKSPACE)
 
 
-async def _send(app: App, batch: Batch) -> Received:
+async def _send(app: App, batch: TestBatch) -> Received:
     with TemporaryDirectory(prefix="golden-path-", dir=app.ctx.scratch) as folder:
         file = Path(folder) / "golden_path.csv"
         file.write_bytes(batch.content)

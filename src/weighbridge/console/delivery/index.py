@@ -24,6 +24,7 @@ from weighbridge.delivery.context import ROLE
 from weighbridge.delivery.conversions import GroupStatus
 from weighbridge.delivery.forecast import Forecast, forecast
 from weighbridge.delivery.ledger import LedgerFilter, RecentCalls
+from weighbridge.model.counts import counted
 from weighbridge.model.delivery import Category
 from weighbridge.model.errors import RequestRefused
 from weighbridge.postgres.transactions import Tx
@@ -190,7 +191,7 @@ async def put_back(app: App, selection: sites.Requeue) -> str:
             "canceled."
         )
         raise RequestRefused(409, "nothing_to_requeue", message)
-    return "1 conversion is queued again." if count == 1 else f"{count:,} conversions are queued again."
+    return f"{counted(count, 'conversion is', 'conversions are')} queued again."
 
 
 async def _forecast(tx: Tx, app: App) -> dict[tuple[UUID, str], Forecast] | None:

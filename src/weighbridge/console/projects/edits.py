@@ -16,6 +16,7 @@ from weighbridge.api.projects.manage import ProjectId
 from weighbridge.app import App
 from weighbridge.console import layout
 from weighbridge.console.projects.pages import text_of
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe.redact import quote_input
 from weighbridge.projects import edits as steps
@@ -35,7 +36,7 @@ async def merge(
 ) -> Response:
     words = _words(tokens)
     await steps.merge_tokens(_editor(app, key, project_id), words, into)
-    subject = f"{_short(words[0])} is" if len(words) == 1 else f"{len(words)} words are"
+    subject = _subject(words)
     return await _back(
         request, project_id, "tokens", f"{subject} merged into {_short(into)}. The groups are updated."
     )
@@ -48,7 +49,7 @@ async def unmerge(
 ) -> Response:
     words = _words(tokens)
     await steps.unmerge_tokens(_editor(app, key, project_id), words)
-    subject = f"{_short(words[0])} is" if len(words) == 1 else f"{len(words)} words are"
+    subject = _subject(words)
     return await _back(request, project_id, "tokens", f"{subject} no longer merged. The groups are updated.")
 
 
@@ -120,7 +121,7 @@ async def move(
         case _:
             target = steps.Target()
     await steps.move_keywords(editor, keyword, target)
-    moved = "1 keyword" if len(keyword) == 1 else f"{len(keyword):,} keywords"
+    moved = counted(len(keyword), "keyword")
     sentence = "to automatic grouping" if where == "grouping" else f"to the group {_short(name)}"
     return await _back(request, project_id, "keywords", f"{moved} moved {sentence}.", back)
 
@@ -131,7 +132,7 @@ async def regroup(
     request: Request, project_id: ProjectId, key: Key, app: TheApp, by_hand: Annotated[bool, Form()] = False
 ) -> Response:
     done = await steps.regroup(_editor(app, key, project_id), by_hand=by_hand)
-    moved = "1 keyword was" if done.keywords == 1 else f"{done.keywords:,} keywords were"
+    moved = counted(done.keywords, "keyword was", "keywords were")
     sentence = f"Regrouped: {moved} moved." if done.keywords else "Regrouped: no keyword changed its group."
     return await _back(request, project_id, "groups", sentence)
 
@@ -157,6 +158,10 @@ def _words(text: str) -> list[str]:
     """Words between commas, semicolons or line ends."""
     found = [word.strip() for word in re.split(r"[,;\n\u060c\u3001\uff0c]", text)]
     return [word for word in found if word]
+
+
+def _subject(words: list[str]) -> str:
+    return f"{_short(words[0])} is" if len(words) == 1 else f"{len(words)} words are"
 
 
 def _short(text: str) -> str:

@@ -15,6 +15,7 @@ from weighbridge.api.access import Key, TheApp
 from weighbridge.api.projects.manage import ProjectId, find
 from weighbridge.console import filters, layout
 from weighbridge.console.listing import PageRequest, PageRequested, href, paged
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import NoProject, ProcessingLocked
 from weighbridge.pipelines.keywords.tokens import normalised
 from weighbridge.postgres.transactions import Tx
@@ -135,9 +136,9 @@ async def retry_failed(
     done = await steps.retry_failed(
         app.db, project, force_partial=force_partial, actor=f"key {key.id}", limited=True
     )
-    sentence = f"{_counted(len(done.retried))} queued again."
+    sentence = f"{counted(len(done.retried), 'file')} queued again."
     if done.skipped:
-        sentence += f" {_counted(len(done.skipped))} stayed as they were: {done.skipped[0].message}"
+        sentence += f" {counted(len(done.skipped), 'file')} stayed as they were: {done.skipped[0].message}"
     return await layout.back(request, f"/projects/{project_id}", sentence)
 
 
@@ -209,7 +210,3 @@ def _group(text: str) -> UUID | None:
         return UUID(text) if text else None
     except ValueError:
         return UUID(int=0)  # matches no group
-
-
-def _counted(files: int) -> str:
-    return "1 file" if files == 1 else f"{files:,} files"

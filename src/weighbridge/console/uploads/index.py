@@ -14,8 +14,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from weighbridge.access.keys import ApiKey
 from weighbridge.api import cursor
 from weighbridge.api.access import Key, TheApp
-from weighbridge.api.uploads.multipart_parser import Part
-from weighbridge.api.uploads.upload_route import take_in
+from weighbridge.api.uploads.upload_route import form_parts, receive_form
 from weighbridge.app import App
 from weighbridge.console import csrf, layout
 from weighbridge.console.listing import PageRequested, href, listed
@@ -124,11 +123,11 @@ async def send(request: Request, key: Key, app: TheApp) -> Response:
         raise RequestRefused(
             403, "no_session", "This form is for browsers; with an API key, send files to POST /api/uploads."
         )
-
-    async def ours(part: Part) -> None:
-        csrf.check_csrf(session, await part.text() if part.name == "csrf" else "")
-
-    answer = await take_in(request, key, app, ours)
+    form = form_parts(request, app)
+    first = await anext(form, None)
+    if first is not None:  # an empty form is refused below
+        csrf.check_csrf(session, await first.text() if first.name == "csrf" else "")
+    answer = await receive_form(request, key, app, form)
     result = json.loads(bytes(answer.body))
     files = result.get("uploads", [result])
     if len(files) == 1 and "upload_id" in files[0]:

@@ -1,3 +1,10 @@
+-- name: workspace_figures
+SELECT backlog_count, failed_24h, stale_runs, avg_processing_seconds, last_failed_batch, last_failed_at
+FROM weighbridge.workspace_figures()
+
+-- name: watch_queues
+SELECT dead_letters, backlog FROM weighbridge.watch_queues(%s, %s)
+
 -- name: intervals
 -- Along data_uploads_ended. An interval in which nothing ended is included; the last interval is not over yet.
 WITH clock AS MATERIALIZED (
@@ -6,7 +13,7 @@ WITH clock AS MATERIALIZED (
 ),
 ended AS MATERIALIZED (
     SELECT width_bucket(EXTRACT(EPOCH FROM d.finished_at - c.begins)::float8, 0,
-                        EXTRACT(EPOCH FROM %(each)s * %(number)s::int)::float8, %(number)s::int) - 1 AS place,
+                        EXTRACT(EPOCH FROM %(each)s * %(number)s::int)::float8, %(number)s::int) - 1 AS interval_no,
            count(*) FILTER (WHERE d.status <> 'failed') AS completed,
            count(*) FILTER (WHERE d.status = 'failed'
                                   AND d.error_code NOT IN ('discarded', 'preview_expired')) AS failed,
@@ -18,7 +25,7 @@ ended AS MATERIALIZED (
 )
 SELECT c.begins + %(each)s * n, coalesce(e.completed, 0), coalesce(e.failed, 0), coalesce(e.rows, 0),
        e.seconds::float8
-FROM clock c CROSS JOIN generate_series(0, %(number)s::int - 1) AS n LEFT JOIN ended e ON e.place = n
+FROM clock c CROSS JOIN generate_series(0, %(number)s::int - 1) AS n LEFT JOIN ended e ON e.interval_no = n
 ORDER BY n
 
 -- name: dead_letters
@@ -29,14 +36,11 @@ WHERE workspace_id = weighbridge.workspace() AND status = 'failed'
 ORDER BY finished_at DESC
 LIMIT %s
 
--- name: open_alerts
--- The subject of an alert begins with the id of an upload or a site; an empty one is about the whole service.
-SELECT a.condition, a.severity, a.message, a.opened_at, d.id AS upload_id, s.id AS site_id
-FROM weighbridge.alerts a
-CROSS JOIN LATERAL (SELECT CASE WHEN a.subject ~ '^[0-9a-f]{8}-[0-9a-f-]{27}(/|$)'
-                                THEN left(a.subject, 36)::uuid END AS id) AS about
-LEFT JOIN public.data_uploads d ON d.id = about.id AND d.workspace_id = weighbridge.workspace()
-LEFT JOIN public.sites s ON s.id = about.id AND s.workspace_id = weighbridge.workspace()
-WHERE a.closed_at IS NULL AND (about.id IS NULL AND %(of_service)s OR d.id IS NOT NULL OR s.id IS NOT NULL)
-ORDER BY a.severity, a.opened_at DESC
-LIMIT 200
+-- name: count_dead_letters
+-- Failed uploads that are neither retried nor dismissed, and the workspace of the newest.
+SELECT count(*), (array_agg(workspace_id ORDER BY finished_at DESC))[1]
+FROM public.data_uploads
+WHERE status = 'failed' AND (dismissed_at IS NULL OR dismissed_at < finished_at)
+
+-- name: stale_runs
+SELECT count(*) FROM ingest.v_stale_runs

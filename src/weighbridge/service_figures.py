@@ -1,4 +1,4 @@
-"""Figures for metrics: waiting, failed and overdue work, per workspace and in total."""
+"""Figures over all subjects: waiting, failed and overdue work, for metrics; and the open alerts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from weighbridge.model.states import LIVE, Status
 from weighbridge.postgres.queries import load
-from weighbridge.postgres.transactions import Tx, fetch_named
+from weighbridge.postgres.transactions import Tx, fetch_all, fetch_named
 
 _SQL = load(__name__)
 
@@ -23,18 +24,6 @@ QUEUES = ("uploads", "outbox", "projects", "storage", "deliveries")
 CONVERSIONS = ("QUEUED", "RETRY", "PROCESSING", "FAILED")
 CIRCUITS = ("CLOSED", "OPEN", "HALF_OPEN")
 JOBS = ("queued", "running", "succeeded", "failed")
-
-
-@dataclass(frozen=True)
-class WorkspaceFigures:
-    """Figures of one workspace."""
-
-    backlog_count: int
-    failed_24h: int
-    stale_runs: int
-    avg_processing_seconds: float | None  # from first claim to end, of all successful uploads
-    last_failed_batch: str | None
-    last_failed_at: datetime | None
 
 
 @dataclass(frozen=True)
@@ -62,10 +51,14 @@ class ServiceFigures:
     oldest_transaction: float  # of any client in this database
 
 
-async def of_workspace(tx: Tx) -> WorkspaceFigures:
-    """Figures of the transaction's workspace."""
-    (row,) = await fetch_named(tx, _SQL["workspace_figures"])
-    return WorkspaceFigures(**row)
+@dataclass(frozen=True)
+class OpenAlert:
+    condition: str
+    severity: str
+    message: str
+    opened_at: datetime
+    upload_id: UUID | None  # the upload that it is about, if it is one
+    site_id: UUID | None
 
 
 async def of_service(tx: Tx) -> ServiceFigures:
@@ -92,6 +85,12 @@ async def of_service(tx: Tx) -> ServiceFigures:
         circuits=_counted(row["circuits"], CIRCUITS),
         oldest_transaction=_age(row["oldest_transaction"]),
     )
+
+
+async def open_alerts(tx: Tx, *, of_service: bool) -> list[OpenAlert]:
+    """Open alerts about the workspace's uploads and sites; with `of_service`, also those about all workspaces."""
+    rows = await fetch_all(tx, _SQL["open_alerts"], {"of_service": of_service})
+    return [OpenAlert(*row) for row in rows]
 
 
 def _counted(found: dict[str, int] | None, known: Iterable[str]) -> dict[str, int]:

@@ -1,7 +1,3 @@
--- name: workspace_figures
-SELECT backlog_count, failed_24h, stale_runs, avg_processing_seconds, last_failed_batch, last_failed_at
-FROM weighbridge.workspace_figures()
-
 -- name: service_figures
 -- All workspaces together, at one moment. Only the states need every upload, and read an index for them;
 -- everything else reads partial indexes of unfinished work.
@@ -89,3 +85,15 @@ SELECT (SELECT jsonb_object_agg(s.status, s.uploads)
         WHERE t.datname = current_database() AND t.backend_type = 'client backend' AND t.pid <> pg_backend_pid()
        ) AS oldest_transaction
 FROM outbox o
+
+-- name: open_alerts
+-- The subject of an alert begins with the id of an upload or a site; an empty one is about the whole service.
+SELECT a.condition, a.severity, a.message, a.opened_at, d.id AS upload_id, s.id AS site_id
+FROM weighbridge.alerts a
+CROSS JOIN LATERAL (SELECT CASE WHEN a.subject ~ '^[0-9a-f]{8}-[0-9a-f-]{27}(/|$)'
+                                THEN left(a.subject, 36)::uuid END AS id) AS about
+LEFT JOIN public.data_uploads d ON d.id = about.id AND d.workspace_id = weighbridge.workspace()
+LEFT JOIN public.sites s ON s.id = about.id AND s.workspace_id = weighbridge.workspace()
+WHERE a.closed_at IS NULL AND (about.id IS NULL AND %(of_service)s OR d.id IS NOT NULL OR s.id IS NOT NULL)
+ORDER BY a.severity, a.opened_at DESC
+LIMIT 200

@@ -1,0 +1,2 @@
+-- name: heartbeat
+SELECT weighbridge.heartbeat(%s, %s, %s)
