@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weighbridge.model.progress import Progress
 from weighbridge.model.sheet import SPACE, Sheet
 from weighbridge.rules import date_sql
 from weighbridge.rules.check_plan import Plan
@@ -35,11 +36,11 @@ Codes = npt.NDArray[np.int64]
 class Source:
     """The records of one sheet. Each method registers a view and returns its name."""
 
-    def __init__(self, plan: Plan, sheet: Sheet, scratch: Path, on_rows: Callable[[int], None]) -> None:
+    def __init__(self, plan: Plan, sheet: Sheet, scratch: Path, progress: Progress) -> None:
         self._plan, self._sheet, self._scratch = plan, sheet, scratch
         self.failure: BaseException | None = None  # the exception that was raised while DuckDB was reading
         self.empty_columns = {position for position, name in enumerate(sheet.header) if not name.strip()}
-        unread = self._watched(_counted(sheet.batches(), on_rows))
+        unread = self._watched(_counted(sheet.batches(), progress))
         self._head = list(_first(unread))
         self.small = sum(batch.num_rows for batch in self._head) < SMALL
         self._unread: Iterator[Any] | None = None if self.small else unread
@@ -211,11 +212,9 @@ def _ahead(batches: Iterator[Any]) -> Iterator[Any]:
             yield batch
 
 
-def _counted(batches: Iterable[Any], on_rows: Callable[[int], None]) -> Iterator[Any]:
-    read = 0
+def _counted(batches: Iterable[Any], progress: Progress) -> Iterator[Any]:
     for batch in batches:
-        read += batch.num_rows
-        on_rows(read)
+        progress.add(batch.num_rows)
         yield batch
 
 

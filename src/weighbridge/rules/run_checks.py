@@ -20,6 +20,7 @@ from weighbridge.model.capacity import Capacity
 from weighbridge.model.columns import ColumnReport
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.pipeline import Pipeline
+from weighbridge.model.progress import Progress
 from weighbridge.model.read_options import DETECT_ALL, ReadOptions
 from weighbridge.model.sheet import Linked, Sheet, WithLateKeys, WithNumbers
 from weighbridge.model.upload import Bins, Scope
@@ -75,7 +76,7 @@ def check(
     scope: Scope,
     *,
     scratch: Path,
-    on_rows: Callable[[int], None] = lambda read: None,
+    progress: Progress | None = None,
     memory_limit: str = "200MB",
     threads: int = 2,
     today: date | None = None,
@@ -84,7 +85,7 @@ def check(
     exponents: bool = False,
     indian: bool = False,
 ) -> CheckResult:
-    """Type, validate and number every record. `on_rows` gets the number of records read, and may raise to stop.
+    """Type, validate and number every record. `progress` counts the records read, and can stop the check.
 
     `exponents`: numbers may have exponents although the file is not JSON. `indian`: digits may be grouped as in
     12,34,567 although the file does not show it.
@@ -105,7 +106,7 @@ def check(
     with _reported(lambda: column_report.report(plan)):
         _refuse_shifted(plan, sheet)
         refuse_without_measures(layout, pipeline, profile)
-        source = Source(plan, sheet, scratch, on_rows)
+        source = Source(plan, sheet, scratch, progress or Progress())
         db = (
             duckdb_connection.shared()
             if source.small

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,6 +14,7 @@ from typing import Any
 from weighbridge.formats import UnknownHeader, open_sheet, without_added_columns
 from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
+from weighbridge.model.progress import Progress
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
@@ -90,7 +91,7 @@ async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> lis
     async with stored_file(upload, ctx) as (path, scratch):
         sheet = await asyncio.to_thread(_sheet, upload, pipeline, path, scratch)
         reading = _Reading(upload, sheet, await inherited(ctx, upload, sheet))
-        checked = await _check(reading, ctx, scratch, lambda read: attempt.check())
+        checked = await _check(reading, ctx, scratch, attempt.progress)
         return await asyncio.to_thread(collect, checked)
 
 
@@ -146,22 +147,16 @@ async def _checked(
     attempt: Attempt, ctx: Context, pipeline: Pipeline, path: Path, scratch: Path
 ) -> CheckResult:
     """Check the file in its own thread and record progress meanwhile."""
-    read = 0
-
-    def on_rows(rows: int) -> None:
-        nonlocal read
-        read = rows
-        attempt.check()
 
     async def work() -> CheckResult:
         sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
         how = await inherited(ctx, attempt.upload, sheet)
         await refuse_without_original(ctx, attempt.upload, how.originals)
-        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, on_rows)
+        return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, attempt.progress)
 
     checking = asyncio.create_task(work())
     try:
-        await _record_progress(attempt, ctx, checking, lambda: read)
+        await _record_progress(attempt, ctx, checking)
     except FileRefused as refusal:
         if refusal.column_report is not None:
             headers = [each.header for each in refusal.column_report.columns]
@@ -184,9 +179,7 @@ class _Reading:
     how: Inherited
 
 
-async def _check(
-    reading: _Reading, ctx: Context, scratch: Path, on_rows: Callable[[int], None]
-) -> CheckResult:
+async def _check(reading: _Reading, ctx: Context, scratch: Path, progress: Progress) -> CheckResult:
     pipeline = pipeline_of(reading.upload, ctx)
     async with ctx.db.tx() as tx:
         today = (await clock.now(tx)).date()
@@ -198,7 +191,7 @@ async def _check(
         reading.upload.scope,
         scratch=scratch,
         memory_limit=f"{ctx.limits.parse_memory_mb}MB",
-        on_rows=on_rows,
+        progress=progress,
         today=today,
         options=reading.how.options,
         capacities=limits,
@@ -207,14 +200,12 @@ async def _check(
     )
 
 
-async def _record_progress(
-    attempt: Attempt, ctx: Context, checking: asyncio.Task[CheckResult], read: Callable[[], int]
-) -> None:
+async def _record_progress(attempt: Attempt, ctx: Context, checking: asyncio.Task[CheckResult]) -> None:
     """Record every second how many rows have been read, until the check ends."""
     recorded = 0
     while not (await asyncio.wait({checking}, timeout=1))[0]:
-        if read() > recorded:
-            recorded = read()
+        if attempt.progress.rows > recorded:
+            recorded = attempt.progress.rows
             async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
                 await queue.note_rows_read(tx, attempt.lease, recorded)
 
