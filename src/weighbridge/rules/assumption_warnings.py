@@ -8,7 +8,6 @@ the texts of accepted records are examined, each distinct text once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,11 +16,10 @@ from weighbridge.rules import currencies, date_sql, dropped_currencies, two_digi
 from weighbridge.rules import decimal_and_date_order as rules_locale
 from weighbridge.rules.check_plan import Column, Locale, Plan, composed, literal, quoted, texts, unusual_name
 from weighbridge.rules.record_kinds import ACCEPTED
+from weighbridge.rules.record_source import Source
 
 
-def warnings(
-    db: Any, plan: Plan, locale: Locale, open_source: Callable[[], str], *, zone: str | None
-) -> dict[str, str]:
+def warnings(db: Any, plan: Plan, locale: Locale, source: Source, *, zone: str | None) -> dict[str, str]:
     """By code: `two_digit_years`, `zone_assumed`, `date_order_assumed`, `decimal_assumed`, `ranges_reduced`,
     `several_currencies`, `currency_not_stored`.
 
@@ -37,10 +35,10 @@ def warnings(
         "two_digit_years": _two_digit_years(found, plan),
         "zone_assumed": _zone_assumed(found) if zone is None else None,
         "date_order_assumed": _order_assumed(found, plan, locale),
-        "decimal_assumed": _mark_assumed(db, plan, locale, columns, open_source),
+        "decimal_assumed": _mark_assumed(db, plan, locale, columns, source),
         "ranges_reduced": _ranges_reduced(db, plan, locale, columns),
         **dropped_currencies.warnings(
-            db, plan, [(c, _unusual_texts(c, plan, currencies.MAY_NAME_ONE)) for c in columns], open_source
+            db, plan, [(c, _unusual_texts(c, plan, currencies.MAY_NAME_ONE)) for c in columns], source
         ),
     }
     return {code: sentence for code, sentence in by_code.items() if sentence is not None}
@@ -148,9 +146,7 @@ def _order_assumed(found: list[_Dates], plan: Plan, locale: Locale) -> str | Non
     )
 
 
-def _mark_assumed(
-    db: Any, plan: Plan, locale: Locale, columns: list[Column], open_source: Callable[[], str]
-) -> str | None:
+def _mark_assumed(db: Any, plan: Plan, locale: Locale, columns: list[Column], source: Source) -> str | None:
     amounts = [
         c for c in columns if c.needs("{decimal}") and c.field.type is not int and not locale.mark_shown
     ]
@@ -158,7 +154,7 @@ def _mark_assumed(
         (read for c in amounts if (read := _ambiguous_amount(db, plan, c, locale)) is not None), None
     )
     # The first records did not show the mark; the others may.
-    if example is None or rules_locale.mark_is_shown(db, plan, open_source(), locale.decimal):
+    if example is None or rules_locale.mark_is_shown(db, plan, source.records(db), locale.decimal):
         return None
     other = "," if locale.decimal == "." else "."
     return (

@@ -18,7 +18,7 @@ cells may be errors or may be right, so the file is refused. Warnings report val
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ from weighbridge.model.errors import FileRefused
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules import date_sql, number_sql
 from weighbridge.rules.check_plan import Column, Locale, Plan, composed, filled, literal, texts
+from weighbridge.rules.record_source import Source
 
 SHARE = 0.9
 LETTERS = 3  # of the currency of an amount; a cell with more letters may contain personal data
@@ -106,15 +107,16 @@ class Tally:
         return Tally(expected, other) if way == 0 else Tally(other, expected)
 
 
-def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) -> Locale:
-    """Decide from the cells of the source. If it is the whole file and the result matters, an undecided one is refused.
+def decide(db: Any, plan: Plan, source: Source, *, whole: bool) -> Locale:
+    """Decide from the first records, or from all if `whole`: then an undecided result that matters is refused.
 
     Raises FileRefused: `ambiguous_numbers`, `ambiguous_dates`.
     """
+    read = source.records if whole else source.head
     counts, amounts, days = _counts(plan), _amounts(plan), _dates(plan)
     ambiguous_day = days.classes("x2", "a2", "b2")[2]
     more = [_by_two("x0"), _by_two("x1"), f"count(*) FILTER ({ambiguous_day} AND {_DOTTED})"]
-    found = _ask(db, texts(plan.columns, open_source()), [counts, amounts, days], "count(*)", more)
+    found = _ask(db, texts(plan.columns, read(db)), [counts, amounts, days], "count(*)", more)
     of_counts, of_amounts, of_dates = _in_threes(found[:-3])
     of_numbers = of_counts + of_amounts
     by_two, dotted = found[-3] or found[-2], found[-1]
@@ -125,25 +127,22 @@ def decide(db: Any, plan: Plan, open_source: Callable[[], str], *, whole: bool) 
     if open_order and dotted and not of_dates.matters:
         order = 1
     if mark is None and whole and of_numbers.either:
-        [of_others] = _tallies(db, open_source(), [_others(plan)])
+        [of_others] = _tallies(db, read(db), [_others(plan)])
         mark = of_others.verdict
     if open_order and of_dates.either and not of_dates.evidence:
-        order = _order_by_run_of_days(db, texts(plan.columns, open_source()), plan)
+        order = _order_by_run_of_days(db, texts(plan.columns, read(db)), plan)
     if mark is None and not plan.csv:
         mark = 0
     if whole and mark is None and of_numbers.matters:
-        raise _ambiguous_numbers(plan, _examples(db, texts(plan.columns, open_source()), [counts, amounts]))
+        raise _ambiguous_numbers(plan, _examples(db, texts(plan.columns, read(db)), [counts, amounts]))
     if open_order and order is None and of_dates.matters:
-        raise _ambiguous_dates(plan, _examples(db, texts(plan.columns, open_source()), [days]))
+        raise _ambiguous_dates(plan, _examples(db, texts(plan.columns, read(db)), [days]))
     return Locale(
         decimal="" if mark is None else ".,"[mark],
         day_first=None if order is None else bool(order),
         year_first=plan.options.date_order == "ymd",
         indian=mark == 0
-        and (
-            plan.indian
-            or (bool(by_two) and _indian(db, texts(plan.columns, open_source()), [counts, amounts]))
-        ),
+        and (plan.indian or (bool(by_two) and _indian(db, texts(plan.columns, read(db)), [counts, amounts]))),
         zeros=mark is not None and _zeros_are_decimals(mark, of_counts, of_amounts),
         whole=whole,
         against_default=_is_against_default(plan, mark, order),

@@ -18,7 +18,6 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +27,7 @@ from weighbridge.model.upload import Scope
 from weighbridge.rules import dimensions, grain_rows, sum_breakdowns, totals_in_breakdowns
 from weighbridge.rules.check_plan import Locale, Plan, literal
 from weighbridge.rules.record_kinds import DUPLICATE, REJECTED
+from weighbridge.rules.record_source import Source
 
 LATE = 200  # JSON keys that first appear too late to be columns; so many are compared one by one
 
@@ -43,8 +43,8 @@ class Repeats:
     warnings: dict[str, str] = field(default_factory=dict)
 
 
-def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[[], str]) -> Repeats:
-    """Set the kind of repeated records in `typed`. `records` opens the records of the file again.
+def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, source: Source) -> Repeats:
+    """Set the kind of repeated records in `typed`. The file is read again only if there are any.
 
     Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.
     """
@@ -54,7 +54,7 @@ def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, records: Callable[
         return Repeats()
     if combined:
         return _combine(db, plan, combined)
-    headers = _compare(db, plan, records())
+    headers = _compare(db, plan, source.records(db))
     return _classify(db, plan, headers, some_rejected=some_rejected)
 
 

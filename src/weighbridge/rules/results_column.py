@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from weighbridge.model.sheet import SPACE
 from weighbridge.rules.check_plan import Plan, literal
 from weighbridge.rules.headers import fold
+from weighbridge.rules.record_source import Source
 
 SHOWN = 3
 _UNKNOWN = "The file does not name the counted results."
 
 
-def warnings(db: Any, plan: Plan, open_head: Callable[[], str]) -> dict[str, str]:
+def warnings(db: Any, plan: Plan, source: Source) -> dict[str, str]:
     """The warning `results_as_conversions`, with the counted results that the first records name."""
     results = plan.profile.results if plan.profile else None
     header = plan.layout.mapping.get(results.field) if results else None
@@ -29,7 +29,8 @@ def warnings(db: Any, plan: Plan, open_head: Callable[[], str]) -> dict[str, str
         return {"results_as_conversions": f"{sentence} {_UNKNOWN}"}
     cell = f"trim(c{place}, {literal(SPACE)})"
     rows = db.execute(
-        f"SELECT {cell}, count(*) FROM {open_head()} WHERE {cell} <> '' GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {SHOWN + 1}"
+        f"SELECT {cell}, count(*) FROM {source.head(db)} WHERE {cell} <> ''"
+        f" GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {SHOWN + 1}"
     ).fetchall()
     if not rows:
         return {"results_as_conversions": f"{sentence} {_UNKNOWN}"}

@@ -157,7 +157,7 @@ class _Check:
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         of_ids = id_checks.from_names(self.plan) | id_checks.check(self.db, self.plan, combos)
-        repeated = repeats.settle(self.db, self.plan, locale, scope, lambda: self.source.records(self.db))
+        repeated = repeats.settle(self.db, self.plan, locale, scope, self.source)
         if repeated.found:
             self.make_rows(locale, scope)
         of_ids |= inconsistent_entities.warnings(self.db, self.plan, combos)
@@ -180,7 +180,7 @@ class _Check:
                 **self.sheet.warnings,
                 **assumptions,
                 **of_ids,
-                **results_column.warnings(self.db, self.plan, lambda: self.source.head(self.db)),
+                **results_column.warnings(self.db, self.plan, self.source),
                 **nested_values.warnings(self.plan, self.sheet),
                 **repeated.warnings,
             },
@@ -225,8 +225,7 @@ class _Check:
 
     def decide(self, *, whole: bool) -> Locale:
         """The locale that the first records show, or all records if `whole`."""
-        source = self.source.records if whole else self.source.head
-        locale = rules_locale.decide(self.db, self.plan, lambda: source(self.db), whole=whole)
+        locale = rules_locale.decide(self.db, self.plan, self.source, whole=whole)
         return replace(locale, plain_dates=self.source.plain_dates())
 
     def fraction(self) -> str:
@@ -245,9 +244,7 @@ class _Check:
     def assumptions(self, locale: Locale) -> dict[str, str]:
         """Warnings about values that depend on an assumption."""
         zone = time_zones.named_above(self.plan.pipeline, self.sheet.preamble)
-        return assumption_warnings.warnings(
-            self.db, self.plan, locale, lambda: self.source.records(self.db), zone=zone
-        )
+        return assumption_warnings.warnings(self.db, self.plan, locale, self.source, zone=zone)
 
     def make_typed(self, locale: Locale) -> dict[int, int]:
         """Create `typed`. Returns the number of records of each kind."""
