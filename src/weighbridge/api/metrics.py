@@ -16,6 +16,7 @@ from weighbridge.app import App
 from weighbridge.engine import queue_counts
 from weighbridge.model.errors import RequestRefused
 from weighbridge.observe import metrics
+from weighbridge.postgres import roles
 
 router = APIRouter(tags=["metrics"])
 
@@ -56,7 +57,7 @@ class MetricsOut(BaseModel):
 @needs("read")
 async def workspace_metrics(key: Key, app: TheApp) -> MetricsOut:
     """Backlog, failures and processing time of the workspace's uploads."""
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue_counts.of_workspace(tx)
     return MetricsOut(ingest=IngestOut(**vars(found)))
 

@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse
 from weighbridge.api.access import Key, TheApp
 from weighbridge.console import layout
 from weighbridge.engine import charts, queue_counts
+from weighbridge.postgres import roles
 from weighbridge.uploads import browse
 
 router = layout.router()
@@ -28,7 +29,7 @@ async def show(
 ) -> HTMLResponse:
     period = period if period in PERIODS else "day"
     _, each, number = PERIODS[period]
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         found = await queue_counts.of_workspace(tx)
         counts = await browse.state_counts(tx, key.workspace_id)
         intervals = await charts.intervals(tx, each, number)

@@ -19,9 +19,9 @@ from weighbridge.model.errors import LeaseLost, RetryLater
 from weighbridge.model.retry import ANNOUNCEMENT
 from weighbridge.observe import journal
 from weighbridge.observe.alerts import Alert, Alerts
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database, Tx
 
-ROLE = "weighbridge_announce"
 ALERTS = "alerts"  # consumer of alert events; not of events about uploads
 GENERAL_CONSUMERS = ("audit_log", "notifier")  # receive every event; the others only completed uploads
 
@@ -71,7 +71,7 @@ async def announce_to(ctx: Context, delivery: EventDelivery, lease: timedelta) -
             # The timeout is shorter than the lease: two workers must not call a slow consumer at once.
             async with asyncio.timeout(lease.total_seconds() * 0.8):
                 await consumer.outside(delivery)
-        async with ctx.db.fenced(delivery.lease, ROLE) as tx:
+        async with ctx.db.fenced(delivery.lease, roles.ANNOUNCE) as tx:
             if consumer.inside is not None:
                 await consumer.inside(tx, delivery)
             await outbox.finish(tx, delivery)

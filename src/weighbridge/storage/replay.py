@@ -14,6 +14,7 @@ from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 from weighbridge.storage import queue, quota
 from weighbridge.storage.blobs import BlobMissing
@@ -23,7 +24,6 @@ from weighbridge.storage.queue import Failure, Replay
 
 log = structlog.get_logger()
 
-ROLE = "weighbridge_intake"
 GRACE = 600  # seconds; much longer than it takes to write the row of a file
 
 
@@ -93,7 +93,7 @@ async def _stored(ctx: Context, waiting: Replay) -> str | None:
 
 async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
     try:
-        async with ctx.db.fenced(waiting.lease, ROLE) as tx:
+        async with ctx.db.fenced(waiting.lease, roles.INTAKE) as tx:
             if await queue.finish(tx, waiting, file_url) and waiting.upload_id:
                 await quota.count(
                     tx, waiting.upload_id, waiting.user_id, waiting.byte_size, file_url, grant=None

@@ -18,7 +18,7 @@ from weighbridge.model.progress import Progress
 from weighbridge.model.sheet import Sheet
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal
-from weighbridge.postgres import clock, production_columns
+from weighbridge.postgres import clock, production_columns, roles
 from weighbridge.postgres.pipeline_tables import fingerprint
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.headers import field_counter, list_header
@@ -32,7 +32,6 @@ from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
 
-ROLE = "weighbridge_parse"
 WHOLE_FILE = -1  # row index of a warning about the whole file
 
 
@@ -160,7 +159,7 @@ async def _checked(
     except FileRefused as refusal:
         if refusal.column_report is not None:
             headers = [each.header for each in refusal.column_report.columns]
-            async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+            async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
                 await queue.note_columns(tx, attempt.lease, headers, refusal.column_report)
         raise
     except WeighbridgeError as failure:
@@ -206,7 +205,7 @@ async def _record_progress(attempt: Attempt, ctx: Context, checking: asyncio.Tas
     while not (await asyncio.wait({checking}, timeout=1))[0]:
         if attempt.progress.rows > recorded:
             recorded = attempt.progress.rows
-            async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+            async with ctx.db.fenced(attempt.lease, roles.PARSE, durable=False) as tx:
                 await queue.note_rows_read(tx, attempt.lease, recorded)
 
 
@@ -225,7 +224,7 @@ async def _begin(
     batches = await asyncio.to_thread(lambda: list(group_digests(checked, fingerprint(pipeline))))
     rows = [row for batch in batches for row in batch.to_pylist()]
     digests = {row["group_key"]: row["digest"] for row in rows}
-    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
         resumed = await queue.begin_staging(tx, attempt.lease, whole)
         known = await unchanged_groups.known_groups(tx, pipeline, attempt.upload.scope, digests)
     ranges = [(row["first_seq"], row["last_seq"]) for row in rows if row["group_key"] in known]
@@ -259,7 +258,7 @@ async def _stage(attempt: Attempt, ctx: Context, pipeline: Pipeline, rows: Itera
     """Write the rows in chunks, of several entities where these are small. Chunk and watermark commit together."""
     while chunk := await asyncio.to_thread(_take, rows, ctx.limits.stage_rows):
         attempt.check()
-        async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+        async with ctx.db.fenced(attempt.lease, roles.PARSE, durable=False) as tx:
             for name, part in groupby(chunk, key=lambda each: each.entity.name):
                 await staging.add(tx, pipeline, pipeline.entity(name), [each.batch for each in part])
             await queue.note_staged(tx, attempt.lease, {each.entity.name: each.seq for each in chunk})
@@ -280,7 +279,7 @@ async def _finish(
         read_as=checked.read_as,
     )
     rejected = checked.rejections()
-    async with ctx.db.fenced(attempt.lease, ROLE) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
         first: list[tuple[int, str]] = []  # lines and codes, for the log
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
             await staging.add_rejections(tx, attempt.upload.scope, chunk)

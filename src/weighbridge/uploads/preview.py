@@ -16,17 +16,15 @@ from weighbridge.model.states import TERMINAL, Status
 from weighbridge.model.upload import Changes, Upload
 from weighbridge.observe import journal
 from weighbridge.observe.redact import quote_input
-from weighbridge.postgres import clock
+from weighbridge.postgres import clock, roles
 from weighbridge.uploads import history, parse, preview_queries, queue, staging
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import Reason
 from weighbridge.uploads.preview_queries import Discard
 from weighbridge.uploads.preview_rows import KINDS, Page, Row
-from weighbridge.uploads.promote_entity import ROLE
 from weighbridge.uploads.upsert_sql import StagingGone
 
-CLEAN = "weighbridge_clean"
 REASONS = 20  # reasons for rejections that are shown, most frequent first
 HOLDS = timedelta(seconds=10)  # minimum time a comparison is reused: it reads every row
 
@@ -78,7 +76,7 @@ async def _compare(
     ctx: Context, pipeline: Pipeline, upload: Upload, *, operates: bool
 ) -> tuple[dict[str, Changes], datetime]:
     try:
-        async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+        async with ctx.db.tx(roles.PROMOTE, upload.workspace_id) as tx:
             as_of = await clock.now(tx)
             counts = await comparison.counts(tx, pipeline, upload)
     except StagingGone:
@@ -102,7 +100,7 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
         status.counts and not status.outdated and wanted.kind != "unchanged"
     ):  # some of these are known from receipts
         wanted = replace(wanted, known=getattr(status.counts[wanted.entity], wanted.kind))
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.PROMOTE, upload.workspace_id) as tx:
         return await comparison.rows(tx, pipeline, upload, wanted)
 
 
@@ -143,7 +141,7 @@ async def expire(ctx: Context) -> int:
 
 async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
     """The number of deleted staged rows; None if the upload is not on hold."""
-    async with ctx.db.tx(CLEAN) as tx:
+    async with ctx.db.tx(roles.CLEAN) as tx:
         if not await preview_queries.discard(tx, upload_id, why):
             return None
         if not await staging.expire(tx, upload_id, days=0):

@@ -10,6 +10,7 @@ from uuid import UUID
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.retry import POLICIES
 from weighbridge.model.upload import Watermark
+from weighbridge.postgres import roles
 from weighbridge.postgres.errors import Contention, RowFault
 from weighbridge.postgres.transactions import Tx
 from weighbridge.uploads import queue, rejections, upsert_sql
@@ -20,7 +21,6 @@ from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
 from weighbridge.uploads.upsert_sql import Batch
 
-ROLE = "weighbridge_promote"
 ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
 
 
@@ -73,7 +73,7 @@ class Writer:
         grain = entity is self.pipeline.grain
         if not entity.refs and not grain:
             return Survey()
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             lost: set[UUID] = set()
             for ref in entity.refs:
                 lost |= await upsert_sql.missing(tx, self.pipeline.entity(ref.entity), self.scope)
@@ -101,7 +101,7 @@ class Writer:
 
     async def _skip_unchanged(self, entity: Entity, segment: Segment) -> bool:
         """Count the rows as unchanged if the receipts still match; this stays true until commit."""
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             runs = await uploads_unchanged.unchanged_runs(tx, self.pipeline, self.scope, segment.after)
             if not runs or runs[0][0] != segment.after or runs[0][1] < segment.upto:
                 return False
@@ -128,7 +128,7 @@ class Writer:
                 await asyncio.sleep(pause.total_seconds())
 
     async def _commit(self, entity: Entity, batch: Batch) -> None:
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(
                     tx, self.pipeline, batch, spoiled=bool(batch.lost or batch.skipped)
@@ -161,7 +161,7 @@ class Writer:
 
     async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
         """Record the batch's rows as failed and continue after them."""
-        async with self.ctx.db.fenced(self.attempt.lease, ROLE, durable=False) as tx:
+        async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(tx, self.pipeline, batch, spoiled=True)
             for _, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):

@@ -27,6 +27,7 @@ from weighbridge.model.states import Status
 from weighbridge.model.upload import Upload
 from weighbridge.observe import journal, traces
 from weighbridge.observe.redact import quote_input
+from weighbridge.postgres import roles
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage import quota
 from weighbridge.uploads import duplicates, recognise
@@ -246,7 +247,7 @@ async def record(
 
 async def _refuse_unknown_site(ctx: Context, checked: Checked) -> None:
     assert checked.client_id is not None
-    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, checked.workspace_id) as tx:
         if not await uploads_queue.site_exists(tx, checked.workspace_id, checked.client_id):
             raise unknown_site(checked.client_id)
 
@@ -263,7 +264,7 @@ async def _known(ctx: Context, checked: Checked, spooled: Spooled) -> tuple[date
         forced=checked.force,
         reading=checked.reading,
     )
-    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, checked.workspace_id) as tx:
         return await duplicates.known_upload(tx, content)
 
 
@@ -307,7 +308,7 @@ async def _store(
         received, queue_id = await defer(ctx, new, spooled.path, key, failure, on_recorded)
     else:
         journal.stored(ctx.blobs.bucket)
-        async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, checked.workspace_id) as tx:
             received = await uploads_queue.receive(tx, replace(new, file_url=file_url))
             if not isinstance(received, Known):
                 await quota.count(tx, received, new.created_by, new.byte_size, file_url, spooled.grant)
@@ -331,7 +332,7 @@ async def _known_upload_result(
     ctx: Context, checked: Checked, known: Known, spooled: Spooled, key: str
 ) -> Received:
     """A known file: its upload, or RequestRefused(409) if the batch name blocks it."""
-    async with ctx.db.tx("weighbridge_tenant", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, checked.workspace_id) as tx:
         first = await uploads_queue.get(tx, known.upload_id)
     assert first is not None
     match known.reason:
@@ -349,7 +350,7 @@ async def _known_upload_result(
                 f"{_release(first) if failed else 'Give this file another batch name.'}"
             )
             raise RequestRefused(409, known.reason, message)
-    async with ctx.db.tx("weighbridge_intake", checked.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, checked.workspace_id) as tx:
         await duplicates.note_duplicate(tx, first.id, spooled.filename)
     journal.duplicate_skipped(first.batch, known.reason)
     stored = first.storage_status
@@ -377,7 +378,7 @@ async def _stored_now(ctx: Context, first: Upload, spooled: Spooled, key: str) -
         journal.not_stored(ctx.blobs.bucket, failure.kind)
         return False
     journal.stored(ctx.blobs.bucket)
-    async with ctx.db.tx("weighbridge_intake", first.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, first.workspace_id) as tx:
         if await storage_queue.store_waiting(tx, first.id, file_url):
             await quota.count(tx, first.id, first.created_by, first.byte_size, file_url, grant=None)
     return True

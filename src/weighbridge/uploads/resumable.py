@@ -18,6 +18,7 @@ from dataclasses import replace
 from uuid import UUID, uuid4
 
 from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Tx
 from weighbridge.storage import parts, quota, resumable
 from weighbridge.storage.parts import Part, PartLocked
@@ -27,7 +28,7 @@ from weighbridge.uploads.check_request import AUTO, Request, check, check_sender
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
 from weighbridge.uploads.recognise import HEAD, first_bytes, settled
-from weighbridge.uploads.resumable_append import ROLE, disk_error, file_ended
+from weighbridge.uploads.resumable_append import disk_error, file_ended
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
@@ -41,7 +42,7 @@ async def begin(ctx: Context, request: Request, length: int, metadata: str) -> R
     new = NewResumable(uuid4(), checked.workspace_id, ctx.spool.id, fields, metadata, length)
     await quota.reserve(ctx, checked, length, new.id, lasts=ctx.limits.resumable)
     try:
-        async with ctx.db.tx(ROLE, checked.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, checked.workspace_id) as tx:
             expires_at = await resumable.begin(tx, new, ctx.limits.resumable)
     except BaseException:
         await quota.release(ctx, checked, new.id)
@@ -54,7 +55,7 @@ async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | 
 
     `begun_by`: a file that another key began is treated as unknown.
     """
-    async with ctx.db.tx("weighbridge_tenant", workspace_id) as tx:
+    async with ctx.db.tx(roles.TENANT, workspace_id) as tx:
         found = await resumable.get(tx, id_)
     if found is None or (begun_by and found.request.get("key_id") != str(begun_by)):
         raise RequestRefused(404, "unknown_file", f"There is no resumable upload {id_}. Begin a new one.")
@@ -109,7 +110,7 @@ async def _adopted(ctx: Context, upload: Resumable) -> bool:
     """A load balancer that routes by path may send the first bytes to another machine than the first request."""
     if upload.received:
         return False
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         return await resumable.adopt(tx, upload.id, ctx.spool.id)
 
 
@@ -158,7 +159,7 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
     finally:
         link.unlink(missing_ok=True)
     if received.duplicate:
-        async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+        async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
             await resumable.note_recorded(
                 tx, upload.id, received.upload_id, ctx.limits.resumable, duplicate=True
             )
@@ -244,7 +245,7 @@ async def _expire(ctx: Context, place: ResumableKey) -> bool:
 
 async def _forgotten(ctx: Context, upload: Resumable) -> bool:
     """The statement that removes it checks again: a part may have arrived since."""
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         removed = await resumable.forget_expired(tx, upload.id)
     if removed:
         await _release_quota(ctx, upload)
@@ -271,13 +272,13 @@ async def _orphaned(ctx: Context, id_: UUID) -> bool:
 
 
 async def _forget(ctx: Context, upload: Resumable) -> None:
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         await resumable.forget(tx, upload.id)
     await _release_quota(ctx, upload)
 
 
 async def _refuse(ctx: Context, upload: Resumable, refusal: Refusal) -> None:
-    async with ctx.db.tx(ROLE, upload.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, upload.workspace_id) as tx:
         await resumable.note_refused(tx, upload.id, refusal, ctx.limits.resumable)
     await _release_quota(ctx, upload)
 

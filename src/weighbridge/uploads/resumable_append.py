@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from weighbridge.model.errors import RequestRefused, RetryLater
+from weighbridge.postgres import roles
 from weighbridge.storage import quota, resumable
 from weighbridge.storage.parts import Part
 from weighbridge.storage.resumable import Resumable
 from weighbridge.uploads.check_request import Request, check_sender
 from weighbridge.uploads.context import Context
 
-ROLE = "weighbridge_intake"
 ALGORITHMS = ("sha1", "sha256", "md5")
 _BUFFER = 1 << 20  # written in one call, in a thread
 _STRIDE = 8 << 20  # bytes between two updates of the recorded offset
@@ -112,7 +112,7 @@ class _Writer:
         if self._written > self._upload.received:
             await asyncio.to_thread(self._part.sync)
         lasts = self._ctx.limits.resumable
-        async with self._ctx.db.tx(ROLE, self._upload.workspace_id) as tx:
+        async with self._ctx.db.tx(roles.INTAKE, self._upload.workspace_id) as tx:
             expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
         if expires_at is None:
             raise file_ended(self._upload)

@@ -17,6 +17,7 @@ from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Tx
 from weighbridge.storage import queue as storage_queue
 from weighbridge.storage.queue import Deferral
@@ -67,7 +68,7 @@ async def _enqueue(
     """Record the upload and its queue row in one transaction."""
     delay = replace(STORAGE, tries=ctx.limits.storage_retries).wait(1)
     assert delay is not None
-    async with ctx.db.tx("weighbridge_intake", new.workspace_id) as tx:
+    async with ctx.db.tx(roles.INTAKE, new.workspace_id) as tx:
         received = await uploads_queue.receive(tx, replace(new, file_url=None))
         if isinstance(received, Known):
             return received

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from weighbridge.model.errors import Refused
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.uploads import history
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.parse import pipeline_of
-from weighbridge.uploads.promote_entity import ROLE
 
 REASONS = 3  # number of reasons shown for a refused file
 
@@ -22,7 +22,7 @@ async def check_threshold(attempt: Attempt, ctx: Context) -> None:
     enough = bins.valid_share >= pipeline.min_valid or upload.force_partial
     if bins.accepted and enough:
         return
-    async with ctx.db.fenced(attempt.lease, ROLE, durable=False) as tx:
+    async with ctx.db.fenced(attempt.lease, roles.PROMOTE, durable=False) as tx:
         why = _most_common(await history.reasons(tx, upload.id, REASONS))
     if not bins.accepted:
         none = (

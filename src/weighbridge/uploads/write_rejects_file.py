@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from weighbridge.model.rejects_layout import ADDED, SAFE, YES, escape
 from weighbridge.model.sheet import FAULTS
 from weighbridge.model.upload import Upload
+from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database
 from weighbridge.uploads import history
 from weighbridge.uploads.rejections import Rejection
@@ -41,7 +42,7 @@ async def rejects_csv(db: Database, upload: Upload, form: RejectsForm = OPEN_ROW
     yield header_text(upload, form)
     last: Rejection | None = None
     while True:
-        async with db.tx("weighbridge_tenant", upload.workspace_id) as tx:
+        async with db.tx(roles.TENANT, upload.workspace_id) as tx:
             page = await history.refused_rows(tx, upload.id, last, PAGE, every=form.every)
         if not page:
             return

@@ -23,6 +23,7 @@ from weighbridge.console.uploads import read_options
 from weighbridge.delivery import sites
 from weighbridge.model.errors import RequestRefused
 from weighbridge.model.states import Status
+from weighbridge.postgres import roles
 from weighbridge.projects import queue
 from weighbridge.uploads import browse
 from weighbridge.uploads.check_request import HIGHEST_PROJECT
@@ -77,7 +78,7 @@ async def show(
         behind=_cursor("after", requested.after),
         until=_cursor("until", requested.until),
     )
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         counts = await browse.state_counts(tx, key.workspace_id)
         found = await browse.page(tx, key.workspace_id, wanted, requested.size + 1)
         rows = found[: requested.size]
@@ -153,7 +154,7 @@ def _summary(files: list[dict[str, Any]]) -> str:
 async def _choices(app: App, key: ApiKey, pipeline: str | None, project: int | None) -> dict[str, Any]:
     """The choices of the upload form."""
     known = app.ctx.pipelines
-    async with app.db.tx("weighbridge_tenant", key.workspace_id) as tx:
+    async with app.db.tx(roles.TENANT, key.workspace_id) as tx:
         of_sites = await sites.page(tx, key.workspace_id, "", 200)
         of_projects = await queue.page(tx, key.workspace_id, 0, 200)
     return {
