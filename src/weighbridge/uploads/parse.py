@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from weighbridge.formats import UnknownHeader, open_sheet, without_added_columns
-from weighbridge.model.errors import FileRefused, Refused, RetryLater, WeighbridgeError
+from weighbridge.model.errors import FileRefused, WeighbridgeError
 from weighbridge.model.pipeline import Entity, Pipeline
 from weighbridge.model.progress import Progress
 from weighbridge.model.sheet import Sheet
@@ -21,16 +19,13 @@ from weighbridge.observe import journal
 from weighbridge.postgres import clock, production_columns, roles
 from weighbridge.postgres.pipeline_tables import fingerprint
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.headers import field_counter, list_header
 from weighbridge.rules.row_digests import group_digests, rows_digest, skip_ranges
 from weighbridge.rules.run_checks import check
-from weighbridge.rules.unknown_header import UnknownColumns, no_column_known
-from weighbridge.storage.blobs import BlobMissing
-from weighbridge.storage.files import sha256
 from weighbridge.uploads import fixed_rows, queue, rejections, staging, unchanged_groups
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.reload_rejects import Inherited, inherited, refuse_without_original
+from weighbridge.uploads.stored_file import pipeline_of, sheet_of, stored_file
 
 WHOLE_FILE = -1  # row index of a warning about the whole file
 
@@ -60,23 +55,6 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
             await asyncio.to_thread(checked.close)
 
 
-async def raw_records(upload: Upload, ctx: Context, wanted_rows: set[int]) -> dict[int, list[str]]:
-    """The cells of some records as they are in the file, by row index."""
-    pipeline = pipeline_of(upload, ctx)
-
-    def collect(path: Path, scratch: Path) -> dict[int, list[str]]:
-        found: dict[int, list[str]] = {}
-        for batch in _sheet(upload, pipeline, path, scratch).batches():
-            for position, index in enumerate(batch.column("row_index").to_pylist()):
-                if index in wanted_rows:
-                    cells = batch.slice(position, 1).to_pylist()[0]
-                    found[index] = [v or "" for k, v in cells.items() if k[0] == "c" and k[1:].isdigit()]
-        return found
-
-    async with stored_file(upload, ctx) as (path, scratch):
-        return await asyncio.to_thread(collect, path, scratch)
-
-
 async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[Part]:
     """The records that were added up into these rows, found by checking the file again."""
     upload = attempt.upload
@@ -88,58 +66,10 @@ async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> lis
         return [row for row in rows if row.first in firsts]
 
     async with stored_file(upload, ctx) as (path, scratch):
-        sheet = await asyncio.to_thread(_sheet, upload, pipeline, path, scratch)
+        sheet = await asyncio.to_thread(sheet_of, upload, pipeline, path, scratch)
         reading = _Reading(upload, sheet, await inherited(ctx, upload, sheet))
         checked = await _check(reading, ctx, scratch, attempt.progress)
         return await asyncio.to_thread(collect, checked)
-
-
-def pipeline_of(upload: Upload, ctx: Context) -> Pipeline:
-    pipeline = ctx.pipelines.get(upload.pipeline)
-    if pipeline is None:
-        raise Refused(
-            "unknown_pipeline",
-            f"This process has no pipeline {upload.pipeline!r}. Check WEIGHBRIDGE_PIPELINES.",
-        )
-    return pipeline
-
-
-@asynccontextmanager
-async def stored_file(upload: Upload, ctx: Context) -> AsyncIterator[tuple[Path, Path]]:
-    """The upload's file, verified, and a scratch folder that is removed at the end."""
-    with TemporaryDirectory(prefix="parse-", dir=ctx.scratch) as folder:
-        scratch = Path(folder)
-        try:
-            path = await ctx.blobs.fetch(upload.file_url or "", scratch)
-        except BlobMissing as error:
-            raise FileRefused("file_not_found", str(error)) from error
-        except RetryLater as failure:
-            if failure.kind != "connection":
-                raise
-            raise RetryLater("store", failure.message) from failure
-        if await asyncio.to_thread(sha256, path) != upload.content_sha256:
-            raise FileRefused(
-                "file_changed", "The stored file differs from the file that was uploaded. Upload it again."
-            )
-        yield path, scratch
-
-
-def _sheet(upload: Upload, pipeline: Pipeline, path: Path, scratch: Path) -> Sheet:
-    profile = pipeline.profile(upload.platform or "")
-    try:
-        sheet = open_sheet(
-            path,
-            upload.file_kind,
-            count_fields=field_counter(pipeline, profile),
-            scratch=scratch,
-            headerless=list_header(pipeline, profile),
-            options=upload.reading,
-            show_cell=not pipeline.personal,
-        )
-    except UnknownHeader as unknown:
-        found = UnknownColumns(unknown.columns, unknown.line, unknown.below)
-        raise no_column_known(found, pipeline, profile) from None
-    return without_added_columns(sheet)
 
 
 async def _checked(
@@ -148,7 +78,7 @@ async def _checked(
     """Check the file in its own thread and record progress meanwhile."""
 
     async def work() -> CheckResult:
-        sheet = await asyncio.to_thread(_sheet, attempt.upload, pipeline, path, scratch)
+        sheet = await asyncio.to_thread(sheet_of, attempt.upload, pipeline, path, scratch)
         how = await inherited(ctx, attempt.upload, sheet)
         await refuse_without_original(ctx, attempt.upload, how.originals)
         return await _check(_Reading(attempt.upload, sheet, how), ctx, scratch, attempt.progress)

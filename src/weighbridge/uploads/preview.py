@@ -17,7 +17,7 @@ from weighbridge.model.upload import Changes, Upload
 from weighbridge.observe import journal
 from weighbridge.observe.redact import quote_input
 from weighbridge.postgres import clock, roles
-from weighbridge.uploads import history, parse, preview_queries, queue, staging
+from weighbridge.uploads import history, preview_queries, queue, staging, stored_file
 from weighbridge.uploads import preview_rows as comparison
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.history import Reason
@@ -55,7 +55,7 @@ async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates
     The result is reused until the next promotion in the workspace, at least for `HOLDS`; `fresh` compares again
     in any case. A caller that may only read (`operates` is false) gets the stored result and never causes a new parse.
     """
-    pipeline = pipeline_of(ctx, upload)
+    pipeline = known_pipeline(ctx, upload)
     async with ctx.db.tx() as tx:
         upload = await queue.get(tx, upload.id) or upload
         status = await preview_queries.status(tx, upload.id)
@@ -88,7 +88,7 @@ async def _compare(
 
 async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
     """Rows of one kind. RequestRefused as in `preview`, or for an unknown entity or kind."""
-    pipeline = pipeline_of(ctx, upload)
+    pipeline = known_pipeline(ctx, upload)
     _one_of("entity", wanted.entity, [entity.name for entity in pipeline.entities])
     _one_of("kind", wanted.kind, KINDS)
     async with ctx.db.tx() as tx:
@@ -149,9 +149,10 @@ async def _discard(ctx: Context, upload_id: UUID, why: Discard) -> int | None:
         return await staging.purge(tx, list(ctx.pipelines.values()), upload_id)
 
 
-def pipeline_of(ctx: Context, upload: Upload) -> Pipeline:
+def known_pipeline(ctx: Context, upload: Upload) -> Pipeline:
+    """The pipeline of the upload; RequestRefused(409) if this process does not have it."""
     try:
-        return parse.pipeline_of(upload, ctx)
+        return stored_file.pipeline_of(upload, ctx)
     except Refused as refusal:
         raise RequestRefused(409, refusal.code, refusal.message) from refusal
 

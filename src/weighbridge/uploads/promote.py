@@ -12,11 +12,12 @@ from weighbridge.postgres import roles
 from weighbridge.uploads import queue, rejections
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.parse import parts_of_sums, pipeline_of, raw_records
+from weighbridge.uploads.parse import parts_of_sums
 from weighbridge.uploads.promote_entity import Writer
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.threshold import check_threshold, rejects_hint
+from weighbridge.uploads.stored_file import pipeline_of, raw_records
+from weighbridge.uploads.threshold import rejects_hint
 from weighbridge.uploads.upsert_sql import StagingGone
 
 
@@ -24,7 +25,6 @@ async def promote(attempt: Attempt, ctx: Context) -> None:
     """Upsert the staged rows, dimensions before facts, starting where an earlier attempt stopped."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
-    await check_threshold(attempt, ctx)
     if upload.staged.get(pipeline.grain.name) != upload.bins.accepted:
         raise StagingGone("other rows are staged than were accepted")
     async with ctx.db.fenced(attempt.lease, roles.PROMOTE) as tx:

@@ -10,7 +10,7 @@ from weighbridge.postgres import roles
 from weighbridge.uploads import history
 from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
-from weighbridge.uploads.parse import pipeline_of
+from weighbridge.uploads.stored_file import pipeline_of
 
 REASONS = 3  # number of reasons shown for a refused file
 

@@ -156,7 +156,7 @@ async def list_preview_rows(
     """Rows of one kind, with the changes of each. Days whose rows are all unchanged are
     counted, but not listed."""
     upload = await find(app, key, upload_id)
-    wanted = entity or uploads_preview.pipeline_of(app.ctx, upload).grain.name
+    wanted = entity or uploads_preview.known_pipeline(app.ctx, upload).grain.name
     found = await uploads_preview.page(app.ctx, upload, Page(wanted, kind.value, after, limit + 1))
     page, last = cursor.page(found, limit)
     return RowsOut(

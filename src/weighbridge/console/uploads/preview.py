@@ -32,7 +32,7 @@ async def show(
     after: Annotated[int, Query(ge=0, le=2**31 - 1)] = 0,
 ) -> Response:
     upload = await find(app, key, upload_id)
-    pipeline = uploads_preview.pipeline_of(app.ctx, upload)
+    pipeline = uploads_preview.known_pipeline(app.ctx, upload)
     try:
         found = await uploads_preview.preview(app.ctx, upload, operates=key.may("operate"))
         entity = entity or pipeline.grain.name
