@@ -24,10 +24,10 @@ def warnings(db: Any, plan: Plan, source: Source) -> dict[str, str]:
     label = plan.pipeline.fields[results.field].name.replace("_", " ")
     sentence = f"The {label} were read from {header!r}, which counts what each campaign is optimised for."
     indicators = set(map(fold, results.indicators))
-    place = next((i for i, cell in enumerate(plan.layout.header) if fold(cell) in indicators), None)
-    if place is None:
+    position = next((i for i, cell in enumerate(plan.layout.header) if fold(cell) in indicators), None)
+    if position is None:
         return {"results_as_conversions": f"{sentence} {_UNKNOWN}"}
-    cell = f"trim(c{place}, {literal(SPACE)})"
+    cell = f"trim(c{position}, {literal(SPACE)})"
     rows = db.execute(
         f"SELECT {cell}, count(*) FROM {source.head(db)} WHERE {cell} <> ''"
         f" GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {SHOWN + 1}"
@@ -37,5 +37,5 @@ def warnings(db: Any, plan: Plan, source: Source) -> dict[str, str]:
     shown = ", ".join(repr(value) for value, _ in rows[:SHOWN])
     more = " and others" if len(rows) > SHOWN else ""
     return {
-        "results_as_conversions": f"{sentence} The column {plan.layout.header[place]!r} has {shown}{more}."
+        "results_as_conversions": f"{sentence} The column {plan.layout.header[position]!r} has {shown}{more}."
     }

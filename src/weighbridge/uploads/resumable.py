@@ -19,8 +19,8 @@ from uuid import UUID, uuid4
 
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.postgres import roles
-from weighbridge.postgres.transactions import Tx
 from weighbridge.storage import parts, quota, resumable
+from weighbridge.storage.files import disk_error
 from weighbridge.storage.parts import Part, PartLocked
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
@@ -28,7 +28,6 @@ from weighbridge.uploads.check_request import AUTO, Request, check, check_sender
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
 from weighbridge.uploads.recognise import HEAD, first_bytes, settled
-from weighbridge.uploads.resumable_append import disk_error, file_ended
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
@@ -147,15 +146,10 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
 async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
     request = await _settled(ctx, upload, part)
     checked = check(ctx, request)
-
-    async def note(tx: Tx, upload_id: UUID) -> None:
-        if not await resumable.note_recorded(tx, upload.id, upload_id, ctx.limits.resumable, duplicate=False):
-            raise file_ended(upload)  # rolls back the upload: another request has recorded one
-
     link = await asyncio.to_thread(part.link)  # the store may move the file before the database fails
     try:
-        spooled = await receive.check_file(ctx, checked, link, request.filename, upload.id)
-        received = await receive.record(ctx, checked, spooled, note)
+        file = await receive.check_file(ctx, checked, link, request.filename, upload.id)
+        received = await receive.record(ctx, checked, replace(file, resumable_id=upload.id))
     finally:
         link.unlink(missing_ok=True)
     if received.duplicate:
@@ -187,9 +181,9 @@ async def finish_waiting(ctx: Context) -> int:
     async with ctx.db.tx() as tx:
         waiting = await resumable.whole(tx, ctx.spool.id)
     ended, failure = 0, None
-    for place in waiting:
+    for key in waiting:
         try:
-            async with locked(ctx, await find(ctx, place.workspace_id, place.id)) as (upload, part):
+            async with locked(ctx, await find(ctx, key.workspace_id, key.id)) as (upload, part):
                 if part is not None and upload.whole:
                     await finish(ctx, upload, part)
                     ended += 1
@@ -213,26 +207,26 @@ async def sweep(ctx: Context) -> int:
         expired = await resumable.expired(tx)
         unended = await resumable.unended(tx, ctx.spool.id)
     removed = 0
-    for place in expired:
-        removed += await _expire(ctx, place)
+    for key in expired:
+        removed += await _expire(ctx, key)
     present = set(await asyncio.to_thread(lambda: list(parts.ids(ctx.spool))))
     for id_ in present:
         removed += await _orphaned(ctx, id_)
-    for place, received in unended:
-        if received and place.id not in present:
+    for key, received in unended:
+        if received and key.id not in present:
             with suppress(RequestRefused):
-                async with locked(ctx, await find(ctx, place.workspace_id, place.id)):
+                async with locked(ctx, await find(ctx, key.workspace_id, key.id)):
                     pass  # the refusal reports that the bytes are lost
     return removed
 
 
-async def _expire(ctx: Context, place: ResumableKey) -> bool:
+async def _expire(ctx: Context, key: ResumableKey) -> bool:
     async with ctx.db.tx() as tx:
-        found = await resumable.get(tx, place.id)
+        found = await resumable.get(tx, key.id)
     if found is None or not found.expired:
         return False
     try:
-        with await asyncio.to_thread(parts.lock, ctx.spool, place.id) as part:
+        with await asyncio.to_thread(parts.lock, ctx.spool, key.id) as part:
             if not await _forgotten(ctx, found):
                 return False
             await asyncio.to_thread(part.remove)

@@ -11,8 +11,9 @@ from typing import Any
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.postgres import roles
 from weighbridge.storage import quota, resumable
+from weighbridge.storage.files import disk_error
 from weighbridge.storage.parts import Part
-from weighbridge.storage.resumable import Resumable
+from weighbridge.storage.resumable import Resumable, file_ended
 from weighbridge.uploads.check_request import Request, check_sender
 from weighbridge.uploads.context import Context
 
@@ -115,7 +116,7 @@ class _Writer:
         async with self._ctx.db.tx(roles.INTAKE, self._upload.workspace_id) as tx:
             expires_at = await resumable.note_received(tx, self._upload, self._written, lasts)
         if expires_at is None:
-            raise file_ended(self._upload)
+            raise file_ended(self._upload.id)
         self._upload = replace(self._upload, received=self._written, expires_at=expires_at)
         self._noted_at = asyncio.get_running_loop().time()
         return self._upload
@@ -139,15 +140,3 @@ class _TooMuch(RequestRefused):
             f"Upload-Length: expected {length} bytes, got more. Bytes beyond the recorded offset are dropped."
         )
         super().__init__(413, "too_many_bytes", message)
-
-
-def file_ended(upload: Resumable) -> RequestRefused:
-    return RequestRefused(
-        410,
-        "file_ended",
-        f"The file {upload.id} has ended or was removed. For details: GET /api/files/{upload.id}.",
-    )
-
-
-def disk_error(error: OSError) -> RetryLater:
-    return RetryLater("connection", f"The file cannot be stored now: {error.strerror}. Try again later.")

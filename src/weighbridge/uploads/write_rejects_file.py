@@ -63,8 +63,8 @@ def rows_text(upload: Upload, page: Iterable[Rejection], form: RejectsForm) -> s
 def _cells(rejection: Rejection, upload: Upload) -> list[str]:
     own, raw = _record(rejection, upload)
     reason = " ".join([rejection.message, *(rejection.more or ())])
-    place = str(upload.id), str(rejection.row_index + 1), str(rejection.line)
-    return [*own, *place, rejection.code, reason, raw]
+    origin_cells = str(upload.id), str(rejection.row_index + 1), str(rejection.line)
+    return [*own, *origin_cells, rejection.code, reason, raw]
 
 
 def _record(rejection: Rejection, upload: Upload) -> tuple[list[str], str]:
