@@ -23,7 +23,6 @@ from weighbridge.postgres import roles
 from weighbridge.postgres.transactions import Database, Tx
 
 ALERTS = "alerts"  # consumer of alert events; not of events about uploads
-GENERAL_CONSUMERS = ("audit_log", "notifier")  # receive every event; the others only completed uploads
 
 LONGEST_MESSAGE = 7_900  # bytes; NOTIFY accepts 8,000
 

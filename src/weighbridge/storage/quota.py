@@ -16,7 +16,6 @@ from contextlib import suppress
 from datetime import timedelta
 from uuid import UUID
 
-from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import QuotaExceeded, Refused, RetryLater
 from weighbridge.model.limits import Limits
 from weighbridge.model.upload import Sender
@@ -35,8 +34,7 @@ async def reserve(
     ctx: Context, sender: Sender, size: int, grant: UUID, *, lasts: timedelta = timedelta(hours=1)
 ) -> None:
     """Reserve bytes under this grant, replacing its earlier reservation. QuotaExceeded(413) if they exceed a limit."""
-    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
-    reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, consumers)
+    reservation = Reservation(grant, sender.created_by or DEFAULT_USER, size, lasts, ctx.general_consumers)
     async with ctx.db.tx(roles.INTAKE, sender.workspace_id) as tx:
         exceeded = await usage.reserve(tx, reservation, defaults(ctx.limits))
     if exceeded is not None:  # raised after the commit: the event about it is in the same transaction

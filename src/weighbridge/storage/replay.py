@@ -10,7 +10,6 @@ from uuid import UUID
 
 import structlog
 
-from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import LeaseLost, RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
@@ -127,8 +126,7 @@ def _pause(waiting: Replay) -> timedelta | None:
 
 async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | None) -> None:
     """Postpone the file; without a delay, give it up."""
-    consumers = [name for name in GENERAL_CONSUMERS if name in ctx.consumers]
-    how = Failure(error, delay, counts=not waiting.early, consumers=consumers)
+    how = Failure(error, delay, counts=not waiting.early, consumers=ctx.general_consumers)
     with suppress(LeaseLost, RetryLater):  # else the lease expires, and the file is tried again
         async with ctx.db.tx() as tx:
             await queue.fail(tx, waiting, how)

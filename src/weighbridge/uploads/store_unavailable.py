@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from weighbridge.engine.announce import GENERAL_CONSUMERS
 from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.model.retry import STORAGE
 from weighbridge.observe import journal
@@ -79,7 +78,7 @@ async def _enqueue(
             max_retries=ctx.limits.storage_retries,
             delay=delay,
             error=failure.message,
-            consumers=[name for name in GENERAL_CONSUMERS if name in ctx.consumers],
+            consumers=ctx.general_consumers,
         )
         await storage_queue.defer(tx, deferral)
         if resumable_id is not None:
