@@ -142,10 +142,10 @@ async def run_until(
                     on_held(holder)
             for upload in found:
                 on_progress(upload)
-                if upload.status in TERMINAL or upload.held:
+                if upload.status in TERMINAL or upload.on_hold:
                     ended[upload.id] = upload
             if len(ended) == len(set(upload_ids)):
-                if await _grouped(ctx, [each.id for each in ended.values() if not each.held]):
+                if await _grouped(ctx, [each.id for each in ended.values() if not each.on_hold]):
                     break
                 on_grouping()
             next_event = asyncio.create_task(worker.ended.wait())

@@ -153,7 +153,7 @@ class Hub:
             found = await live.progress_of(tx, uploads)
         for progress in found:
             changed = self._last.get(progress.upload_id) != progress
-            if progress.status in LIVE and not progress.held:
+            if progress.status in LIVE and not progress.on_hold:
                 self._last[progress.upload_id] = progress
             else:
                 self._last.pop(progress.upload_id, None)
@@ -189,8 +189,10 @@ async def _for_ever(chore: Callable[[], Awaitable[None]]) -> None:
 
 
 def _to_json(progress: live.Progress) -> Message:
+    values = asdict(progress)
     return {
-        **asdict(progress),
+        "held": values.pop("on_hold"),
+        **values,
         "upload_id": str(progress.upload_id),
         "workspace_id": str(progress.workspace_id),
     }

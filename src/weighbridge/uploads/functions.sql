@@ -743,7 +743,7 @@ REVOKE ALL ON FUNCTION weighbridge.note_preview(uuid, jsonb, timestamptz) FROM P
 
 -- Locks an upload if it is on hold and has no live attempt, and returns whether it did. The row of its project is
 -- locked first, as when a job is opened again: the project must not be edited meanwhile.
-CREATE OR REPLACE FUNCTION weighbridge.lock_held_preview(p_upload uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION weighbridge.lock_preview_on_hold(p_upload uuid) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp SET lock_timeout = '5s'
     AS $$
 BEGIN
@@ -752,7 +752,7 @@ BEGIN
     PERFORM FROM data_uploads WHERE id = p_upload AND preview AND status = 'staging_complete' FOR UPDATE;
     RETURN FOUND AND NOT has_live_attempt(p_upload);
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.lock_held_preview(uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.lock_preview_on_hold(uuid) FROM PUBLIC;
 
 -- True: this call promoted it. False: it is not, or no longer, on hold.
 CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor text) RETURNS boolean
@@ -761,7 +761,7 @@ CREATE OR REPLACE FUNCTION weighbridge.promote_preview(p_upload uuid, p_actor te
 DECLARE
     v_row data_uploads;
 BEGIN
-    IF NOT lock_held_preview(p_upload) THEN
+    IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
     SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
@@ -785,7 +785,7 @@ DECLARE
     v_row data_uploads;
     v_now timestamptz := weighbridge.now();
 BEGIN
-    IF NOT lock_held_preview(p_upload) THEN
+    IF NOT lock_preview_on_hold(p_upload) THEN
         RETURN false;
     END IF;
     SELECT * INTO v_row FROM data_uploads WHERE id = p_upload;
@@ -811,7 +811,7 @@ CREATE OR REPLACE FUNCTION weighbridge.restage_preview(p_upload uuid) RETURNS vo
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
-    IF lock_held_preview(p_upload) THEN
+    IF lock_preview_on_hold(p_upload) THEN
         UPDATE data_uploads SET status = 'pending', staged = '{}', staged_at = NULL WHERE id = p_upload;
         PERFORM pg_notify('weighbridge_work', '');
     END IF;

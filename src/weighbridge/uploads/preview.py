@@ -62,7 +62,7 @@ async def preview(ctx: Context, upload: Upload, *, fresh: bool = False, operates
         reasons = await history.reasons(tx, upload.id, REASONS)
         now = await clock.now(tx)
     if status is None:
-        raise _not_held(upload, "compared")
+        raise _not_on_hold(upload, "compared")
     counts, as_of = status.counts, status.counted_at
     insists = fresh and operates
     wanted = fresh or status.outdated
@@ -95,7 +95,7 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
         upload = await queue.get(tx, upload.id) or upload
         status = await preview_queries.status(tx, upload.id)
     if status is None:
-        raise _not_held(upload, "compared")
+        raise _not_on_hold(upload, "compared")
     if (
         status.counts and not status.outdated and wanted.kind != "unchanged"
     ):  # some of these are known from receipts
@@ -104,11 +104,11 @@ async def page(ctx: Context, upload: Upload, wanted: Page) -> list[Row]:
         return await comparison.rows(tx, pipeline, upload, wanted)
 
 
-async def promote_held(ctx: Context, upload: Upload, *, actor: str) -> None:
+async def promote_on_hold(ctx: Context, upload: Upload, *, actor: str) -> None:
     """Release the upload for promotion, audited. RequestRefused(409) if it is not on hold, or no longer."""
     async with ctx.db.tx() as tx:
         if not await preview_queries.promote(tx, upload.id, actor):
-            raise _not_held(await queue.get(tx, upload.id) or upload, "promoted")
+            raise _not_on_hold(await queue.get(tx, upload.id) or upload, "promoted")
     journal.preview_promoted(upload)
 
 
@@ -117,7 +117,7 @@ async def discard(ctx: Context, upload: Upload, *, actor: str) -> None:
     why = Discard("discarded", "Discarded at the preview. Nothing was written to production.", actor)
     if await _discard(ctx, upload.id, why) is None:
         async with ctx.db.tx() as tx:
-            raise _not_held(await queue.get(tx, upload.id) or upload, "discarded")
+            raise _not_on_hold(await queue.get(tx, upload.id) or upload, "discarded")
     journal.preview_discarded(upload, why.code)
 
 
@@ -178,7 +178,7 @@ async def _read_again(ctx: Context, upload: Upload, *, operates: bool) -> Reques
     return RequestRefused(409, "read_again", message)
 
 
-def _not_held(upload: Upload, verb: str) -> RequestRefused:
+def _not_on_hold(upload: Upload, verb: str) -> RequestRefused:
     if upload.preview and upload.status in (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE):
         is_ = "is still being read"
     elif upload.set_aside:

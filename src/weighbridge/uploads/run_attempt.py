@@ -38,7 +38,7 @@ async def work(attempt: Attempt, ctx: Context, *, promotes: bool) -> None:
         await check_threshold(attempt, ctx)
         if attempt.upload.preview:
             if await _settle(attempt, ctx, lambda tx: queue.hold(tx, lease)):
-                journal.held(attempt.upload)
+                journal.put_on_hold(attempt.upload)
             return
         if not promotes:
             await _settle(attempt, ctx, lambda tx: queue.hand_over(tx, lease))

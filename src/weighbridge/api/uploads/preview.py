@@ -173,7 +173,7 @@ async def list_preview_rows(
 async def promote_upload(upload_id: UUID, key: Key, app: TheApp) -> DecidedOut:
     """Promote an upload on hold: its rows are written. The action is audited."""
     upload = await find(app, key, upload_id)
-    await uploads_preview.promote_held(app.ctx, upload, actor=f"key {key.id}")
+    await uploads_preview.promote_on_hold(app.ctx, upload, actor=f"key {key.id}")
     return DecidedOut(upload_id=upload.id, status=Status.STAGING_COMPLETE)
 
 

@@ -38,11 +38,11 @@ KINDS: dict[str, tuple[str, browse.Filter]] = {
         "Processing",
         browse.Filter(
             (Status.PENDING, Status.PROCESSING, Status.STAGING_COMPLETE, Status.PROMOTING),
-            held=False,
+            on_hold=False,
             deferred=True,
         ),
     ),
-    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), held=True)),
+    "held": ("On hold", browse.Filter((Status.STAGING_COMPLETE,), on_hold=True)),
     "completed": ("Completed", browse.Filter((Status.COMPLETED, Status.PARTIAL))),
     "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
     "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),

@@ -65,7 +65,7 @@ async def show(
 @router.post("/uploads/{upload_id}/promote")
 @layout.page("operate")
 async def promote(request: Request, upload_id: UUID, key: Key, app: TheApp) -> Response:
-    await uploads_preview.promote_held(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
+    await uploads_preview.promote_on_hold(app.ctx, await find(app, key, upload_id), actor=f"key {key.id}")
     return await layout.back(
         request, f"/uploads/{upload_id}", "The upload is promoted: its rows are being written."
     )

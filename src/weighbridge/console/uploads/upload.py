@@ -151,7 +151,7 @@ def _visible_to(moment: history.Moment, key: ApiKey) -> history.Moment:
 
 
 def _under_way(upload: Upload) -> bool:
-    return upload.status in LIVE and not upload.held
+    return upload.status in LIVE and not upload.on_hold
 
 
 def _rows_address(upload: Upload, reason: history.Reason) -> str:
