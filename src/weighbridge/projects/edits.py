@@ -69,7 +69,7 @@ async def rename_group(editor: Editor, group: UUID, name: str | None) -> None:
 async def confirm_group(editor: Editor, group: UUID) -> None:
     """Keep a group as it is: automatic grouping no longer changes it."""
     async with _edit(editor, "group.confirm") as tx:
-        await groups.settle(tx, editor.key)  # the current state is what is confirmed
+        await groups.refresh_changed(tx, editor.key)  # the current state is what is confirmed
         _there(await groups.confirm(tx, editor.key, group), group)
 
 
@@ -108,7 +108,7 @@ async def move_keywords(editor: Editor, keywords: Sequence[str], target: Target)
             await groups.enter(tx, editor.key, wanted, group)
         else:
             await groups.group(tx, editor.key)
-        await groups.settle(tx, editor.key)
+        await groups.refresh_changed(tx, editor.key)
     return group
 
 

@@ -61,7 +61,7 @@ def classified(plan: Plan, locale: Locale, source: str) -> str:
         FROM {stages(plan.grain_columns, plan, locale, source)}))"""
 
 
-def settle_names(db: Any) -> None:
+def classify_names(db: Any) -> None:
     """A record of names where values are expected is the header of another table, or it is rejected.
 
     It is a header if records are above and below it, and a blank line is directly before it or before its title. A

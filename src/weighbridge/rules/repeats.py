@@ -43,7 +43,7 @@ class Repeats:
     warnings: dict[str, str] = field(default_factory=dict)
 
 
-def settle(db: Any, plan: Plan, locale: Locale, scope: Scope, source: Source) -> Repeats:
+def classify_repeats(db: Any, plan: Plan, locale: Locale, scope: Scope, source: Source) -> Repeats:
     """Set the kind of repeated records in `typed`. The file is read again only if there are any.
 
     Raises FileRefused: `unexpected_breakdown`, `incomplete_breakdown`, `sum_too_large`.
@@ -165,7 +165,7 @@ def _classify(db: Any, plan: Plan, headers: list[str], *, some_rejected: bool) -
     totals: dict[str, str] = {}
     if distinguishing:
         sum_breakdowns.refuse_unless_summable(db, plan, by, certain=certain, some_rejected=some_rejected)
-        totals = totals_in_breakdowns.settle(db, plan, distinguishing)
+        totals = totals_in_breakdowns.count_totals(db, plan, distinguishing)
     db.execute("""CREATE OR REPLACE TEMP TABLE rejected_repeats AS
         SELECT row_index, columns, breakdown, unclear_line IS NOT NULL AS unclear,
             CASE WHEN breakdown THEN coalesce(unclear_line, rejected_line)

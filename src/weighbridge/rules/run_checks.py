@@ -43,7 +43,7 @@ from weighbridge.rules import (
 from weighbridge.rules import decimal_and_date_order as rules_locale
 from weighbridge.rules.check_plan import Column, Locale, Plan
 from weighbridge.rules.check_result import CheckResult
-from weighbridge.rules.classify_records import classified, settle_names
+from weighbridge.rules.classify_records import classified, classify_names
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
 from weighbridge.rules.record_kinds import (
     ACCEPTED,
@@ -64,7 +64,7 @@ from weighbridge.rules.record_kinds import (
 from weighbridge.rules.record_source import Source
 from weighbridge.rules.rejection_messages import rejections
 from weighbridge.rules.rejects_links import keep_links, read_as
-from weighbridge.rules.totals_rows import settle_labelled, settle_leading, settle_nameless
+from weighbridge.rules.totals_rows import classify_labelled, classify_leading, classify_nameless
 
 # With a larger share of rejected records, decimal mark and date order are decided again, from the whole file.
 DOUBTFUL = 0.1
@@ -153,11 +153,11 @@ class _Check:
         locale = self.type_records()
         combos = self.source.combos(self.db)
         clocks = self.reject_by_clock(locale)
-        subtotals.settle(self.db, self.plan, combos, confirmed=isinstance(self.sheet, Linked))
+        subtotals.count_subtotals(self.db, self.plan, combos, confirmed=isinstance(self.sheet, Linked))
         assumptions = self.assumptions(locale)
         self.make_rows(locale, scope)
         of_ids = id_checks.from_names(self.plan) | id_checks.check(self.db, self.plan, combos)
-        repeated = repeats.settle(self.db, self.plan, locale, scope, self.source)
+        repeated = repeats.classify_repeats(self.db, self.plan, locale, scope, self.source)
         if repeated.found:
             self.make_rows(locale, scope)
         of_ids |= inconsistent_entities.warnings(self.db, self.plan, combos)
@@ -251,18 +251,18 @@ class _Check:
         sql = classified(self.plan, locale, self.source.coded(self.db))
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE typed AS {sql}")
         if self.plan.pipeline.leading_totals:
-            settle_leading(self.db)
+            classify_leading(self.db)
         kinds = self.kinds()
         if kinds.get(NAMES):
-            settle_names(self.db)
+            classify_names(self.db)
         if kinds.get(MISFIT):
             self.db.execute(f"UPDATE typed SET kind = {REJECTED} WHERE kind = {MISFIT}")
         if kinds.get(LABELLED) or kinds.get(BAD_LABEL):
-            settle_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
+            classify_labelled(self.db, self.plan, confirmed=isinstance(self.sheet, Linked))
         if kinds.get(NAMELESS) or kinds.get(BAD_NAMELESS):
-            settle_nameless(self.db, self.plan)
-        unsettled = {NAMES, MISFIT, LABELLED, BAD_LABEL, NAMELESS, BAD_NAMELESS}
-        return self.kinds() if kinds.keys() & unsettled else kinds
+            classify_nameless(self.db, self.plan)
+        reclassified = {NAMES, MISFIT, LABELLED, BAD_LABEL, NAMELESS, BAD_NAMELESS}
+        return self.kinds() if kinds.keys() & reclassified else kinds
 
     def kinds(self) -> dict[int, int]:
         return dict(self.db.execute("SELECT kind, count(*) FROM typed GROUP BY kind").fetchall())

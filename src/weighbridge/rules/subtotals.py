@@ -29,7 +29,7 @@ FEW = 20  # up to so many combinations are listed in the query
 NAMED, BLANK, LABEL, MAYBE = range(4)  # the state of a record at one level
 
 
-def settle(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
+def count_subtotals(db: Any, plan: Plan, combos: Any, *, confirmed: bool) -> None:
     """Count subtotals as totals in `typed`; a record named Total that adds up no others is rejected.
 
     `combos` is the table of combinations. `confirmed`: the sender loads the records again in a rejects file, so they

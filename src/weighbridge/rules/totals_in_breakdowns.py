@@ -58,7 +58,7 @@ class Verdict:
     unnamed: bool = False  # an unnamed part is the sum of several parts
 
 
-def settle(db: Any, plan: Plan, distinguishing: Iterable[int]) -> dict[str, str]:
+def count_totals(db: Any, plan: Plan, distinguishing: Iterable[int]) -> dict[str, str]:
     """Count totals as such in `typed`, and mark unclear keys in `contradictions`. Returns the warning.
 
     Creates `breakdown_totals`.

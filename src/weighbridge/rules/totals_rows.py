@@ -84,7 +84,7 @@ def is_label(text: str) -> str:
     return f"(length({text}) < 40 AND regexp_full_match({text}, {literal(f'(?i)(?:{label})')}))"
 
 
-def settle_leading(db: Any) -> None:
+def classify_leading(db: Any) -> None:
     """A record without a key at the beginning of the file is totals if all records before it are; else rejected."""
     others = f"SELECT min(row_index) FROM typed WHERE kind NOT IN ({LEADING}, {BLANK})"
     db.execute(f"""UPDATE typed SET kind = CASE WHEN row_index < coalesce(({others}), row_index + 1)
@@ -92,7 +92,7 @@ def settle_leading(db: Any) -> None:
         WHERE kind = {LEADING}""")
 
 
-def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
+def classify_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
     """A record whose key is a label such as Total is totals if its figures are the sums of two or more other records.
 
     All figures must be: Total is also a company. Otherwise the record is rejected, and the sender decides. In a list of
@@ -118,7 +118,7 @@ def settle_labelled(db: Any, plan: Plan, *, confirmed: bool) -> None:
         WHERE kind IN ({LABELLED}, {BAD_LABEL})""")
 
 
-def settle_nameless(db: Any, plan: Plan) -> None:
+def classify_nameless(db: Any, plan: Plan) -> None:
     """The first record, with a day and without any name, is totals if its figures are the sums of its day.
 
     All additive figures must be, or two of them: a platform may count the conversions of a day differently. Otherwise

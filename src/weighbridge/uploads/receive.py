@@ -78,7 +78,7 @@ async def receive(ctx: Context, request: Request, content: AsyncIterator[bytes] 
     if request.pipeline == AUTO:
         check_sender(ctx, request)
         head, content = await _beginning(content, request.filename)
-        request = await recognise.settled(ctx, request, head)
+        request = await recognise.recognised_request(ctx, request, head)
     checked = check(ctx, request)
     file = await save_to_scratch(ctx, checked, content, request.filename)
     try:
@@ -230,7 +230,7 @@ async def record(
     """
     if checked.pipeline.sites:
         await _refuse_unknown_site(ctx, checked)
-    settled = False
+    reservation_ended = False
     try:
         today, known = await _known(ctx, checked, file)
         key = f"{checked.workspace_id}/{today:%Y/%m/%d}/{file.sha256.hex()}"
@@ -238,13 +238,13 @@ async def record(
             return await _known_upload_result(ctx, checked, known, file, key)
         await quota.reserve(ctx, checked, file.size, file.grant)
         received = await _store(ctx, checked, file, key, unstored)
-        settled = not received.duplicate and received.queue_id is None  # the reservation was counted
+        reservation_ended = not received.duplicate and received.queue_id is None  # its bytes were counted
         return received
     except RetryLater:
-        settled = True  # the database is unavailable; the reservation expires
+        reservation_ended = True  # the database is unavailable, so it expires
         raise
     finally:
-        if not settled:
+        if not reservation_ended:
             await quota.release(ctx, checked, file.grant)
 
 

@@ -27,7 +27,7 @@ from weighbridge.uploads import receive
 from weighbridge.uploads.check_request import AUTO, Request, check, check_sender
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.receive import Received
-from weighbridge.uploads.recognise import HEAD, first_bytes, settled
+from weighbridge.uploads.recognise import HEAD, first_bytes, recognised_request
 
 
 async def begin(ctx: Context, request: Request, length: int, metadata: str) -> Resumable:
@@ -117,7 +117,7 @@ async def refuse_early(ctx: Context, upload: Resumable, part: Part, since: int) 
     """Refuse a file whose pipeline is not recognised as soon as enough bytes are received, not after its last byte."""
     if upload.request["pipeline"] == AUTO and since < HEAD <= upload.received < upload.length:
         async with _ended_by_refusal(ctx, upload, part):
-            check(ctx, await _settled(ctx, upload, part))
+            check(ctx, await _recognised_request(ctx, upload, part))
 
 
 async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
@@ -144,7 +144,7 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
 
 
 async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
-    request = await _settled(ctx, upload, part)
+    request = await _recognised_request(ctx, upload, part)
     checked = check(ctx, request)
     link = await asyncio.to_thread(part.link)  # the store may move the file before the database fails
     try:
@@ -161,9 +161,9 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
     return received
 
 
-async def _settled(ctx: Context, upload: Resumable, part: Part) -> Request:
+async def _recognised_request(ctx: Context, upload: Resumable, part: Part) -> Request:
     request = Request(**upload.request)
-    return await settled(ctx, request, await asyncio.to_thread(first_bytes, part.path))
+    return await recognised_request(ctx, request, await asyncio.to_thread(first_bytes, part.path))
 
 
 async def terminate(ctx: Context, upload: Resumable, part: Part | None) -> None:

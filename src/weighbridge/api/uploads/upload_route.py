@@ -203,7 +203,7 @@ class _Intake:
         upload_request = replace(self.upload_request, filename=name)
         if upload_request.pipeline == AUTO:
             head, chunks = await recognise.peeked(chunks)
-            upload_request = await recognise.settled(self.app.ctx, upload_request, head)
+            upload_request = await recognise.recognised_request(self.app.ctx, upload_request, head)
         return fields.checked(self.app, upload_request, self.key), chunks
 
     async def answer(self) -> JSONResponse:
