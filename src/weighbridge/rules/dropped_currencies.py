@@ -11,14 +11,14 @@ from typing import Any
 
 from weighbridge.model.counts import counted
 from weighbridge.rules import currencies
-from weighbridge.rules.check_plan import Column, Plan, quoted, texts
+from weighbridge.rules.check_plan import CheckPlan, Column, quoted, texts
 from weighbridge.rules.record_kinds import ACCEPTED
 from weighbridge.rules.record_source import Source
 
 _ONLY_NUMBERS = "Only the numbers were loaded, not these currencies."
 
 
-def warnings(db: Any, plan: Plan, columns: list[tuple[Column, str]], source: Source) -> dict[str, str]:
+def warnings(db: Any, plan: CheckPlan, columns: list[tuple[Column, str]], source: Source) -> dict[str, str]:
     """By code: `several_currencies`, `currency_not_stored`, `currency_not_named`.
 
     The columns have a SELECT of their noted texts as x.
@@ -49,7 +49,7 @@ def warnings(db: Any, plan: Plan, columns: list[tuple[Column, str]], source: Sou
     return found
 
 
-def _by_header(plan: Plan) -> dict[str, str]:
+def _by_header(plan: CheckPlan) -> dict[str, str]:
     """A currency in the header of an amount, where no field stores it."""
     layout = plan.layout
     stored = {*layout.constants, *layout.columns}
@@ -64,7 +64,7 @@ def _by_header(plan: Plan) -> dict[str, str]:
     return {}
 
 
-def _not_named(db: Any, plan: Plan) -> dict[str, str]:
+def _not_named(db: Any, plan: CheckPlan) -> dict[str, str]:
     """Amounts of records whose currency cell is empty, in a file with a column for it."""
     amounts: dict[str, list[Column]] = {}
     for column in plan.grain_columns:
@@ -83,7 +83,7 @@ def _not_named(db: Any, plan: Plan) -> dict[str, str]:
     return {}
 
 
-def _replaces(plan: Plan) -> bool:
+def _replaces(plan: CheckPlan) -> bool:
     return plan.pipeline.grain.upsert.name == "replace"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from weighbridge.model.sheet import SPACE
-from weighbridge.rules.check_plan import Plan, literal
+from weighbridge.rules.check_plan import CheckPlan, literal
 from weighbridge.rules.headers import fold
 from weighbridge.rules.record_source import Source
 
@@ -15,7 +15,7 @@ SHOWN = 3
 _UNKNOWN = "The file does not name the counted results."
 
 
-def warnings(db: Any, plan: Plan, source: Source) -> dict[str, str]:
+def warnings(db: Any, plan: CheckPlan, source: Source) -> dict[str, str]:
     """The warning `results_as_conversions`, with the counted results that the first records name."""
     results = plan.profile.results if plan.profile else None
     header = plan.layout.mapping.get(results.field) if results else None

@@ -41,7 +41,7 @@ from weighbridge.rules import (
     time_zones,
 )
 from weighbridge.rules import decimal_and_date_order as rules_locale
-from weighbridge.rules.check_plan import Column, Locale, Plan
+from weighbridge.rules.check_plan import CheckPlan, Column, Locale
 from weighbridge.rules.check_result import CheckResult
 from weighbridge.rules.classify_records import classified, classify_names
 from weighbridge.rules.headers import match, missing_expected, refuse_without_measures
@@ -100,7 +100,7 @@ def check(
         layout = match(sheet.header, pipeline, profile)
         record_currency.refuse_several(pipeline, layout)
     csv = sheet.kind == "csv"
-    plan = Plan(
+    plan = CheckPlan(
         pipeline, profile, layout, csv, today, options, capacities or {}, exponents or not csv, indian
     )
     with _reported(lambda: column_report.report(plan)):
@@ -132,7 +132,7 @@ def _reported(report: Callable[[], ColumnReport]) -> Iterator[None]:
         raise
 
 
-def _refuse_shifted(plan: Plan, sheet: Sheet) -> None:
+def _refuse_shifted(plan: CheckPlan, sheet: Sheet) -> None:
     """Empty cells beyond the header are accepted only if no expected field is missing."""
     lost = missing_expected(plan.layout, plan.pipeline, plan.profile)
     if sheet.extra_cells and lost:
@@ -146,7 +146,7 @@ def _refuse_shifted(plan: Plan, sheet: Sheet) -> None:
 class _Check:
     """The steps of one check. Each creates tables for the next: typed, tuples, links, grain, rejections."""
 
-    def __init__(self, db: Any, plan: Plan, source: Source, sheet: Sheet) -> None:
+    def __init__(self, db: Any, plan: CheckPlan, source: Source, sheet: Sheet) -> None:
         self.db, self.plan, self.source, self.sheet = db, plan, source, sheet
 
     def run(self, scope: Scope) -> CheckResult:

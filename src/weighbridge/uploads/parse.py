@@ -31,7 +31,7 @@ WHOLE_FILE = -1  # row index of a warning about the whole file
 
 
 @dataclass(frozen=True)
-class Part:
+class SummedRecord:
     """A record that was added to others, and the first of them: the row in production has its line number."""
 
     first: int
@@ -55,14 +55,14 @@ async def parse(attempt: Attempt, ctx: Context) -> None:
             await asyncio.to_thread(checked.close)
 
 
-async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[Part]:
+async def parts_of_sums(attempt: Attempt, ctx: Context, firsts: set[int]) -> list[SummedRecord]:
     """The records that were added up into these rows, found by checking the file again."""
     upload = attempt.upload
     pipeline = pipeline_of(upload, ctx)
 
-    def collect(checked: CheckResult) -> list[Part]:
+    def collect(checked: CheckResult) -> list[SummedRecord]:
         with checked:
-            rows = [Part(**row) for batch in checked.parts() for row in batch.to_pylist()]
+            rows = [SummedRecord(**row) for batch in checked.parts() for row in batch.to_pylist()]
         return [row for row in rows if row.first in firsts]
 
     async with stored_file(upload, ctx) as (path, scratch):

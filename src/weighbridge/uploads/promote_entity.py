@@ -19,7 +19,7 @@ from weighbridge.uploads.attempt import Attempt
 from weighbridge.uploads.context import Context
 from weighbridge.uploads.promotion_counts import PromotionCounts
 from weighbridge.uploads.rejections import Rejection
-from weighbridge.uploads.upsert_sql import Batch
+from weighbridge.uploads.upsert_sql import SeqRange
 
 ORPHAN = RowFault("parent_not_found", "a row that it belongs to could not be written")
 
@@ -67,7 +67,9 @@ class Writer:
                 self.attempt.check()
                 upto = min(start + self.ctx.limits.batch_rows, segment.upto)
                 report = self.attempt.upload.column_report
-                await self._write(entity, Batch(self.scope, start, upto, survey.lost, report, survey.faults))
+                await self._write(
+                    entity, SeqRange(self.scope, start, upto, survey.lost, report, survey.faults)
+                )
 
     async def _survey(self, entity: Entity, after: int) -> Survey:
         grain = entity is self.pipeline.grain
@@ -110,7 +112,7 @@ class Writer:
         self.counts = counts
         return True
 
-    async def _write(self, entity: Entity, batch: Batch) -> None:
+    async def _write(self, entity: Entity, batch: SeqRange) -> None:
         """Write a batch. If a row breaks it, split it until that row is alone, and skip the row."""
         failures = 0
         while True:
@@ -127,7 +129,7 @@ class Writer:
                     return await self._give_up(entity, batch, contention)
                 await asyncio.sleep(pause.total_seconds())
 
-    async def _commit(self, entity: Entity, batch: Batch) -> None:
+    async def _commit(self, entity: Entity, batch: SeqRange) -> None:
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
                 await uploads_unchanged.touch(
@@ -144,7 +146,7 @@ class Writer:
         self.counts = counts
         self.fresh = changes.inserted == batch.size
 
-    async def _split(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+    async def _split(self, entity: Entity, batch: SeqRange, fault: RowFault) -> None:
         if batch.size == 1:
             await self._skip(entity, batch, fault)
         else:
@@ -152,14 +154,14 @@ class Writer:
             await self._write(entity, replace(batch, upto=middle))
             await self._write(entity, replace(batch, after=middle))
 
-    async def _give_up(self, entity: Entity, batch: Batch, contention: Contention) -> None:
+    async def _give_up(self, entity: Entity, batch: SeqRange, contention: Contention) -> None:
         """After the last retry, a deadlock fails its batch and a missing parent fails its rows."""
         if contention.parent:
             await self._split(entity, batch, RowFault("parent_not_found", "its parent is not in production"))
         else:
             await self._skip(entity, batch, RowFault("deadlock", "its batch had a deadlock on every attempt"))
 
-    async def _skip(self, entity: Entity, batch: Batch, fault: RowFault) -> None:
+    async def _skip(self, entity: Entity, batch: SeqRange, fault: RowFault) -> None:
         """Record the batch's rows as failed and continue after them."""
         async with self.ctx.db.fenced(self.attempt.lease, roles.PROMOTE, durable=False) as tx:
             if entity is self.pipeline.grain:
@@ -170,13 +172,13 @@ class Writer:
             await self._advance(tx, entity, batch.upto, counts)
         self.counts = counts
 
-    async def _note_lost(self, tx: Tx, entity: Entity, batch: Batch) -> None:
+    async def _note_lost(self, tx: Tx, entity: Entity, batch: SeqRange) -> None:
         """A reference to a missing parent becomes NULL, with a warning; if it is in the key, the row fails instead."""
         for row_index, line, ref in await upsert_sql.rows_naming(tx, self.pipeline, entity, batch):
             message = f"{ref}: the referenced row is not in production; the reference is empty (line {line})."
             await rejections.warn(tx, self.attempt.lease, (row_index, line), f"{ref}_not_found", message)
 
-    async def _note_faults(self, tx: Tx, entity: Entity, batch: Batch) -> PromotionCounts:
+    async def _note_faults(self, tx: Tx, entity: Entity, batch: SeqRange) -> PromotionCounts:
         for seq, row_index, line in await upsert_sql.staged_lines(tx, self.pipeline, entity, batch):
             if seq in batch.faults:
                 await self._note_failure(tx, entity, (row_index, line), batch.faults[seq])

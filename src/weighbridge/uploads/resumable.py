@@ -21,7 +21,7 @@ from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.postgres import roles
 from weighbridge.storage import parts, quota, resumable
 from weighbridge.storage.files import disk_error
-from weighbridge.storage.parts import Part, PartLocked
+from weighbridge.storage.parts import PartialFile, PartLocked
 from weighbridge.storage.resumable import NewResumable, Refusal, Resumable, ResumableKey
 from weighbridge.uploads import receive
 from weighbridge.uploads.check_request import AUTO, Request, check, check_sender
@@ -68,7 +68,7 @@ async def find(ctx: Context, workspace_id: UUID, id_: UUID, *, begun_by: UUID | 
 
 
 @asynccontextmanager
-async def locked(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, Part | None]]:
+async def locked(ctx: Context, upload: Resumable) -> AsyncIterator[tuple[Resumable, PartialFile | None]]:
     """The current progress of the file, and its locked bytes; no bytes if it has ended.
 
     RequestRefused if another process is writing it, another machine has it, or its bytes are lost.
@@ -113,14 +113,14 @@ async def _adopted(ctx: Context, upload: Resumable) -> bool:
         return await resumable.adopt(tx, upload.id, ctx.spool.id)
 
 
-async def refuse_early(ctx: Context, upload: Resumable, part: Part, since: int) -> None:
+async def refuse_early(ctx: Context, upload: Resumable, part: PartialFile, since: int) -> None:
     """Refuse a file whose pipeline is not recognised as soon as enough bytes are received, not after its last byte."""
     if upload.request["pipeline"] == AUTO and since < HEAD <= upload.received < upload.length:
         async with _ended_by_refusal(ctx, upload, part):
             check(ctx, await _recognised_request(ctx, upload, part))
 
 
-async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
+async def finish(ctx: Context, upload: Resumable, part: PartialFile) -> Received:
     """Pass a whole file to intake. A refusal is recorded and the bytes removed; a temporary failure changes nothing."""
     async with _ended_by_refusal(ctx, upload, part):
         return await _record(ctx, upload, part)
@@ -128,7 +128,7 @@ async def finish(ctx: Context, upload: Resumable, part: Part) -> Received:
 
 
 @asynccontextmanager
-async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> AsyncIterator[None]:
+async def _ended_by_refusal(ctx: Context, upload: Resumable, part: PartialFile) -> AsyncIterator[None]:
     try:
         yield
     except RequestRefused as refusal:
@@ -143,7 +143,7 @@ async def _ended_by_refusal(ctx: Context, upload: Resumable, part: Part) -> Asyn
         raise disk_error(error) from error
 
 
-async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
+async def _record(ctx: Context, upload: Resumable, part: PartialFile) -> Received:
     request = await _recognised_request(ctx, upload, part)
     checked = check(ctx, request)
     link = await asyncio.to_thread(part.link)  # the store may move the file before the database fails
@@ -161,12 +161,12 @@ async def _record(ctx: Context, upload: Resumable, part: Part) -> Received:
     return received
 
 
-async def _recognised_request(ctx: Context, upload: Resumable, part: Part) -> Request:
+async def _recognised_request(ctx: Context, upload: Resumable, part: PartialFile) -> Request:
     request = Request(**upload.request)
     return await recognised_request(ctx, request, await asyncio.to_thread(first_bytes, part.path))
 
 
-async def terminate(ctx: Context, upload: Resumable, part: Part | None) -> None:
+async def terminate(ctx: Context, upload: Resumable, part: PartialFile | None) -> None:
     """Forget a file that is cancelled or was refused."""
     await _forget(ctx, upload)
     if part is not None:

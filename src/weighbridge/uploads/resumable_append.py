@@ -12,7 +12,7 @@ from weighbridge.model.errors import RequestRefused, RetryLater
 from weighbridge.postgres import roles
 from weighbridge.storage import quota, resumable
 from weighbridge.storage.files import disk_error
-from weighbridge.storage.parts import Part
+from weighbridge.storage.parts import PartialFile
 from weighbridge.storage.resumable import Resumable, file_ended
 from weighbridge.uploads.check_request import Request, check_sender
 from weighbridge.uploads.context import Context
@@ -34,7 +34,7 @@ class Checksum:
 async def append(
     ctx: Context,
     upload: Resumable,
-    part: Part,
+    part: PartialFile,
     chunks: AsyncIterator[bytes],
     checksum: Checksum | None = None,
 ) -> Resumable:
@@ -66,7 +66,7 @@ async def append(
 class _Writer:
     """Buffers bytes, writes them to the file, and records the offset after they are synced to disk."""
 
-    def __init__(self, ctx: Context, upload: Resumable, part: Part, checksum: Checksum | None) -> None:
+    def __init__(self, ctx: Context, upload: Resumable, part: PartialFile, checksum: Checksum | None) -> None:
         self._ctx = ctx
         self._upload = upload
         self._part = part
