@@ -233,24 +233,28 @@ REVOKE ALL ON FUNCTION weighbridge.recover_abandoned(int) FROM PUBLIC;
 
 -- Outbox -----------------------------------------------------------------------------------------------------
 
--- Adds an event with a delivery for each consumer; does nothing where a unique index says that it was emitted.
-CREATE OR REPLACE FUNCTION weighbridge.emit(p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[])
-    RETURNS void
+-- Adds an event with a delivery for each consumer. False: nothing was added, as a unique index says that it was emitted.
+CREATE OR REPLACE FUNCTION weighbridge.emit(
+    p_workspace uuid, p_upload uuid, p_type text, p_payload jsonb, p_consumers text[], p_alert uuid DEFAULT NULL
+) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 DECLARE
     v_event uuid;
 BEGIN
-    INSERT INTO events (workspace_id, upload_id, type, payload) VALUES (p_workspace, p_upload, p_type, p_payload)
+    INSERT INTO events (workspace_id, upload_id, type, payload, alert_id)
+    VALUES (p_workspace, p_upload, p_type, p_payload, p_alert)
     ON CONFLICT DO NOTHING
     RETURNING id INTO v_event;
-    IF v_event IS NOT NULL THEN
-        INSERT INTO event_deliveries (event_id, workspace_id, consumer)
-        SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
-        PERFORM pg_notify('weighbridge_work', '');
+    IF v_event IS NULL THEN
+        RETURN false;
     END IF;
+    INSERT INTO event_deliveries (event_id, workspace_id, consumer)
+    SELECT v_event, p_workspace, c FROM unnest(p_consumers) c;
+    PERFORM pg_notify('weighbridge_work', '');
+    RETURN true;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.emit(uuid, uuid, text, jsonb, text[], uuid) FROM PUBLIC;
 
 -- Claims deliveries that are due, for consumers that the calling worker has: another worker may have a hook that this one has
 -- not. The end of an alert is not delivered before its beginning.
@@ -323,14 +327,10 @@ CREATE OR REPLACE FUNCTION weighbridge.announce_alert(p_type text, p_alert weigh
     AS $$
 DECLARE
     v_no_workspace uuid := '00000000-0000-0000-0000-000000000000'; -- alerts are for operators and belong to no workspace
-    v_event uuid;
 BEGIN
-    INSERT INTO events (workspace_id, type, alert_id, payload)
-    VALUES (v_no_workspace, p_type, p_alert.id, jsonb_build_object(
-        'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id))
-    RETURNING id INTO v_event;
-    INSERT INTO event_deliveries (event_id, workspace_id, consumer) VALUES (v_event, v_no_workspace, 'alerts');
-    PERFORM pg_notify('weighbridge_work', '');
+    PERFORM emit(v_no_workspace, NULL, p_type, jsonb_build_object(
+        'condition', p_alert.condition, 'severity', p_alert.severity, 'message', p_message, 'alert_id', p_alert.id),
+        ARRAY['alerts'], p_alert.id);
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.announce_alert(text, weighbridge.alerts, text) FROM PUBLIC;
 

@@ -583,7 +583,6 @@ DECLARE
     v_upload uuid := fence(p_token);
     v_now timestamptz := weighbridge.now();
     v_row data_uploads;
-    v_event uuid;
 BEGIN
     PERFORM close_attempt(p_token, 'done', p_error);
     UPDATE data_uploads
@@ -593,8 +592,7 @@ BEGIN
     WHERE id = v_upload
     RETURNING * INTO v_row;
     IF p_status IN ('completed', 'partial') AND v_row.promoted_rows > 0 AND NOT v_row.event_emitted THEN
-        INSERT INTO events (workspace_id, upload_id, type, payload)
-        VALUES (v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
+        IF emit(v_row.workspace_id, v_row.id, 'IngestionCompleteEvent', jsonb_build_object(
             'upload_id', v_row.id,
             'workspace_id', v_row.workspace_id,
             'client_id', v_row.client_id,
@@ -611,14 +609,8 @@ BEGIN
                     (e.value ->> 'inserted')::bigint + (e.value ->> 'updated')::bigint)
                 FROM jsonb_each(v_row.promoted) e), '{}'),
             'affected_dates', to_jsonb(v_row.affected_dates),
-            'timestamp', v_now))
-        ON CONFLICT DO NOTHING
-        RETURNING id INTO v_event;
-        IF v_event IS NOT NULL THEN
-            INSERT INTO event_deliveries (event_id, workspace_id, consumer)
-            SELECT v_event, v_row.workspace_id, c FROM unnest(p_consumers) c;
+            'timestamp', v_now), p_consumers) THEN
             UPDATE data_uploads SET event_emitted = true WHERE id = v_upload;
-            PERFORM pg_notify('weighbridge_work', '');
         END IF;
     END IF;
 END $$;
