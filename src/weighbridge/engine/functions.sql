@@ -130,7 +130,6 @@ CREATE OR REPLACE FUNCTION weighbridge.recover(p_max_crashes int)
 DECLARE
     v_now timestamptz := weighbridge.now();
     v_dead record;
-    v_queue upload_queue;
     v_any boolean := false;
     v_batches uuid[] := '{}';
 BEGIN
@@ -160,26 +159,14 @@ BEGIN
             gave_up := recover_upload(v_dead.subject, batch, v_dead.lease_token::text, hours, p_max_crashes);
         END IF;
         IF v_dead.queue = 'outbox' THEN
-            UPDATE event_deliveries d
-            SET failures = d.failures + 1, last_error = 'The worker stopped while delivering the event.',
-                gave_up_at = CASE WHEN d.failures + 1 > 10 THEN v_now END
-            WHERE d.id = v_dead.subject AND d.delivered_at IS NULL
-            RETURNING d.gave_up_at IS NOT NULL INTO gave_up;
+            gave_up := recover_event_delivery(v_dead.subject);
         END IF;
         IF v_dead.queue = 'storage' THEN
-            UPDATE upload_queue q
-            SET retry_count = q.retry_count + 1, tried_at = v_now, error_message = 'The process stopped while storing the file.'
-            WHERE q.id = v_dead.subject AND q.retry_count < q.max_retries
-            RETURNING * INTO v_queue;
-            gave_up := FOUND AND v_queue.retry_count >= v_queue.max_retries;
-            IF gave_up THEN
-                PERFORM exhaust_replay(v_queue, v_queue.error_message, ARRAY['audit_log', 'notifier']);
-            END IF;
+            gave_up := recover_replay(v_dead.subject);
         END IF;
         IF v_dead.queue = 'deliveries' THEN
             v_batches := v_batches || v_dead.subject;
         END IF;
-        gave_up := coalesce(gave_up, false);
         v_any := true;
         RETURN NEXT;
     END LOOP;
@@ -318,6 +305,22 @@ BEGIN
     WHERE id = v_delivery;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.fail_event_delivery(uuid, interval, text) FROM PUBLIC;
+
+-- The worker stopped while it delivered the event: counts as a failure. True: it was the last try.
+CREATE OR REPLACE FUNCTION weighbridge.recover_event_delivery(p_delivery uuid) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
+    AS $$
+DECLARE
+    v_gave_up boolean;
+BEGIN
+    UPDATE event_deliveries d
+    SET failures = d.failures + 1, last_error = 'The worker stopped while delivering the event.',
+        gave_up_at = CASE WHEN d.failures + 1 > 10 THEN weighbridge.now() END
+    WHERE d.id = p_delivery AND d.delivered_at IS NULL
+    RETURNING d.gave_up_at IS NOT NULL INTO v_gave_up;
+    RETURN coalesce(v_gave_up, false);
+END $$;
+REVOKE ALL ON FUNCTION weighbridge.recover_event_delivery(uuid) FROM PUBLIC;
 
 -- Alerts -----------------------------------------------------------------------------------------------------
 

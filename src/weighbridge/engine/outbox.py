@@ -73,4 +73,4 @@ async def record(
 
 async def notify(tx: Tx, payload: str) -> None:
     """Notify every API process, which updates the pages."""
-    await tx.execute(_SQL["notify_live"], (payload,))
+    await tx.execute(_SQL["notify_payload"], (payload,))

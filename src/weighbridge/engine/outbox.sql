@@ -16,5 +16,5 @@ INSERT INTO weighbridge.audit_log (workspace_id, actor, action, subject, detail)
 VALUES (%s, 'weighbridge', %s, %s, %s)
 ON CONFLICT DO NOTHING
 
--- name: notify_live
+-- name: notify_payload
 SELECT pg_notify('weighbridge_live', %s)

@@ -104,7 +104,7 @@ async def _finish(ctx: Context, waiting: Replay, file_url: str) -> None:
 async def _release(ctx: Context, waiting: Replay) -> None:
     with suppress(LeaseLost, RetryLater):  # else the lease expires
         async with ctx.db.tx() as tx:
-            await queue.release(tx, waiting)
+            await queue.close_attempt(tx, waiting)
 
 
 async def _verify(ctx: Context, waiting: Replay) -> None:
@@ -138,7 +138,7 @@ async def _fail(ctx: Context, waiting: Replay, error: str, delay: timedelta | No
 async def _lost(ctx: Context, waiting: Replay) -> None:
     with suppress(LeaseLost, RetryLater):
         async with ctx.db.tx() as tx:
-            await queue.lose(tx, waiting.queue_id, waiting.lease)
+            await queue.fail_lost(tx, waiting.queue_id, waiting.lease)
         journal.replayed(waiting.queue_id, "lost", waiting.retry_count)
 
 
@@ -167,7 +167,7 @@ async def reconcile(ctx: Context) -> tuple[int, int]:
     lost = 0
     for each in rows - there.keys():
         async with ctx.db.tx() as tx:
-            if await queue.lose(tx, each):
+            if await queue.fail_lost(tx, each):
                 lost += 1
                 journal.replayed(each, "lost", 0)
     return len(orphans), lost

@@ -30,7 +30,7 @@
 
 -- Permits only the moves in weighbridge.moves, records each of them in `states`, and notifies live readers. WB002: not a move.
 CREATE OR REPLACE FUNCTION weighbridge.guard_status() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
     IF NEW.status = OLD.status THEN
@@ -50,22 +50,21 @@ BEGIN
     NEW.states := CASE WHEN jsonb_array_length(OLD.states) < 100 THEN OLD.states ELSE OLD.states - 0 END
                   || jsonb_build_array(jsonb_build_array(NEW.status, weighbridge.now(), CASE
                       WHEN NEW.status IN ('partial', 'failed') THEN concat_ws(': ', NEW.error_code, left(NEW.error_text, 500)) END));
-    PERFORM pg_notify('weighbridge_live', json_build_object(
-        'workspace_id', NEW.workspace_id, 'upload_id', NEW.id, 'status', NEW.status)::text);
+    PERFORM notify_live(NEW.workspace_id, NEW.id, NEW.status);
     RETURN NEW;
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.guard_status() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER guard_status BEFORE UPDATE OF status ON public.data_uploads
     FOR EACH ROW EXECUTE FUNCTION weighbridge.guard_status();
 
--- Notifies live readers of an upload whose status did not change.
-CREATE OR REPLACE FUNCTION weighbridge.notify_live(p_upload public.data_uploads) RETURNS void
+-- Notifies live readers that the upload has changed.
+CREATE OR REPLACE FUNCTION weighbridge.notify_live(p_workspace uuid, p_upload uuid, p_status text) RETURNS void
     LANGUAGE sql
     AS $$
         SELECT pg_notify('weighbridge_live', json_build_object(
-            'workspace_id', p_upload.workspace_id, 'upload_id', p_upload.id, 'status', p_upload.status)::text)
+            'workspace_id', p_workspace, 'upload_id', p_upload, 'status', p_status)::text)
     $$;
-REVOKE ALL ON FUNCTION weighbridge.notify_live(public.data_uploads) FROM PUBLIC;
+REVOKE ALL ON FUNCTION weighbridge.notify_live(uuid, uuid, text) FROM PUBLIC;
 
 -- The name of a batch in logs and alerts: the sender's, or the id of the upload. Never the name of the file.
 CREATE OR REPLACE FUNCTION weighbridge.batch_name(p_upload public.data_uploads) RETURNS text
@@ -210,8 +209,7 @@ BEGIN
         RETURNING id INTO v_id;
         IF v_id IS NOT NULL THEN
             PERFORM pg_notify('weighbridge_work', '');
-            PERFORM pg_notify('weighbridge_live', json_build_object(
-                'workspace_id', p_workspace, 'upload_id', v_id, 'status', 'pending')::text);
+            PERFORM notify_live(p_workspace, v_id, 'pending');
             RETURN (v_id, false, NULL::text);
         END IF;
         SELECT * INTO v_known
@@ -719,7 +717,7 @@ BEGIN
     RETURNING * INTO v_row;
     PERFORM withdraw_alert('ingest_failure', v_upload::text, format('[INGEST RECOVERED] %s: on hold', batch_name(v_row)));
     PERFORM close_takeover_alerts(v_row, 'on hold');
-    PERFORM notify_live(v_row);
+    PERFORM notify_live(v_row.workspace_id, v_row.id, v_row.status);
     PERFORM pg_notify('weighbridge_work', ''); -- an operator may have promoted it already
 END $$;
 REVOKE ALL ON FUNCTION weighbridge.hold_upload(uuid) FROM PUBLIC;
@@ -762,7 +760,7 @@ BEGIN
     UPDATE data_uploads SET preview = false WHERE id = p_upload;
     INSERT INTO audit_log (workspace_id, actor, action, subject, detail)
     VALUES (v_row.workspace_id, p_actor, 'upload.promote', p_upload, '{}');
-    PERFORM notify_live(v_row);
+    PERFORM notify_live(v_row.workspace_id, v_row.id, v_row.status);
     PERFORM pg_notify('weighbridge_work', '');
     RETURN true;
 END $$;
@@ -961,7 +959,7 @@ REVOKE ALL ON FUNCTION weighbridge.mark_fixed(uuid) FROM PUBLIC;
 
 -- When an upload ends, marks the records that it fixes. When an original was parsed or promoted again, after a retry, its new
 -- rejections get the marks that the old ones had. An upload without links costs two index look-ups.
-CREATE OR REPLACE FUNCTION weighbridge.mark_fixes() RETURNS trigger
+CREATE OR REPLACE FUNCTION weighbridge.mark_fixed_at_end() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = weighbridge, public, pg_temp
     AS $$
 BEGIN
@@ -983,10 +981,10 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-REVOKE ALL ON FUNCTION weighbridge.mark_fixes() FROM PUBLIC;
-CREATE OR REPLACE TRIGGER mark_fixes AFTER UPDATE OF status ON public.data_uploads
+REVOKE ALL ON FUNCTION weighbridge.mark_fixed_at_end() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER mark_fixed_at_end AFTER UPDATE OF status ON public.data_uploads
     FOR EACH ROW WHEN (NEW.status IN ('staging_complete', 'completed', 'partial') AND OLD.status <> NEW.status)
-    EXECUTE FUNCTION weighbridge.mark_fixes();
+    EXECUTE FUNCTION weighbridge.mark_fixed_at_end();
 
 -- Import runs and recovery -----------------------------------------------------------------------------------
 
@@ -1051,7 +1049,7 @@ BEGIN
     SELECT * INTO v_preview FROM data_uploads d WHERE d.id = p_upload AND d.preview AND d.status = 'staging_complete';
     IF FOUND THEN
         PERFORM close_takeover_alerts(v_preview, 'on hold');
-        PERFORM notify_live(v_preview);
+        PERFORM notify_live(v_preview.workspace_id, v_preview.id, v_preview.status);
         RETURN false;
     END IF;
     PERFORM raise_alert('stale_takeover', p_upload || '/' || p_episode, 'WARNING',

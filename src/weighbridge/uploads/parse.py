@@ -212,7 +212,7 @@ async def _finish(
     async with ctx.db.fenced(attempt.lease, roles.PARSE) as tx:
         first: list[tuple[int, str]] = []  # lines and codes, for the log
         while chunk := await asyncio.to_thread(_take, rejected, 20_000):
-            await staging.add_rejections(tx, attempt.upload.scope, chunk)
+            await staging.add_rejected_rows(tx, attempt.upload.scope, chunk)
             if not first:
                 few = chunk[0].slice(0, journal.ROW_ERRORS)
                 first = list(zip(few["line"].to_pylist(), few["code"].to_pylist(), strict=True))

@@ -43,7 +43,7 @@ async def rejects_csv(db: Database, upload: Upload, form: RejectsForm = OPEN_ROW
     last: Rejection | None = None
     while True:
         async with db.tx(roles.TENANT, upload.workspace_id) as tx:
-            page = await history.refused_rows(tx, upload.id, last, PAGE, every=form.every)
+            page = await history.rejected_rows(tx, upload.id, last, PAGE, every=form.every)
         if not page:
             return
         yield rows_text(upload, page, form)
