@@ -18,6 +18,7 @@ from uuid import UUID
 from weighbridge.delivery import sites
 from weighbridge.delivery.context import Context
 from weighbridge.delivery.sites import QueuedDelivery, Sale
+from weighbridge.model.delivery import CLICKS
 from weighbridge.model.digests import digests
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.observe.redact import quote_input
@@ -25,7 +26,6 @@ from weighbridge.postgres import clock, roles
 from weighbridge.postgres.errors import RowFault
 from weighbridge.uploads.check_request import HOW_TO_MAKE_A_SITE
 
-CLICKS = ("gclid", "wbraid", "gbraid", "fbclid", "ttclid")
 FIELDS = (
     *("site_id", "order_id", "occurred_at", "value", "currency", *CLICKS, "clicked_at", "email", "phone"),
     "conversation_id",
