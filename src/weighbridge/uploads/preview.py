@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import Refused, RequestRefused, did_you_mean
 from weighbridge.model.pipeline import Pipeline
 from weighbridge.model.states import TERMINAL, Status
@@ -129,7 +130,7 @@ async def expire(ctx: Context) -> int:
     deleted = 0
     for upload in found:
         text = (
-            f"This preview was neither promoted nor discarded within {days} {'day' if days == 1 else 'days'}. "
+            f"This preview was neither promoted nor discarded within {counted(days, 'day')}. "
             f"Nothing was written to production. To see it again: weighbridge uploads retry {upload.id}."
         )
         rows = await _discard(ctx, upload.id, Discard("preview_expired", text, "clean", timedelta(days=days)))

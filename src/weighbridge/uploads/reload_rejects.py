@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import FileRefused
 from weighbridge.model.read_options import ReadOptions
 from weighbridge.model.sheet import Linked, Sheet
@@ -68,7 +69,7 @@ async def refuse_without_original(ctx: Context, upload: Upload, originals: Seque
             raise FileRefused(
                 "original_not_loaded",
                 f"The upload that these rows are from ({original.id}) failed, and its valid rows were not loaded: "
-                f"{lost:,} {'row' if lost == 1 else 'rows'} would be missing. Correct the complete file and load it; "
+                f"{counted(lost, 'row')} would be missing. Correct the complete file and load it; "
                 f"or load the valid rows first (weighbridge uploads retry {original.id} --force-partial) and then "
                 f"these (weighbridge uploads retry {upload.id}).",
             )

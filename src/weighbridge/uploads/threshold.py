@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from weighbridge.model.counts import counted
 from weighbridge.model.errors import Refused
 from weighbridge.model.upload import Upload
 from weighbridge.postgres import roles
@@ -47,8 +48,7 @@ def _most_common(reasons: Sequence[history.Reason]) -> str:
     shown = []
     for reason in reasons:
         column = f" in {reason.column_name!r}" if reason.column_name else ""
-        rows = "1 row" if reason.rows == 1 else f"{reason.rows:,} rows"
-        shown.append(f"{reason.code}{column}, {rows} ({reason.example.rstrip('.')})")
+        shown.append(f"{reason.code}{column}, {counted(reason.rows, 'row')} ({reason.example.rstrip('.')})")
     return f"Most common: {'; '.join(shown)}. "
 
 
