@@ -219,10 +219,7 @@ def refuse_large(size: int, limit: int) -> None:
 
 
 async def record(
-    ctx: Context,
-    checked: Checked,
-    file: ReceivedFile,
-    unstored: RetryLater | None = None,
+    ctx: Context, checked: Checked, file: ReceivedFile, unstored: RetryLater | None = None
 ) -> Received:
     """Store the file and record the upload, unless the content is already there or exceeds the quota.
 
@@ -272,11 +269,7 @@ async def _known(ctx: Context, checked: Checked, file: ReceivedFile) -> tuple[da
 
 
 async def _store(
-    ctx: Context,
-    checked: Checked,
-    file: ReceivedFile,
-    key: str,
-    unstored: RetryLater | None,
+    ctx: Context, checked: Checked, file: ReceivedFile, key: str, unstored: RetryLater | None
 ) -> Received:
     new = NewUpload(
         workspace_id=checked.workspace_id,
