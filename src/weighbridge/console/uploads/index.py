@@ -47,7 +47,10 @@ KINDS: dict[str, tuple[str, browse.Filter]] = {
     "failed": ("Failed", browse.Filter((Status.FAILED,), set_aside=False)),
     "discarded": ("Discarded", browse.Filter((Status.FAILED,), set_aside=True)),
 }
-_RARE = ("held", "discarded")  # offered only if there are any
+_RARE = {
+    "held": "on_hold",
+    "discarded": "discarded",
+}  # offered only if there are any, by the name of their count
 
 
 @router.get("/")
@@ -95,7 +98,7 @@ async def show(
         kinds=[
             (name, label, href("/uploads", **{**query, "kind": name if name != "all" else None}))
             for name, (label, _) in KINDS.items()
-            if name == kind or name not in _RARE or getattr(counts, name)
+            if name == kind or name not in _RARE or getattr(counts, _RARE[name])
         ],
         kind=kind,
         asked={name: value for name, value in query.items() if value},
